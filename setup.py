@@ -1,0 +1,109 @@
+"""Compile the core packages with mypyc where that is possible, and say in one line why where it is not.
+
+`WAYBILL_COMPILE=0` builds plain Python. All else stands in pyproject.toml.
+"""
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCE = Path("src")
+COMPILED_PACKAGES = ("model", "wire", "engine", "storage", "node")
+# An editable install and the metadata steps of a build run this file too: there, nothing is to be compiled.
+BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
+
+
+class PlainBuildError(Exception):
+    """Why the core stays plain Python."""
+
+
+class OptionalBuild(build_ext):
+    """Builds the extension modules; if the C compiler fails, leaves none of them behind instead of failing."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in a compiler, plain Python works
+            report_plain_build(f"the C compiler failed: {first_line(str(error))}")
+            for name in self.get_outputs():
+                Path(name).unlink(missing_ok=True)
+            self.extensions = []
+            self.distribution.ext_modules = []
+
+
+def report_plain_build(reason: str) -> None:
+    print(f"waybill: building plain Python, not compiled: {reason}", file=sys.stderr)
+
+
+def first_line(text: str) -> str:
+    """The first line that tells of an error, or the first that tells anything."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+
+
+def require_c_compiler() -> None:
+    """Raise PlainBuildError if a C file that includes Python.h does not compile."""
+    from setuptools._distutils.ccompiler import new_compiler  # noqa: PLC0415 - only a compiling build needs it
+    from setuptools._distutils.sysconfig import customize_compiler, get_python_inc  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stderr(io.StringIO()):
+        source = Path(directory, "probe.c")
+        source.write_text("#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n")
+        compiler = new_compiler()
+        customize_compiler(compiler)
+        try:
+            compiler.compile([str(source)], output_dir=directory, include_dirs=[get_python_inc()])
+        except Exception as error:
+            raise PlainBuildError(f"no C compiler for Python extensions: {first_line(str(error))}") from error
+
+
+def core_modules() -> list[str]:
+    return sorted(str(path) for package in COMPILED_PACKAGES for path in (SOURCE / "waybill" / package).rglob("*.py"))
+
+
+def compiled_extensions() -> list[Extension]:
+    """The core as one group of extension modules. Raises PlainBuildError if it cannot be compiled."""
+    if os.environ.get("WAYBILL_COMPILE") == "0":
+        raise PlainBuildError("WAYBILL_COMPILE=0")
+    try:
+        from mypyc.build import mypycify  # noqa: PLC0415 - may not be installed
+    except ImportError as error:
+        raise PlainBuildError("mypyc is not installed") from error
+    require_c_compiler()
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            # The project's own mypy settings are for its developers: a build must not fail on a lint.
+            return mypycify(
+                ["--config-file=", *core_modules()],
+                opt_level="2",
+                debug_level="0",
+                multi_file=True,
+                group_name="waybill_core",
+            )
+    except (Exception, SystemExit) as error:
+        # mypyc leaves by SystemExit when the types do not hold.
+        raise PlainBuildError(first_line(output.getvalue() or str(error))) from error
+
+
+def extensions() -> list[Extension]:
+    if BUILDING_COMMANDS.isdisjoint(sys.argv):
+        return []
+    try:
+        return compiled_extensions()
+    except PlainBuildError as error:
+        report_plain_build(str(error))
+        return []
+
+
+setup(
+    ext_modules=extensions(),
+    py_modules=sorted(path.stem for path in SOURCE.glob("*.py")),
+    cmdclass={"build_ext": OptionalBuild},
+)
