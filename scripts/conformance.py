@@ -1,0 +1,81 @@
+"""Write docs/conformance.md: every requirement of the specifications with the tests that are tagged with it.
+
+`python -m scripts.conformance` writes the file; `--check` exits with 1 if it is out of date.
+"""
+
+import sys
+from collections import defaultdict
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from tests.conformance.catalogue import Requirement, Tag, read_catalogue, read_tags
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = REPOSITORY / "docs" / "conformance.md"
+
+HEAD: Final = """\
+# Conformance
+
+Which requirement of which document is observed by which test. `make docs` writes this page from the
+`@requirement(...)` tags of the tests; `tests/conformance/requirements.csv` holds the requirements. A requirement
+without a test is not claimed.
+"""
+
+
+def render(requirements: list[Requirement], tags: list[Tag]) -> str:
+    """The page as Markdown; tags of ids that are not in the catalogue are left out."""
+    tests: dict[str, list[str]] = defaultdict(list)
+    for tag in tags:
+        if tag.test not in tests[tag.requirement_id]:
+            tests[tag.requirement_id].append(tag.test)
+    parts = [HEAD, _counts(requirements, tests)]
+    for document, rows in _by_document(requirements):
+        parts.append(_table(document, rows, tests))
+    parts.append("## Not tested yet\n")
+    for document, rows in _by_document(requirements):
+        missing = [row.id for row in rows if not tests[row.id]]
+        parts.append(f"**{document}** ({len(missing)}): {', '.join(missing) or 'none'}\n")
+    return "\n".join(parts)
+
+
+def _by_document(requirements: list[Requirement]) -> list[tuple[str, list[Requirement]]]:
+    return [(name, list(rows)) for name, rows in groupby(requirements, key=lambda row: row.document)]
+
+
+def _counts(requirements: list[Requirement], tests: dict[str, list[str]]) -> str:
+    lines = ["| document | requirements | tested | MUST tested |", "|---|---|---|---|"]
+    for document, rows in _by_document(requirements):
+        musts = [row for row in rows if row.level.startswith("MUST")]
+        tested = sum(1 for row in rows if tests[row.id])
+        musts_tested = sum(1 for row in musts if tests[row.id])
+        lines.append(f"| {document} | {len(rows)} | {tested} | {musts_tested} of {len(musts)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(document: str, rows: list[Requirement], tests: dict[str, list[str]]) -> str:
+    lines = [f"## {document}\n", "| id | level | requirement | tests |", "|---|---|---|---|"]
+    for row in rows:
+        names = "<br>".join(f"`{name.removeprefix('tests/')}`" for name in sorted(tests[row.id]))
+        lines.append(f"| {row.id} | {row.level} | {_cell(row.text)} (section {_cell(row.section)}) | {names} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> int:
+    page = render(read_catalogue(), read_tags(REPOSITORY / "tests"))
+    if "--check" in sys.argv[1:]:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page:
+            return 0
+        print("docs/conformance.md is out of date: run `make docs`")
+        return 1
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

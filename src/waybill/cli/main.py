@@ -1,0 +1,63 @@
+"""The command `waybill`: one file beside this one for each verb, loaded when it is asked for."""
+
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Final
+
+import click
+
+from waybill import __version__
+
+# The verbs in the order in which `waybill --help` shows them, each with the line that it shows there: help must not
+# import what a verb needs.
+VERBS: Final = {
+    "broker": "Run a broker.",
+    "worker": "Run the handlers of a program.",
+    "job": "Push and inspect jobs.",
+    "pipeline": "Job events into tables and a report.",
+}
+
+
+def build_kind() -> str:
+    """`compiled` if the core runs as extension modules, else `interpreted`."""
+    origin = import_module("waybill.model.message").__file__ or ""
+    return "compiled" if origin.endswith(tuple(EXTENSION_SUFFIXES)) else "interpreted"
+
+
+class LazyVerbs(click.Group):
+    """A group whose commands live in modules of this package, each called `command` there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"waybill.cli.{cmd_name}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"waybill.cli.{cmd_name}.command is no click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print the version, and how the core was built."""
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"waybill {__version__} ({build_kind()})")
+        ctx.exit()
+
+
+@click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """An AMQP broker, Open Job Spec jobs, and a Spark pipeline over their events."""

@@ -1,0 +1,68 @@
+"""The requirements of the specifications, and which tests observe them: read from the sources, without running them."""
+
+import ast
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CATALOGUE: Final = Path(__file__).with_name("requirements.csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One row of the catalogue: `level` is MUST, SHOULD or MAY as its document says."""
+
+    id: str
+    document: str
+    section: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One requirement named by one test: `test` is `path::name`, or the path alone for a tag on a whole module."""
+
+    requirement_id: str
+    test: str
+
+
+class TagError(ValueError):
+    """A tag whose ids are not plain strings, so that they cannot be read from the source."""
+
+
+def read_catalogue(path: Path = CATALOGUE) -> list[Requirement]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Requirement(row["id"], row["seed"], row["section"], row["level"], row["requirement"])
+            for row in csv.DictReader(file)
+        ]
+
+
+def read_tags(tests: Path) -> list[Tag]:
+    """The tags of all test files under a directory. Raises TagError."""
+    return [
+        tag
+        for path in sorted(tests.rglob("test_*.py"))
+        for tag in _tags_in(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(tests.parent).as_posix())
+    ]
+
+
+def _tags_in(node: ast.AST, owner: str) -> Iterator[Tag]:
+    """The tags in and below a node; `owner` is the test, class or module around it."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "requirement":
+        for argument in node.args:
+            if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
+                raise TagError(f"{owner}: a requirement tag takes its ids as plain strings")
+            yield Tag(argument.value, owner)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        owner = f"{owner}::{node.name}"
+        # The tags of a node come before those of what is in it.
+        for decorator in node.decorator_list:
+            yield from _tags_in(decorator, owner)
+    for child in ast.iter_child_nodes(node):
+        if child in getattr(node, "decorator_list", ()):
+            continue
+        yield from _tags_in(child, owner)

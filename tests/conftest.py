@@ -1,0 +1,55 @@
+"""What every test can use, and the rule on skipping.
+
+On a developer's machine a test may skip and say what to install; with CI=true nothing may.
+"""
+
+import os
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+NO_SKIPS: Final = os.environ.get("CI") == "true"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failed one where nothing may skip."""
+    report = yield
+    if NO_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} ({call.when}): CI=true allows no skipped test: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole module that skips while it is collected."""
+    report = yield
+    if NO_SKIPS and report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: CI=true allows no skipped module: {reason}"
+    return report
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback interface on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The directory of the repository."""
+    return Path(__file__).resolve().parent.parent
