@@ -1,0 +1,26 @@
+"""A binding: the rule by which an exchange sends messages on to a queue or to another exchange."""
+
+import json
+
+
+class Binding:
+    """From the exchange `source` to the queue or exchange `destination`; equal if all but the bound object is equal."""
+
+    def __init__(
+        self, source: str, destination: str, destination_kind: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.destination_kind = destination_kind
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.key = binding_key(source, destination, destination_kind, routing_key, arguments)
+        self.is_persistent = False
+
+
+def binding_key(
+    source: str, destination: str, destination_kind: str, routing_key: str, arguments: dict[str, object]
+) -> str:
+    """The identity of a binding among those of a virtual host, as one string."""
+    extra = json.dumps(arguments, sort_keys=True, default=repr) if arguments else ""
+    return "\0".join((source, destination_kind, destination, routing_key, extra))

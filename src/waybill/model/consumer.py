@@ -1,0 +1,36 @@
+"""Who takes messages from a queue, as a queue sees it. Each protocol's engine derives its own from `Consumer`."""
+
+from mypy_extensions import i64
+
+from waybill.model.entry import Entry
+
+
+class Consumer:
+    """A subscription to one queue.
+
+    Credit is the engine's business, since every protocol counts it differently (prefetch windows of a consumer and of a
+    channel; link credit and session windows): the queue only asks `has_credit` before each message and `deliver`s.
+
+    `no_ack`: what is delivered is settled at once. `priority`: higher ones are served first while they have credit.
+    `is_active`: the queue considers this consumer; an engine that regains credit calls `queue.activate(consumer)`.
+    """
+
+    def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:  # noqa: FBT001
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.priority: i64 = priority
+        self.is_active = False
+        self.unsettled_count: i64 = 0
+
+    def has_credit(self) -> bool:
+        """True if `deliver` may be called once."""
+        raise NotImplementedError
+
+    def deliver(self, entry: Entry) -> None:
+        """Send one message. The engine keeps `entry` until its peer settles it, unless `no_ack`."""
+        raise NotImplementedError
+
+    def cancelled(self) -> None:
+        """The queue is gone: tell the peer. No message comes after this."""
+        raise NotImplementedError

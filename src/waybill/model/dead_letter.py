@@ -1,0 +1,62 @@
+"""Dead letters: the record of its deaths that a message carries in the header `x-death`, and how cycles are cut.
+
+`x-death` is a list, newest first, with one entry for each pair of queue and reason: `count`, `reason`, `queue`, `time`
+(of the first such death), `exchange` and `routing-keys` as last published, and `original-expiration` if the message had
+a time to live of its own. `x-first-death-*` and `x-last-death-*` repeat reason, queue and exchange of the oldest and newest.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.model.message import NO_TTL, Message
+from waybill.model.queue import REJECTED
+
+DEATHS: Final = "x-death"
+
+
+def record_death(
+    headers: dict[str, object], message: Message, queue_name: str, reason: str, now: float
+) -> dict[str, object]:
+    """The headers to set on a message that just died in a queue. `now` is in seconds."""
+    deaths = _deaths(headers)
+    previous = next((death for death in deaths if death.get("queue") == queue_name and death.get("reason") == reason), None)
+    rest = [death for death in deaths if death is not previous]
+    count = previous.get("count", 0) if previous is not None else 0
+    death: dict[str, object] = {
+        "count": (count if isinstance(count, int) else 0) + 1,
+        "reason": reason,
+        "queue": queue_name,
+        "time": datetime.fromtimestamp(int(now), UTC) if previous is None else previous.get("time"),
+        "exchange": message.address.exchange,
+        "routing-keys": [message.address.routing_key, *_copies(headers)],
+    }
+    if message.ttl_ms != NO_TTL:
+        death["original-expiration"] = str(message.ttl_ms)
+    changes: dict[str, object] = {DEATHS: [death, *rest]}
+    for field in ("reason", "queue", "exchange"):
+        changes[f"x-first-death-{field}"] = headers.get(f"x-first-death-{field}", death[field])
+        changes[f"x-last-death-{field}"] = death[field]
+    return changes
+
+
+def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
+    """Whether a dead message that now goes to `queue_name` has come round there on its own.
+
+    A cycle is cut only if it is fully automatic: one rejection by a client anywhere in it keeps it going.
+    """
+    for death in _deaths(headers):
+        if death.get("reason") == REJECTED:
+            return False
+        if death.get("queue") == queue_name:
+            return True
+    return False
+
+
+def _deaths(headers: dict[str, object]) -> list[dict[str, object]]:
+    deaths = headers.get(DEATHS)
+    return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+
+
+def _copies(headers: dict[str, object]) -> list[str]:
+    copies = headers.get("CC")
+    return [key for key in copies if isinstance(key, str)] if isinstance(copies, list) else []

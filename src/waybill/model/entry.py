@@ -1,0 +1,41 @@
+"""A message in a queue: one queue's own copy of the facts that change, beside the shared, immutable message."""
+
+from mypy_extensions import i64
+
+from waybill.model.message import Message
+
+NO_LOCATION = 0
+
+
+class EntryQueue:
+    """What an entry belongs to: a queue that settles, rejects and takes back what it delivered."""
+
+    def accept(self, entry: "Entry") -> None:
+        """The consumer is done with the message: it is removed for good."""
+        raise NotImplementedError
+
+    def reject(self, entry: "Entry") -> None:
+        """The consumer will never process it: it is dead-lettered, or dropped where nothing is configured for it."""
+        raise NotImplementedError
+
+    def release(self, entry: "Entry", *, failed: bool) -> None:
+        """The message goes back to its place and is redelivered; `failed` counts the attempt as a failed delivery."""
+        raise NotImplementedError
+
+
+class Entry:
+    """`location`: where the store keeps it (`NO_LOCATION`: nowhere). `expires_at`: node seconds, 0.0 for never.
+
+    `is_stored`: recovery would bring it back, so settling it must be recorded; a message that was only spilled to free
+    memory has a location but is not stored. `delivery_count`: deliveries that failed before.
+    """
+
+    def __init__(self, queue: EntryQueue, message: Message, sequence: i64) -> None:
+        self.queue = queue
+        self.message = message
+        self.sequence: i64 = sequence
+        self.location: i64 = NO_LOCATION
+        self.is_stored = False
+        self.expires_at: float = 0.0
+        self.delivery_count: i64 = 0
+        self.redelivered = False

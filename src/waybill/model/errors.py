@@ -1,0 +1,41 @@
+"""Refusals of the model, in terms of no protocol. Each engine maps them to its own codes and scopes."""
+
+
+class ModelError(Exception):
+    """Something that a client asked for cannot be done; `str()` is a text for that client."""
+
+
+class NotFound(ModelError):
+    """An entity named by the client does not exist."""
+
+
+class AccessRefused(ModelError):
+    """The client may not do this to that entity."""
+
+
+class ResourceLocked(ModelError):
+    """Another connection holds the entity for itself."""
+
+
+class PreconditionFailed(ModelError):
+    """The entity exists and differs, or its state does not allow what was asked."""
+
+
+class NotAllowed(ModelError):
+    """Forbidden by a rule that concerns the whole connection (an unknown virtual host, a limit of it)."""
+
+
+class InvalidArgument(PreconditionFailed):
+    """An argument has the wrong type or a value out of range."""
+
+
+class UnknownExchangeType(ModelError):
+    """No such exchange type."""
+
+
+class NotImplementedHere(ModelError):
+    """The entity cannot do what was asked, by its kind."""
+
+
+class DamagedMessage(ModelError):
+    """A message at rest fails its checksum. It is reported, never delivered."""

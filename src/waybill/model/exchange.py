@@ -1,0 +1,158 @@
+"""Exchanges: each type is a small class that answers which bindings a message matches. Exchanges never store messages."""
+
+from waybill.model.binding import Binding
+from waybill.model.errors import InvalidArgument, UnknownExchangeType
+from waybill.model.topic_trie import TopicTrie
+
+
+class Exchange:
+    """A routing entity of a virtual host. Types derive from it and keep the index that their matching needs.
+
+    `alternate`: the name of the exchange that gets what this one cannot route, or None. `onward`: the bindings from here
+    to other exchanges; `incoming`: those from other exchanges to here.
+    """
+
+    type: str = ""
+    routes_by_headers: bool = False
+
+    def __init__(
+        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        self.bindings: dict[str, Binding] = {}
+        alternate = arguments.get("alternate-exchange")
+        if alternate is not None and not isinstance(alternate, str):
+            raise InvalidArgument("invalid arg 'alternate-exchange': must be a string")
+        self.alternate: str | None = alternate
+        self.onward: dict[str, Binding] = {}
+        self.incoming: dict[str, Binding] = {}
+
+    def add(self, binding: Binding) -> None:
+        self.bindings[binding.key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        del self.bindings[binding.key]
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        """The bindings that a message with this key and these headers matches."""
+        raise NotImplementedError
+
+
+class DirectExchange(Exchange):
+    """Matches if the binding key equals the routing key."""
+
+    type = "direct"
+
+    def __init__(
+        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+    ) -> None:
+        super().__init__(name, durable, auto_delete, internal, arguments)
+        self._by_key: dict[str, dict[str, Binding]] = {}
+
+    def add(self, binding: Binding) -> None:
+        super().add(binding)
+        self._by_key.setdefault(binding.routing_key, {})[binding.key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        super().remove(binding)
+        same_key = self._by_key[binding.routing_key]
+        del same_key[binding.key]
+        if not same_key:
+            del self._by_key[binding.routing_key]
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        return list(self._by_key.get(routing_key, {}).values())
+
+
+class FanoutExchange(Exchange):
+    """Matches always."""
+
+    type = "fanout"
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        return list(self.bindings.values())
+
+
+class TopicExchange(Exchange):
+    """Matches if the routing key fits the binding's pattern of words."""
+
+    type = "topic"
+
+    def __init__(
+        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+    ) -> None:
+        super().__init__(name, durable, auto_delete, internal, arguments)
+        self._trie = TopicTrie()
+
+    def add(self, binding: Binding) -> None:
+        super().add(binding)
+        self._trie.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        super().remove(binding)
+        self._trie.remove(binding)
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        return self._trie.match(routing_key)
+
+
+class HeadersExchange(Exchange):
+    """Matches by the binding's arguments: all or any of the pairs, as its `x-match` says.
+
+    A pair without a value asks only for the header's presence. Names that begin with `x-` are left out of the
+    comparison unless `x-match` is `all-with-x` or `any-with-x` (as RabbitMQ has it).
+    """
+
+    type = "headers"
+    routes_by_headers = True
+
+    def add(self, binding: Binding) -> None:
+        mode = binding.arguments.get("x-match", "all")
+        if mode not in {"all", "any", "all-with-x", "any-with-x"}:
+            raise InvalidArgument(f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x")
+        super().add(binding)
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        return [binding for binding in self.bindings.values() if _headers_match(binding.arguments, headers)]
+
+
+def _headers_match(arguments: dict[str, object], headers: dict[str, object]) -> bool:
+    mode = str(arguments.get("x-match", "all"))
+    with_x = mode.endswith("-with-x")
+    wants_all = mode.startswith("all")
+    for name, wanted in arguments.items():
+        if name == "x-match" or (name.startswith("x-") and not with_x):
+            continue
+        matches = name in headers and (wanted is None or _same_value(headers[name], wanted))
+        if matches and not wants_all:
+            return True
+        if not matches and wants_all:
+            return False
+    return wants_all
+
+
+def _same_value(value: object, wanted: object) -> bool:
+    # True == 1 in Python, but a boolean field is not a number.
+    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+EXCHANGE_TYPES: dict[str, type[Exchange]] = {
+    "direct": DirectExchange,
+    "fanout": FanoutExchange,
+    "topic": TopicExchange,
+    "headers": HeadersExchange,
+}
+
+
+def make_exchange(
+    name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+) -> Exchange:
+    """A new exchange. Raises `UnknownExchangeType` or `InvalidArgument`."""
+    kind = EXCHANGE_TYPES.get(type_name)
+    if kind is None:
+        raise UnknownExchangeType(f"invalid exchange type '{type_name}'")
+    return kind(name, durable, auto_delete, internal, arguments)

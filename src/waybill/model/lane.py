@@ -1,0 +1,198 @@
+"""The messages of a queue that wait, in order, with bounded memory: a head of entries, and a backlog kept as locations.
+
+    head (entries in memory) | backlog (chunks of sequence, location, expiry) | sealed | tail (entries in memory)
+
+A short queue lives in its head alone. When the head is full, what arrives goes to the tail; a full tail is sealed, and
+once its batch is written the sealed entries shrink to a chunk: 32 bytes a message. `pop` refills the head from the
+oldest chunk.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
+from waybill.model.errors import DamagedMessage
+from waybill.model.runtime import Runtime
+
+CHUNK_LENGTH: Final = 512
+HEAD_LIMIT_BYTES: Final = 8 << 20
+HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
+HEAD_LIMIT_LENGTH: Final = 32768
+
+
+class _Chunk:
+    """Entries reduced to what reading them back needs. None of them was delivered before, unless all were."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.sequences = array("q", [entry.sequence for entry in entries])
+        self.locations = array("q", [entry.location for entry in entries])
+        self.expiries = array("d", [entry.expires_at for entry in entries])
+        self.sizes = array("q", [entry.message.size for entry in entries])
+        self.are_stored = entries[0].is_stored
+        self.redelivered = entries[0].redelivered
+
+
+class Lane:
+    """A FIFO of entries. `count` is its length, `size` their bytes of content."""
+
+    def __init__(self, queue: EntryQueue, runtime: Runtime) -> None:
+        self.queue = queue
+        self.runtime = runtime
+        self.count: i64 = 0
+        self.head: deque[Entry] = deque()
+        self.head_bytes: i64 = 0
+        self.is_spilling = False
+        self.backlog: deque[_Chunk] = deque()
+        self.sealed: list[Entry] = []
+        self.sealed_batch: i64 = 0
+        self.tail: list[Entry] = []
+
+    def push(self, entry: Entry) -> None:
+        """Add at the end."""
+        self.count += 1
+        if not self.is_spilling:
+            limit: i64 = HEAD_LIMIT_BYTES
+            if self.runtime.memory_bytes > self.runtime.memory_limit_bytes:
+                limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES
+            if self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH:
+                self.head_bytes += entry.message.size
+                self.head.append(entry)
+                return
+            self.is_spilling = True
+        self._spill(entry)
+
+    def push_front(self, entry: Entry) -> None:
+        """Put an entry that was taken before back to its place in the order of sequences."""
+        self.count += 1
+        self.head_bytes += entry.message.size
+        head = self.head
+        if not head or entry.sequence < head[0].sequence:
+            head.appendleft(entry)
+            return
+        index: i64 = 0
+        for other in head:
+            if other.sequence > entry.sequence:
+                break
+            index += 1
+        head.insert(int(index), entry)
+
+    def pop(self) -> Entry:
+        """Take the first entry of a lane whose head is not empty."""
+        entry = self.head.popleft()
+        self.count -= 1
+        self.head_bytes -= entry.message.size
+        return entry
+
+    def load(self) -> i64:
+        """Fill the head of a lane that has entries. Returns how many were lost because their checksum failed.
+
+        Afterwards the head has an entry, or the lane is empty.
+        """
+        lost: i64 = 0
+        while not self.head and self.count > 0:
+            lost += self._refill()
+        return lost
+
+    @property
+    def size(self) -> int:
+        """Bytes of content that wait here."""
+        backlog = sum(sum(chunk.sizes) for chunk in self.backlog)
+        return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
+
+    def clear(self) -> Iterator[tuple[int, int, bool]]:
+        """Drop everything. Yields sequence, location and whether it is stored of each entry that has a location."""
+        entries = [*self.head, *self.sealed, *self.tail]
+        chunks = list(self.backlog)
+        self.head.clear()
+        self.head_bytes = 0
+        self.backlog.clear()
+        self.sealed = []
+        self.tail = []
+        self.count = 0
+        self.is_spilling = False
+        for entry in entries:
+            self.runtime.memory_bytes -= entry.message.size
+            if entry.location != NO_LOCATION:
+                yield entry.sequence, entry.location, entry.is_stored
+        for chunk in chunks:
+            for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
+                yield sequence, location, chunk.are_stored
+
+    def recover(self, entry: Entry) -> None:
+        """Add an entry found in the store, in order of sequences, keeping no more of it in memory than `push` would."""
+        self.push(entry)
+        if len(self.tail) >= CHUNK_LENGTH:
+            self._shrink(self.tail)
+            self.tail = []
+
+    def _spill(self, entry: Entry) -> None:
+        if entry.location == NO_LOCATION:
+            entry.location = self.runtime.store.spill(entry.message)
+        tail = self.tail
+        if tail and (tail[0].is_stored != entry.is_stored or tail[0].redelivered != entry.redelivered):
+            self._seal()
+        self.tail.append(entry)
+        if len(self.tail) >= CHUNK_LENGTH:
+            self._seal()
+
+    def _seal(self) -> None:
+        store = self.runtime.store
+        if self.sealed:
+            if store.written_batch < self.sealed_batch:
+                return
+            self._shrink(self.sealed)
+        self.sealed = self.tail
+        self.sealed_batch = store.batch
+        self.tail = []
+
+    def _shrink(self, entries: list[Entry]) -> None:
+        runtime = self.runtime
+        start = 0
+        for index in range(1, len(entries) + 1):
+            first = entries[start]
+            if (
+                index == len(entries)
+                or entries[index].is_stored != first.is_stored
+                or entries[index].redelivered != first.redelivered
+            ):
+                self.backlog.append(_Chunk(entries[start:index]))
+                start = index
+        for entry in entries:
+            runtime.memory_bytes -= entry.message.size
+
+    def _refill(self) -> i64:
+        lost: i64 = 0
+        if self.backlog:
+            chunk = self.backlog.popleft()
+            for sequence, location, expires_at in zip(chunk.sequences, chunk.locations, chunk.expiries, strict=True):
+                try:
+                    message = self.runtime.store.read(location)
+                except DamagedMessage:
+                    lost += 1
+                    continue
+                entry = Entry(self.queue, message, sequence)
+                entry.location = location
+                entry.expires_at = expires_at
+                entry.is_stored = chunk.are_stored
+                entry.redelivered = chunk.redelivered
+                self._to_head(entry)
+                self.runtime.memory_bytes += message.size
+            self.count -= lost
+            return lost
+        entries = self.sealed or self.tail
+        if self.sealed:
+            self.sealed = []
+        else:
+            self.tail = []
+            self.is_spilling = False
+        for entry in entries:
+            self._to_head(entry)
+        return lost
+
+    def _to_head(self, entry: Entry) -> None:
+        self.head.append(entry)
+        self.head_bytes += entry.message.size

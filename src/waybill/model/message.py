@@ -1,0 +1,71 @@
+"""A message as the model sees it: content that it never looks into, and the few facts that rule its way through a broker.
+
+A message keeps the bytes that it came in with, in the encoding of the protocol that brought it. The same protocol out
+passes them through untouched; another protocol converts them through its `MessageFormat`. The model itself only asks a
+format for headers (to route by them) and for a copy of the content with headers changed (dead lettering).
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+NO_TTL: Final = -1
+
+
+class MessageFormat:
+    """How one protocol encodes a message's content. One instance a protocol, supplied by its engine.
+
+    `code` is stored with every durable message, so it never changes its meaning: 1 is AMQP 0-9-1, 2 AMQP 1.0, 3 AMQP 0-10.
+    """
+
+    code: int
+    name: str
+
+    def __init__(self, code: int, name: str) -> None:
+        self.code = code
+        self.name = name
+
+    def headers(self, content: bytes) -> dict[str, object]:
+        """The application headers in `content`, by name."""
+        raise NotImplementedError
+
+    def with_headers(
+        self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
+    ) -> bytes:
+        """A copy of `content` with headers set and removed; unless kept, without its own time to live."""
+        raise NotImplementedError
+
+
+class Address:
+    """Where a message was published to: shared by all messages of one route, so that engines can cache by identity."""
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+
+
+class Message:
+    """One published message. Immutable; several queues may hold the same one.
+
+    `size` counts bytes of content; `ttl_ms` is the message's own time to live (`NO_TTL`: none); `published_at` is in
+    seconds of the node's clock.
+    """
+
+    def __init__(
+        self,
+        format: MessageFormat,  # noqa: A002 - the noun of the field
+        content: bytes,
+        address: Address,
+        durable: bool,  # noqa: FBT001
+        priority: i64,
+        ttl_ms: i64,
+        published_at: float,
+    ) -> None:
+        self.format = format
+        self.content = content
+        self.address = address
+        self.durable = durable
+        self.priority: i64 = priority
+        self.ttl_ms: i64 = ttl_ms
+        self.published_at: float = published_at
+        self.size: i64 = len(content)

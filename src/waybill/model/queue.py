@@ -1,0 +1,503 @@
+"""A queue: messages wait in lanes by priority and go to consumers with credit, one consumer after the other.
+
+This file holds the hot path of every delivery. `publish`, `drain` and `accept` run once a message; everything else may
+take its time.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.binding import Binding
+from waybill.model.consumer import Consumer
+from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
+from waybill.model.errors import AccessRefused
+from waybill.model.lane import Lane
+from waybill.model.message import NO_TTL, Message
+from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
+from waybill.model.runtime import Drainable, Runtime
+from waybill.model.store import CommitWaiter, StoredMessage
+from waybill.model.timers import Timer
+
+REFUSED: Final = -1
+
+EXPIRED: Final = "expired"
+REJECTED: Final = "rejected"
+MAX_LENGTH: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+
+
+class QueueHost:
+    """What a queue needs of its virtual host."""
+
+    def dead_letter(self, queue: "Queue", message: Message, reason: str) -> None:
+        """Publish a dead message where the queue's policy says, if it says so."""
+        raise NotImplementedError
+
+    def queue_unused(self, queue: "Queue") -> None:
+        """The last consumer of an auto-delete queue is gone, or the queue's own life has expired."""
+        raise NotImplementedError
+
+
+class Queue(EntryQueue, Drainable):
+    """A classic or quorum queue. `owner` is the connection that declared it exclusive, or None."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        host: QueueHost,
+        runtime: Runtime,
+        name: str,
+        queue_id: i64,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: dict[str, object],
+    ) -> None:
+        Drainable.__init__(self)
+        self.host = host
+        self.runtime = runtime
+        self.store = runtime.store
+        self.name = name
+        self.id: i64 = queue_id
+        self.durable = durable
+        self.is_persistent = durable and owner is None
+        self.auto_delete = auto_delete
+        self.owner = owner
+        self.arguments = arguments
+        self.policy = QueuePolicy(arguments)
+        self.bindings: dict[str, Binding] = {}
+        self.consumers: list[Consumer] = []
+        self.active: list[Consumer] = []
+        self.exclusive_consumer: Consumer | None = None
+        self.had_consumer = False
+        self.is_deleted = False
+        self.next_sequence: i64 = 1
+        self.ready_count: i64 = 0
+        self.ready_bytes: i64 = 0
+        self.unsettled_count: i64 = 0
+        self.published_total: i64 = 0
+        self.delivered_total: i64 = 0
+        self.settled_total: i64 = 0
+        self._turn: i64 = 0
+        self._uses_priorities = False
+        self.delivery_gate = _DeliveryGate(self)
+        self._expiry = _ExpiryTimer(self)
+        self._disuse = _DisuseTimer(self)
+        self._apply_policy()
+
+    def _apply_policy(self) -> None:
+        policy = self.policy
+        levels = max(policy.max_priority, 0) + 1
+        self.lanes: list[Lane] = [Lane(self, self.runtime) for _ in range(levels)]
+        self.lane = self.lanes[0]
+        self.has_levels = levels > 1
+        self.ttl_ms: i64 = policy.message_ttl_ms
+        self.max_length: i64 = policy.max_length
+        self.max_length_bytes: i64 = policy.max_length_bytes
+        self.is_limited = policy.max_length != NO_LIMIT or policy.max_length_bytes != NO_LIMIT
+        self.refuses_overflow = policy.overflow != "drop-head"
+        self.counts_deliveries = policy.type == QUORUM
+        self.delivery_limit: i64 = policy.delivery_limit
+        if self.counts_deliveries and policy.delivery_limit == NO_LIMIT:
+            self.delivery_limit = 20  # as RabbitMQ 4: a poison message does not go round for ever
+        self._disuse.restart()
+
+    # --- in ---
+
+    def publish(self, message: Message, location: i64) -> i64:
+        """Take a message. `location`: where another queue's publish of it just now put it, or `NO_LOCATION`.
+
+        Returns the location to pass on to the next queue, or `REFUSED` if the queue is full and refuses.
+        """
+        if self.is_limited and self.refuses_overflow and self._is_full(message.size):
+            if self.policy.overflow == "reject-publish-dlx":
+                self.host.dead_letter(self, message, MAX_LENGTH)
+            return REFUSED
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        entry = Entry(self, message, sequence)
+        if message.durable and self.is_persistent:
+            if location == NO_LOCATION:
+                location = self.store.put(self.id, sequence, message)
+            else:
+                self.store.put_reference(self.id, sequence, location)
+            entry.location = location
+            entry.is_stored = True
+        ttl = message.ttl_ms
+        if self.ttl_ms != NO_TTL and (ttl == NO_TTL or self.ttl_ms < ttl):
+            ttl = self.ttl_ms
+        if ttl != NO_TTL:
+            entry.expires_at = message.published_at + float(ttl) / 1000.0
+        self.runtime.memory_bytes += message.size
+        self.ready_count += 1
+        self.ready_bytes += message.size
+        self.published_total += 1
+        lane = self.lane
+        if self.has_levels:
+            lane = self.lanes[min(message.priority, i64(len(self.lanes) - 1))]
+        lane.push(entry)
+        if ttl != NO_TTL and lane.count == 1:
+            self._expiry.arm(entry.expires_at)
+        if self.is_limited:
+            self._drop_overflow()
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.runtime.dirty.append(self)
+        return location
+
+    def recover(self, stored: StoredMessage) -> None:
+        """Take back a message that the store kept over a restart; to be called in order of sequences."""
+        message = stored.message
+        entry = Entry(self, message, stored.sequence)
+        entry.location = stored.location
+        entry.is_stored = True
+        entry.redelivered = stored.redelivered
+        entry.delivery_count = stored.delivery_count
+        if stored.sequence >= self.next_sequence:
+            self.next_sequence = stored.sequence + 1
+        ttl = message.ttl_ms
+        if self.ttl_ms != NO_TTL and (ttl == NO_TTL or self.ttl_ms < ttl):
+            ttl = self.ttl_ms
+        if ttl != NO_TTL:
+            entry.expires_at = message.published_at + float(ttl) / 1000.0
+        self.runtime.memory_bytes += message.size
+        self.ready_count += 1
+        self.ready_bytes += message.size
+        lane = self._lane_of(message)
+        lane.recover(entry)
+        if ttl != NO_TTL and lane.count == 1:
+            self._expiry.arm(entry.expires_at)
+
+    def _lane_of(self, message: Message) -> Lane:
+        return self.lanes[min(message.priority, i64(len(self.lanes) - 1))]
+
+    def _is_full(self, size: i64) -> bool:
+        return (self.max_length != NO_LIMIT and self.ready_count >= self.max_length) or (
+            self.max_length_bytes != NO_LIMIT and self.ready_bytes + size > self.max_length_bytes
+        )
+
+    def _drop_overflow(self) -> None:
+        while self.ready_count > 0 and (
+            (self.max_length != NO_LIMIT and self.ready_count > self.max_length)
+            or (self.max_length_bytes != NO_LIMIT and self.ready_bytes > self.max_length_bytes)
+        ):
+            # When something must go, low priorities go first (0-9-1, 3.1.10).
+            lane = next(lane for lane in self.lanes if lane.count)
+            self._kill(self._take_from(lane), MAX_LENGTH)
+
+    # --- out ---
+
+    def drain(self) -> None:
+        """Deliver to consumers with credit, in turn, until messages or credit run out."""
+        if self.ready_count == 0 or not self.active:
+            return
+        if self.is_persistent and not self.delivery_gate.is_open:
+            self.delivery_gate.request()
+            return
+        active = self.active
+        now = self.runtime.now
+        turn = self._turn
+        lane = self.lane
+        while self.ready_count > 0:
+            if self._uses_priorities:
+                consumer = self._highest_with_credit()
+                if consumer is None:
+                    break
+            else:
+                count: i64 = len(active)
+                if count == 0:
+                    break
+                if turn >= count:
+                    turn = 0
+                consumer = active[turn]
+                if not consumer.has_credit():
+                    consumer.is_active = False
+                    del active[turn]
+                    continue
+                turn += 1
+            if self.has_levels:
+                lane = self._first_lane()
+            if not lane.head and not self._load(lane):
+                continue
+            entry = lane.pop()
+            size = entry.message.size
+            self.ready_count -= 1
+            self.ready_bytes -= size
+            if entry.expires_at > 0.0 and entry.expires_at <= now:
+                self._kill(entry, EXPIRED)
+                continue
+            self.delivered_total += 1
+            if consumer.no_ack:
+                consumer.deliver(entry)
+                self._remove(entry)
+            else:
+                self.unsettled_count += 1
+                consumer.unsettled_count += 1
+                consumer.deliver(entry)
+        self._turn = turn
+        if self.ready_count > 0:
+            self._arm_expiry()
+
+    def take(self, no_ack: bool) -> Entry | None:  # noqa: FBT001
+        """One message for a consumer that polls (0-9-1: basic.get), or None."""
+        while self.ready_count > 0:
+            lane = self._first_lane()
+            if not lane.head and not self._load(lane):
+                continue
+            entry = self._take_from(lane)
+            if 0.0 < entry.expires_at <= self.runtime.now:
+                self._kill(entry, EXPIRED)
+                continue
+            if self.is_persistent and not self.delivery_gate.is_open:
+                self.delivery_gate.request()
+            self.delivered_total += 1
+            if no_ack:
+                self._remove(entry)
+            else:
+                self.unsettled_count += 1
+            return entry
+        return None
+
+    def _load(self, lane: Lane) -> bool:
+        """Bring the next entries of a lane to memory. False if none of it could be read."""
+        lost = lane.load()
+        self.ready_count -= lost
+        if lost:
+            self.ready_bytes = sum(other.size for other in self.lanes)
+        return lane.count > 0
+
+    def _first_lane(self) -> Lane:
+        index: i64 = len(self.lanes) - 1
+        while self.lanes[index].count == 0:
+            index -= 1
+        return self.lanes[index]
+
+    def _take_from(self, lane: Lane) -> Entry:
+        entry = lane.pop()
+        self.ready_count -= 1
+        self.ready_bytes -= entry.message.size
+        return entry
+
+    # --- outcomes ---
+
+    def accept(self, entry: Entry) -> None:
+        self.unsettled_count -= 1
+        self._remove(entry)
+
+    def reject(self, entry: Entry) -> None:
+        self.unsettled_count -= 1
+        self._kill(entry, REJECTED)
+
+    def release(self, entry: Entry, *, failed: bool) -> None:
+        self.unsettled_count -= 1
+        if self.is_deleted:
+            self._remove(entry)
+            return
+        entry.redelivered = True
+        if failed:
+            entry.delivery_count += 1
+            if self.counts_deliveries and self.delivery_limit != NO_LIMIT and entry.delivery_count > self.delivery_limit:
+                self._kill(entry, DELIVERY_LIMIT)
+                return
+            if self.counts_deliveries and entry.is_stored:
+                self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count)
+        lane = self._lane_of(entry.message)
+        lane.push_front(entry)
+        self.ready_count += 1
+        self.ready_bytes += entry.message.size
+        self._arm_expiry()
+        self.runtime.mark_dirty(self)
+
+    def _remove(self, entry: Entry) -> None:
+        self.settled_total += 1
+        self.runtime.memory_bytes -= entry.message.size
+        if entry.is_stored:
+            self.store.settle(self.id, entry.sequence, entry.location)
+        elif entry.location != NO_LOCATION:
+            self.store.forget(entry.location)
+
+    def _kill(self, entry: Entry, reason: str) -> None:
+        """Dead-letter and remove, as one step for a crash."""
+        if self.policy.dead_letter_exchange is None or self.is_deleted:
+            self._remove(entry)
+            return
+        self.store.begin_atomic()
+        self.host.dead_letter(self, entry.message, reason)
+        self._remove(entry)
+        self.store.end_atomic()
+
+    # --- consumers ---
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Subscribe. Raises `AccessRefused` if the queue is, or cannot become, exclusively consumed."""
+        if self.exclusive_consumer is not None:
+            raise AccessRefused(f"queue '{self.name}' in exclusive use")
+        if consumer.exclusive:
+            if self.consumers:
+                raise AccessRefused(f"queue '{self.name}' is consumed by others and cannot be consumed exclusively")
+            self.exclusive_consumer = consumer
+        self.had_consumer = True
+        self.consumers.append(consumer)
+        self._uses_priorities = len({other.priority for other in self.consumers}) > 1
+        self._disuse.restart()
+        self.activate(consumer)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Unsubscribe. What it holds stays unsettled: the engine settles or releases it."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        if consumer.is_active:
+            consumer.is_active = False
+            self.active.remove(consumer)
+        if self.exclusive_consumer is consumer:
+            self.exclusive_consumer = None
+        self._uses_priorities = len({other.priority for other in self.consumers}) > 1
+        if self.policy.single_active_consumer and self.consumers:
+            self.activate(self.consumers[0])
+        self._disuse.restart()
+        if not self.consumers and self.auto_delete:
+            self.host.queue_unused(self)
+
+    def activate(self, consumer: Consumer) -> None:
+        """The consumer has credit (again)."""
+        if self.policy.single_active_consumer and (not self.consumers or self.consumers[0] is not consumer):
+            return
+        if not consumer.is_active:
+            consumer.is_active = True
+            self.active.append(consumer)
+        if self.ready_count > 0 and not self.is_dirty:
+            self.is_dirty = True
+            self.runtime.dirty.append(self)
+
+    def _highest_with_credit(self) -> Consumer | None:
+        best: Consumer | None = None
+        for consumer in list(self.active):
+            if not consumer.has_credit():
+                consumer.is_active = False
+                self.active.remove(consumer)
+            elif best is None or consumer.priority > best.priority:
+                best = consumer
+        if best is not None:
+            # To the end of the line, so that equals take turns.
+            self.active.remove(best)
+            self.active.append(best)
+        return best
+
+    # --- removal ---
+
+    def purge(self) -> int:
+        """Remove all messages that wait; those delivered and not settled stay. Returns how many."""
+        count = int(self.ready_count)
+        if count == 0:
+            return 0
+        for lane in self.lanes:
+            for sequence, location, is_stored in lane.clear():
+                if is_stored:
+                    self.store.settle(self.id, sequence, location)
+                else:
+                    self.store.forget(location)
+        self.ready_count = 0
+        self.ready_bytes = 0
+        return count
+
+    def discard(self) -> int:
+        """The queue is being deleted: forget its messages, tell its consumers. Returns how many messages waited."""
+        count = int(self.ready_count)
+        self.is_deleted = True
+        for lane in self.lanes:
+            for _, location, _ in lane.clear():
+                self.store.forget(location)
+        self.ready_count = 0
+        self.ready_bytes = 0
+        consumers = self.consumers
+        self.consumers = []
+        self.active.clear()
+        for consumer in consumers:
+            consumer.is_active = False
+            consumer.cancelled()
+        return count
+
+    # --- time ---
+
+    def touch(self) -> None:
+        """Somebody used the queue: its life without consumers starts again."""
+        self._disuse.restart()
+
+    def expire_due(self, now: float) -> None:
+        """Kill what has expired at the head of each lane."""
+        for lane in self.lanes:
+            while lane.count > 0:
+                if not lane.head and not self._load(lane):
+                    continue
+                entry = lane.head[0]
+                if entry.expires_at == 0.0 or entry.expires_at > now:
+                    break
+                self._kill(self._take_from(lane), EXPIRED)
+        self._arm_expiry()
+
+    def _arm_expiry(self) -> None:
+        for lane in self.lanes:
+            if lane.count > 0 and lane.head and lane.head[0].expires_at > 0.0:
+                self._expiry.arm(lane.head[0].expires_at)
+
+
+class _ExpiryTimer(Timer):
+    """Wakes a queue when the first message of a lane expires."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.armed_at: float = 0.0
+
+    def arm(self, at: float) -> None:
+        if self.armed_at == 0.0 or at < self.armed_at:
+            self.armed_at = at
+            self.queue.runtime.timers.schedule(at, self)
+
+    def fire(self, now: float) -> None:
+        if 0.0 < self.armed_at <= now:
+            self.armed_at = 0.0
+            if not self.queue.is_deleted:
+                self.queue.expire_due(now)
+
+
+class _DisuseTimer(Timer):
+    """Removes a queue with `x-expires` that nobody has consumed from or declared for that long."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.deadline: float = 0.0
+
+    def restart(self) -> None:
+        queue = self.queue
+        if queue.policy.expires_ms != NO_LIMIT:
+            self.deadline = queue.runtime.now + queue.policy.expires_ms / 1000.0
+            queue.runtime.timers.schedule(self.deadline, self)
+
+    def fire(self, now: float) -> None:
+        if now >= self.deadline and not self.queue.is_deleted and not self.queue.consumers:
+            self.queue.host.queue_unused(self.queue)
+
+
+class _DeliveryGate(CommitWaiter):
+    """Holds the first delivery of a durable queue until the store knows that the queue delivers.
+
+    Only then can a crash be answered honestly: what the queue held may have been seen by a consumer, so it comes back
+    flagged as redelivered.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.is_open = False
+        self.is_requested = False
+
+    def request(self) -> None:
+        if not self.is_requested:
+            self.is_requested = True
+            self.queue.store.mark_delivering(self.queue.id)
+            self.queue.store.wait(self, 0)
+
+    def committed(self, mark: i64) -> None:  # noqa: ARG002
+        self.is_open = True
+        self.queue.runtime.mark_dirty(self.queue)

@@ -1,0 +1,48 @@
+"""What all entities of one node share: the time, the store, the deadlines, and the list of queues with work to do."""
+
+from mypy_extensions import i64
+
+from waybill.model.store import Store
+from waybill.model.timers import Timers
+
+
+class Drainable:
+    """A queue that may have messages for consumers with credit."""
+
+    is_dirty: bool
+
+    def __init__(self) -> None:
+        self.is_dirty = False
+
+    def drain(self) -> None:
+        """Hand messages to consumers until one or the other runs out."""
+        raise NotImplementedError
+
+
+class Runtime:
+    """`now` is in seconds of the node's clock (Unix time, never going back); whoever feeds the node keeps it current.
+
+    `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
+    """
+
+    def __init__(self, store: Store, memory_limit_bytes: i64) -> None:
+        self.now: float = 0.0
+        self.store = store
+        self.timers = Timers()
+        self.dirty: list[Drainable] = []
+        self.memory_bytes: i64 = 0
+        self.memory_limit_bytes: i64 = memory_limit_bytes
+
+    def mark_dirty(self, queue: Drainable) -> None:
+        if not queue.is_dirty:
+            queue.is_dirty = True
+            self.dirty.append(queue)
+
+    def drain(self) -> None:
+        """Drain every dirty queue once, and those that this makes dirty in turn (dead letters)."""
+        while self.dirty:
+            queues = self.dirty
+            self.dirty = []
+            for queue in queues:
+                queue.is_dirty = False
+                queue.drain()

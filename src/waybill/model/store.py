@@ -1,0 +1,159 @@
+"""What the model asks of durable storage. `storage.journal` fulfils it on a disk, `storage.memory` without one.
+
+Everything put, settled or defined goes into the *current batch*. A commit takes the batch, writes it and, if anybody
+waits for it, syncs it; the waiters are told in the order in which they asked. One commit runs at a time: all that
+arrives meanwhile is the next batch (group commit).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mypy_extensions import i64
+
+from waybill.model.message import Message
+
+
+class CommitWaiter:
+    """Somebody who may go on only when what was put so far is durable (a confirm, a settled outcome, a reply)."""
+
+    def committed(self, mark: i64) -> None:
+        """All that was in the store when `wait(self, mark)` was called is durable now."""
+        raise NotImplementedError
+
+
+class StoredMessage:
+    """A message that recovery found for a queue."""
+
+    def __init__(self, sequence: i64, location: i64, message: Message, delivery_count: i64, redelivered: bool) -> None:  # noqa: FBT001
+        self.sequence: i64 = sequence
+        self.location: i64 = location
+        self.message = message
+        self.delivery_count: i64 = delivery_count
+        self.redelivered = redelivered
+
+
+class StreamRecord:
+    """One message of a stream; `timestamp_ms` is Unix time."""
+
+    def __init__(self, offset: i64, timestamp_ms: i64, message: Message) -> None:
+        self.offset: i64 = offset
+        self.timestamp_ms: i64 = timestamp_ms
+        self.message = message
+
+
+class StreamLog:
+    """An append-only log of messages with consecutive offsets, one a stream.
+
+    Readers see offsets in `first_offset <= offset < committed_offset`; `next_offset` is what the next append gets.
+    """
+
+    first_offset: i64
+    next_offset: i64
+    committed_offset: i64
+
+    def append(self, message: Message, timestamp_ms: i64) -> i64:
+        """Add to the current batch; the offset given."""
+        raise NotImplementedError
+
+    def read(self, offset: i64, max_count: i64, max_bytes: i64) -> list[StreamRecord]:
+        """Committed records from `offset` on, at least one if there is any; fewer than asked at a chunk's end."""
+        raise NotImplementedError
+
+    def offset_at(self, timestamp_ms: i64) -> i64:
+        """The first offset whose timestamp is not before `timestamp_ms`; `next_offset` if there is none."""
+        raise NotImplementedError
+
+    def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
+        """Drop whole old segments beyond the limits (-1: no limit); the last segment always stays."""
+        raise NotImplementedError
+
+    def size(self) -> i64:
+        """Bytes kept."""
+        raise NotImplementedError
+
+
+class Store:
+    """See the module's text. Locations are opaque to the model, ordered by age, and valid until settled.
+
+    `batch` is the number of the batch being filled, `durable_batch` that of the newest one known to be on disk. What was
+    put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`.
+    """
+
+    batch: i64
+    written_batch: i64
+    durable_batch: i64
+
+    def put(self, queue_id: i64, sequence: i64, message: Message) -> i64:
+        """Keep a durable message for a queue. Returns its location."""
+        raise NotImplementedError
+
+    def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
+        """Keep the message just put for one queue for another one as well (same batch, same location)."""
+        raise NotImplementedError
+
+    def spill(self, message: Message) -> i64:
+        """Write out a message that need not outlive the process, to free its memory. Returns its location."""
+        raise NotImplementedError
+
+    def settle(self, queue_id: i64, sequence: i64, location: i64) -> None:
+        """The queue has no further use for a message that was put: it never comes back."""
+        raise NotImplementedError
+
+    def forget(self, location: i64) -> None:
+        """A spilled message is no longer needed, or a put one whose queue is purged or deleted."""
+        raise NotImplementedError
+
+    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64) -> None:
+        """Remember how often a message was delivered, for queues that limit it."""
+        raise NotImplementedError
+
+    def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
+        """All messages of a queue up to and including a sequence are gone, but for those in `kept`.
+
+        The queue calls `forget` for each of their locations besides.
+        """
+        raise NotImplementedError
+
+    def mark_delivering(self, queue_id: i64) -> None:
+        """From now on a crash must present this queue's messages as perhaps delivered before (redelivered)."""
+        raise NotImplementedError
+
+    def begin_atomic(self) -> None:
+        """What is put and settled until `end_atomic` is recovered as a whole or not at all."""
+        raise NotImplementedError
+
+    def end_atomic(self) -> None:
+        raise NotImplementedError
+
+    def read(self, location: i64) -> Message:
+        """Read a put or spilled message back. Raises `waybill.model.errors.DamagedMessage` if its checksum fails."""
+        raise NotImplementedError
+
+    def define(self, kind: str, key: str, value: dict[str, object]) -> None:
+        """Keep a definition (virtual host, exchange, queue, binding, user ...), replacing an older one of that key."""
+        raise NotImplementedError
+
+    def undefine(self, kind: str, key: str) -> None:
+        raise NotImplementedError
+
+    def definitions(self, kind: str) -> Iterable[tuple[str, dict[str, object]]]:
+        """The definitions of a kind with their keys, in the order in which they were first made."""
+        raise NotImplementedError
+
+    def recovered(self, queue_id: i64) -> Iterator[StoredMessage]:
+        """The live messages of a queue that recovery found, by sequence. To be asked once a queue."""
+        raise NotImplementedError
+
+    def new_id(self) -> i64:
+        """An id for a queue or a stream: never given twice in the life of a data directory."""
+        raise NotImplementedError
+
+    def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
+        """The log of a stream, made if it is not there."""
+        raise NotImplementedError
+
+    def remove_stream(self, stream_id: i64) -> None:
+        raise NotImplementedError
+
+    def wait(self, waiter: CommitWaiter, mark: i64) -> None:
+        """Call `waiter.committed(mark)` once all that was put before this call is durable."""
+        raise NotImplementedError

@@ -1,0 +1,167 @@
+"""A stream: a queue whose messages stay. Any number of consumers read it from any offset, each at its own pace."""
+
+from datetime import datetime
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.consumer import Consumer
+from waybill.model.entry import Entry
+from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed
+from waybill.model.message import Message
+from waybill.model.queue import Queue, QueueHost
+from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
+from waybill.model.runtime import Runtime
+from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
+
+READ_COUNT: Final = 512
+READ_BYTES: Final = 256 << 10
+DEFAULT_SEGMENT_BYTES: Final = 64 << 20
+RETENTION_INTERVAL_S: Final = 1.0
+
+
+class StreamReader:
+    """One consumer's place in a stream, and the records read ahead for it."""
+
+    def __init__(self, consumer: Consumer, offset: i64) -> None:
+        self.consumer = consumer
+        self.next_offset: i64 = offset
+        self.records: list[StreamRecord] = []
+        self.index: i64 = 0
+
+
+class Stream(Queue):
+    """Append-only; delivery removes nothing, settlement only gives credit back, requeueing does not exist."""
+
+    def __init__(
+        self, host: QueueHost, runtime: Runtime, name: str, queue_id: i64, arguments: dict[str, object]  # noqa: PLR0913, PLR0917
+    ) -> None:
+        super().__init__(
+            host, runtime, name, queue_id, durable=True, auto_delete=False, owner=None, arguments=arguments
+        )
+        policy = self.policy
+        segment_bytes = policy.max_segment_bytes if policy.max_segment_bytes != NO_LIMIT else DEFAULT_SEGMENT_BYTES
+        self.log: StreamLog = runtime.store.stream(queue_id, segment_bytes)
+        self._readers: dict[Consumer, StreamReader] = {}
+        self._pending_commit = False
+        self._next_retention: float = 0.0
+        self._waiter = _StreamWaiter(self)
+
+    @property
+    def message_count(self) -> int:
+        return int(self.log.committed_offset - self.log.first_offset)
+
+    def publish(self, message: Message, location: i64) -> i64:
+        self.log.append(message, i64(int(message.published_at * 1000.0)))
+        self.published_total += 1
+        if not self._pending_commit:
+            self._pending_commit = True
+            self.store.wait(self._waiter, 0)
+        return location
+
+    def appended(self) -> None:
+        """What was published so far is durable: readers may have it, and old segments may go."""
+        self._pending_commit = False
+        policy = self.policy
+        now = self.runtime.now
+        limited = policy.max_length_bytes != NO_LIMIT or policy.max_age_ms != NO_LIMIT
+        if limited and now >= self._next_retention:
+            self._next_retention = now + RETENTION_INTERVAL_S
+            self.log.retain(policy.max_length_bytes, policy.max_age_ms, i64(int(now * 1000.0)))
+        if self._readers:
+            self.runtime.mark_dirty(self)
+
+    def subscribe(self, consumer: Consumer, start: object) -> None:
+        """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval like "7D"."""
+        if consumer.no_ack:
+            raise NotImplementedHere(f"stream '{self.name}' needs acknowledgements: they are its readers' credit")
+        self._readers[consumer] = StreamReader(consumer, self._offset_of(start))
+        self.add_consumer(consumer)
+        self.runtime.mark_dirty(self)
+
+    def _offset_of(self, start: object) -> i64:
+        log = self.log
+        if start == "first":
+            return log.first_offset
+        if start == "last":
+            return max(log.first_offset, log.committed_offset - 1)
+        if start is None or start == "next":
+            return log.next_offset
+        if isinstance(start, int) and not isinstance(start, bool):
+            return max(log.first_offset, min(i64(max(start, 0)), log.next_offset))
+        if isinstance(start, datetime):
+            return log.offset_at(i64(int(start.timestamp() * 1000.0)))
+        age_ms = parse_age_ms(start) if isinstance(start, str) else None
+        if age_ms is None:
+            raise InvalidArgument(f"invalid arg 'x-stream-offset': {start!r}")
+        return log.offset_at(i64(int(self.runtime.now * 1000.0) - age_ms))
+
+    def drain(self) -> None:
+        for reader in list(self._readers.values()):
+            consumer = reader.consumer
+            while consumer.is_active:
+                if not consumer.has_credit():
+                    consumer.is_active = False
+                    self.active.remove(consumer)
+                    break
+                if reader.index >= len(reader.records) and not self._read(reader):
+                    break
+                record = reader.records[reader.index]
+                reader.index += 1
+                reader.next_offset = record.offset + 1
+                entry = Entry(self, record.message, record.offset)
+                self.delivered_total += 1
+                self.unsettled_count += 1
+                consumer.unsettled_count += 1
+                consumer.deliver(entry)
+
+    def _read(self, reader: StreamReader) -> bool:
+        log = self.log
+        reader.records = []
+        reader.index = 0
+        reader.next_offset = max(reader.next_offset, log.first_offset)
+        if reader.next_offset >= log.committed_offset:
+            return False
+        reader.records = log.read(reader.next_offset, READ_COUNT, READ_BYTES)
+        return bool(reader.records)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self._readers.pop(consumer, None)
+        super().remove_consumer(consumer)
+
+    def activate(self, consumer: Consumer) -> None:
+        if not consumer.is_active:
+            consumer.is_active = True
+            self.active.append(consumer)
+        self.runtime.mark_dirty(self)
+
+    def accept(self, entry: Entry) -> None:
+        self.unsettled_count -= 1
+        self.settled_total += 1
+
+    def reject(self, entry: Entry) -> None:
+        raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
+
+    def release(self, entry: Entry, *, failed: bool) -> None:  # noqa: ARG002
+        self.unsettled_count -= 1
+
+    def take(self, no_ack: bool) -> Entry | None:  # noqa: FBT001
+        raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
+
+    def purge(self) -> int:
+        raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
+
+    def discard(self) -> int:
+        self._readers.clear()
+        super().discard()
+        count = self.message_count
+        self.store.remove_stream(self.id)
+        return count
+
+
+class _StreamWaiter(CommitWaiter):
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def committed(self, mark: i64) -> None:  # noqa: ARG002
+        self.stream.appended()

@@ -1,0 +1,494 @@
+"""A virtual host: one independent name space of exchanges, queues and bindings, and the routing through them."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.binding import Binding, binding_key
+from waybill.model.dead_letter import closes_cycle, record_death
+from waybill.model.entry import NO_LOCATION
+from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
+from waybill.model.exchange import DirectExchange, Exchange, make_exchange
+from waybill.model.message import NO_TTL, Address, Message
+from waybill.model.queue import REFUSED, Queue, QueueHost
+from waybill.model.queue_policy import CLASSIC, STREAM
+from waybill.model.runtime import Runtime
+from waybill.model.stream import Stream
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+ADDRESS_LIMIT: Final = 4096
+
+PREDECLARED: Final = (
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.topic", "topic", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+)
+
+
+class Route:
+    """Where one exchange and routing key lead. Valid while `epoch` is the virtual host's.
+
+    `by_headers`: the way depends on each message's headers, so `queues` is empty and each message is matched by itself.
+    """
+
+    def __init__(self, address: Address, exchange: Exchange, epoch: i64) -> None:
+        self.address = address
+        self.exchange = exchange
+        self.epoch: i64 = epoch
+        self.queues: list[Queue] = []
+        self.by_headers = False
+
+
+class VirtualHost(QueueHost):
+    """Everything here is known to one node. `epoch` grows with each change that may alter a route."""
+
+    def __init__(self, name: str, runtime: Runtime) -> None:
+        self.name = name
+        self.runtime = runtime
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.epoch: i64 = 1
+        self._addresses: dict[tuple[str, str], Address] = {}
+        self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
+        self.exchanges[""] = self.default_exchange
+        for exchange_name, type_name, internal in PREDECLARED:
+            self.exchanges[exchange_name] = make_exchange(exchange_name, type_name, True, False, internal, {})  # noqa: FBT003
+
+    # --- exchanges ---
+
+    def exchange(self, name: str) -> Exchange:
+        """Raises `NotFound`."""
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def declare_exchange(  # noqa: PLR0913
+        self,
+        name: str,
+        type_name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> Exchange:
+        """Make an exchange, or check that the one there is the same (`PreconditionFailed` if it is not)."""
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            self._check_same_exchange(existing, type_name, durable, auto_delete, internal, arguments)
+            return existing
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        exchange = make_exchange(name, type_name, durable, auto_delete, internal, arguments)
+        self.exchanges[name] = exchange
+        self.epoch += 1
+        if durable:
+            self.runtime.store.define(
+                EXCHANGE,
+                self._key(name),
+                {
+                    "virtual_host": self.name,
+                    "name": name,
+                    "type": type_name,
+                    "auto_delete": auto_delete,
+                    "internal": internal,
+                    "arguments": arguments,
+                },
+            )
+        return exchange
+
+    def _check_same_exchange(  # noqa: PLR0913, PLR0917
+        self,
+        exchange: Exchange,
+        type_name: str,
+        durable: bool,  # noqa: FBT001
+        auto_delete: bool,  # noqa: FBT001
+        internal: bool,  # noqa: FBT001
+        arguments: dict[str, object],
+    ) -> None:
+        what = f"exchange '{exchange.name}' in vhost '{self.name}'"
+        _check_same("type", what, type_name, exchange.type)
+        _check_same("durable", what, durable, exchange.durable)
+        _check_same("auto_delete", what, auto_delete, exchange.auto_delete)
+        _check_same("internal", what, internal, exchange.internal)
+        _check_same(
+            "alternate-exchange",
+            what,
+            arguments.get("alternate-exchange"),
+            exchange.arguments.get("alternate-exchange"),
+        )
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        """Remove an exchange and its bindings; one that is not there is no error."""
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._remove_exchange(exchange)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        self.epoch += 1
+        if exchange.durable:
+            self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
+        for binding in [*exchange.bindings.values(), *exchange.incoming.values()]:
+            self._remove_binding(binding)
+
+    # --- queues ---
+
+    def queue(self, name: str, connection: object) -> Queue:
+        """The queue for a use by `connection`. Raises `NotFound`, `ResourceLocked`."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
+        if queue.owner is not None and queue.owner is not connection:
+            raise ResourceLocked(
+                f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. It could be originally "
+                "declared on another connection or the exclusive property value does not match that of the original "
+                "declaration."
+            )
+        return queue
+
+    def declare_queue(  # noqa: PLR0913
+        self,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        exclusive_to: object | None,
+        connection: object,
+        arguments: dict[str, object],
+    ) -> Queue:
+        """Make a queue, or check that the one there is the same (`PreconditionFailed` if it is not)."""
+        if name in self.queues:
+            queue = self.queue(name, connection)
+            self._check_same_queue(queue, durable, auto_delete, exclusive_to, arguments)
+            queue.touch()
+            return queue
+        queue = self._make_queue(
+            name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments
+        )
+        if queue.is_persistent:
+            self.runtime.store.define(
+                QUEUE,
+                self._key(name),
+                {
+                    "virtual_host": self.name,
+                    "name": name,
+                    "id": int(queue.id),
+                    "auto_delete": auto_delete,
+                    "arguments": arguments,
+                },
+            )
+        return queue
+
+    def _make_queue(  # noqa: PLR0913, PLR0917
+        self,
+        name: str,
+        queue_id: i64,
+        durable: bool,  # noqa: FBT001
+        auto_delete: bool,  # noqa: FBT001
+        owner: object | None,
+        arguments: dict[str, object],
+    ) -> Queue:
+        queue_type = arguments.get("x-queue-type", CLASSIC)
+        if queue_type != CLASSIC and (not durable or auto_delete or owner is not None):
+            raise PreconditionFailed(
+                f"invalid property for {queue_type} queue '{name}' in vhost '{self.name}': it must be durable, and neither "
+                "exclusive nor auto-delete"
+            )
+        queue: Queue
+        if queue_type == STREAM:
+            queue = Stream(self, self.runtime, name, queue_id, arguments)
+        else:
+            queue = Queue(
+                self,
+                self.runtime,
+                name,
+                queue_id,
+                durable=durable,
+                auto_delete=auto_delete,
+                owner=owner,
+                arguments=arguments,
+            )
+        self.queues[name] = queue
+        self.epoch += 1
+        return queue
+
+    def _check_same_queue(  # noqa: PLR0913, PLR0917
+        self,
+        queue: Queue,
+        durable: bool,  # noqa: FBT001
+        auto_delete: bool,  # noqa: FBT001
+        exclusive_to: object | None,
+        arguments: dict[str, object],
+    ) -> None:
+        what = f"queue '{queue.name}' in vhost '{self.name}'"
+        _check_same("durable", what, durable, queue.durable)
+        _check_same("auto_delete", what, auto_delete, queue.auto_delete)
+        if (exclusive_to is None) != (queue.owner is None):
+            raise ResourceLocked(
+                f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'. The exclusive "
+                "property value does not match that of the original declaration."
+            )
+        for name in sorted({*arguments, *queue.arguments}):
+            default = CLASSIC if name == "x-queue-type" else None
+            _check_same(name, what, arguments.get(name, default), queue.arguments.get(name, default))
+
+    def delete_queue(self, name: str, connection: object, *, if_unused: bool, if_empty: bool) -> int:
+        """Remove a queue with its messages and bindings. Returns how many messages waited; 0 if there is no such queue."""
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, connection)
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        if if_empty and queue.ready_count:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
+        return self.remove_queue(queue)
+
+    def remove_queue(self, queue: Queue) -> int:
+        del self.queues[queue.name]
+        self.epoch += 1
+        for binding in list(queue.bindings.values()):
+            self._remove_binding(binding)
+        if queue.is_persistent:
+            self.runtime.store.undefine(QUEUE, self._key(queue.name))
+        return queue.discard()
+
+    def queue_unused(self, queue: Queue) -> None:
+        if not queue.is_deleted:
+            self.remove_queue(queue)
+
+    def queues_of(self, connection: object) -> list[Queue]:
+        """The queues that a connection has for itself."""
+        return [queue for queue in self.queues.values() if queue.owner is connection]
+
+    # --- bindings ---
+
+    def bind_queue(
+        self, queue: Queue, exchange_name: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Bind; the same binding twice is one."""
+        source = self._bindable(exchange_name)
+        binding = Binding(source.name, queue.name, QUEUE, routing_key, arguments)
+        if binding.key in source.bindings:
+            return
+        self._add_binding(source, binding, durable=queue.is_persistent)
+
+    def bind_exchange(
+        self, destination_name: str, source_name: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        source = self._bindable(source_name)
+        destination = self._bindable(destination_name)
+        binding = Binding(source.name, destination.name, EXCHANGE, routing_key, arguments)
+        if binding.key in source.bindings:
+            return
+        self._add_binding(source, binding, durable=destination.durable)
+
+    def unbind(  # noqa: PLR0913, PLR0917
+        self, kind: str, destination: str, source_name: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Remove a binding; one that is not there is no error."""
+        source = self._bindable(source_name)
+        binding = source.bindings.get(binding_key(source.name, destination, kind, routing_key, arguments))
+        if binding is not None:
+            self._remove_binding(binding)
+
+    def _bindable(self, name: str) -> Exchange:
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        return self.exchange(name)
+
+    def _add_binding(self, source: Exchange, binding: Binding, *, durable: bool) -> None:
+        source.add(binding)
+        if binding.destination_kind == QUEUE:
+            self.queues[binding.destination].bindings[binding.key] = binding
+        else:
+            self.exchanges[binding.destination].incoming[binding.key] = binding
+            source.onward[binding.key] = binding
+        self.epoch += 1
+        if durable and source.durable:
+            self.runtime.store.define(
+                "binding",
+                self._key(binding.key),
+                {
+                    "virtual_host": self.name,
+                    "source": binding.source,
+                    "destination": binding.destination,
+                    "destination_kind": binding.destination_kind,
+                    "routing_key": binding.routing_key,
+                    "arguments": binding.arguments,
+                },
+            )
+            binding.is_persistent = True
+
+    def _remove_binding(self, binding: Binding) -> None:
+        self.epoch += 1
+        if binding.is_persistent:
+            self.runtime.store.undefine("binding", self._key(binding.key))
+        if binding.destination_kind == QUEUE:
+            queue = self.queues.get(binding.destination)
+            if queue is not None:
+                queue.bindings.pop(binding.key, None)
+        else:
+            destination = self.exchanges.get(binding.destination)
+            if destination is not None:
+                destination.incoming.pop(binding.key, None)
+        source = self.exchanges.get(binding.source)
+        if source is not None and binding.key in source.bindings:
+            source.remove(binding)
+            source.onward.pop(binding.key, None)
+            if source.auto_delete and not source.bindings:
+                self._remove_exchange(source)
+
+    def _key(self, name: str) -> str:
+        return f"{self.name}\0{name}"
+
+    # --- routing ---
+
+    def resolve(self, exchange_name: str, routing_key: str) -> Route:
+        """The route of a message, to be kept as long as `epoch` stays. Raises `NotFound`, `AccessRefused`."""
+        exchange = self.exchange(exchange_name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
+        route = Route(self.address(exchange_name, routing_key), exchange, self.epoch)
+        if self._depends_on_headers(exchange):
+            route.by_headers = True
+        else:
+            route.queues = self.match(exchange, [routing_key], {})
+        return route
+
+    def address(self, exchange_name: str, routing_key: str) -> Address:
+        """One shared object for equal addresses, as long as there are not too many."""
+        key = (exchange_name, routing_key)
+        address = self._addresses.get(key)
+        if address is None:
+            if len(self._addresses) >= ADDRESS_LIMIT:
+                self._addresses.clear()
+            address = Address(exchange_name, routing_key)
+            self._addresses[key] = address
+        return address
+
+    def match(self, exchange: Exchange, routing_keys: list[str], headers: dict[str, object]) -> list[Queue]:
+        """The queues that a message reaches through an exchange, each once, whatever the number of ways to it."""
+        found: dict[str, Queue] = {}
+        seen: set[str] = {exchange.name}
+        pending = [exchange]
+        while pending:
+            current = pending.pop()
+            is_matched = False
+            for routing_key in routing_keys:
+                if current is self.default_exchange:
+                    queue = self.queues.get(routing_key)
+                    if queue is not None:
+                        is_matched = True
+                        found[queue.name] = queue
+                    continue
+                for binding in current.match(routing_key, headers):
+                    is_matched = True
+                    if binding.destination_kind == QUEUE:
+                        found[binding.destination] = self.queues[binding.destination]
+                    elif binding.destination not in seen:
+                        seen.add(binding.destination)
+                        pending.append(self.exchanges[binding.destination])
+            if not is_matched and current.alternate is not None and current.alternate not in seen:
+                seen.add(current.alternate)
+                alternate = self.exchanges.get(current.alternate)
+                if alternate is not None:
+                    pending.append(alternate)
+        return list(found.values())
+
+    def _depends_on_headers(self, exchange: Exchange) -> bool:
+        seen: set[str] = set()
+        pending: list[str | None] = [exchange.name]
+        while pending:
+            name = pending.pop()
+            if name is None or name in seen or name not in self.exchanges:
+                continue
+            seen.add(name)
+            current = self.exchanges[name]
+            if current.routes_by_headers:
+                return True
+            pending.append(current.alternate)
+            pending.extend(binding.destination for binding in current.onward.values())
+        return False
+
+    # --- dead letters ---
+
+    def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        policy = queue.policy
+        if policy.dead_letter_exchange is None:
+            return
+        exchange = self.exchanges.get(policy.dead_letter_exchange)
+        if exchange is None:
+            return
+        headers = message.format.headers(message.content)
+        changes = record_death(headers, message, queue.name, reason, self.runtime.now)
+        removed: list[str] = []
+        routing_keys = [message.address.routing_key]
+        copies = headers.get("CC")
+        if policy.dead_letter_routing_key is not None:
+            routing_keys = [policy.dead_letter_routing_key]
+            removed = ["CC", "BCC"]
+        elif isinstance(copies, list):
+            routing_keys += [key for key in copies if isinstance(key, str)]
+        headers.update(changes)
+        targets = [
+            target
+            for target in self.match(exchange, routing_keys, headers)
+            if reason == "rejected" or not closes_cycle(headers, target.name)
+        ]
+        if not targets:
+            return
+        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
+        dead = Message(
+            message.format,
+            content,
+            self.address(exchange.name, routing_keys[0]),
+            message.durable,
+            message.priority,
+            NO_TTL,
+            self.runtime.now,
+        )
+        publish_to(targets, dead)
+
+
+def publish_to(queues: list[Queue], message: Message) -> bool:
+    """Give a message to each of `queues`. False if one of them refused it (full, and set to refuse)."""
+    location: i64 = NO_LOCATION
+    accepted = True
+    for queue in queues:
+        result = queue.publish(message, location)
+        if result == REFUSED:
+            accepted = False
+        else:
+            location = result
+    return accepted
+
+
+def _check_same(name: str, what: str, received: object, current: object) -> None:
+    if received == current and isinstance(received, bool) == isinstance(current, bool):
+        return
+    raise PreconditionFailed(
+        f"inequivalent arg '{name}' for {what}: received {_shown(received)} but current is {_shown(current)}"
+    )
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"'{str(value).lower()}'"
+    if isinstance(value, (str, int, float)):
+        return f"'{value}'"
+    raise InvalidArgument(f"an argument cannot be compared: {value!r}")
