@@ -1,0 +1,140 @@
+"""The elementary types of 0-9-1 (4.2.5): big-endian integers, short and long strings.
+
+A `Reader` never looks beyond its `end`, so a nested table cannot take octets from what follows it. Strings are octets
+on the wire (errata 16): they are decoded as UTF-8 with surrogate escapes, so that any octets survive a round trip.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from waybill.wire.amqp091.errors import DecodeError, EncodeError
+
+MAX_SHORT_STRING: Final = 255
+MAX_U8: Final = 0xFF
+MAX_U16: Final = 0xFFFF
+MAX_U32: Final = 0xFFFFFFFF
+MAX_U64: Final = 0xFFFFFFFFFFFFFFFF
+
+
+class Reader:
+    """Takes values off `data` from `offset` up to `end`. Every method raises DecodeError where octets are missing."""
+
+    def __init__(self, data: bytes, offset: i64, end: i64) -> None:
+        """Read `data[offset:end]`."""
+        if offset < 0 or end < offset or end > len(data):
+            raise DecodeError(f"octets {offset} to {end} are not within {len(data)}")
+        self.data = data
+        self.offset: i64 = offset
+        self.end: i64 = end
+
+    def take(self, size: i64) -> i64:
+        """Move on by `size` octets; the offset where they start."""
+        start = self.offset
+        if size > self.end - start:
+            raise DecodeError(f"{size} octets wanted at {start}, {self.end - start} left")
+        self.offset = start + size
+        return start
+
+    def u8(self) -> i64:
+        """An octet."""
+        return self.data[self.take(1)]
+
+    def u16(self) -> i64:
+        """A short-uint."""
+        return i64(read_i16_be(self.data, self.take(2))) & 0xFFFF
+
+    def u32(self) -> i64:
+        """A long-uint."""
+        return i64(read_i32_be(self.data, self.take(4))) & 0xFFFFFFFF
+
+    def u64(self) -> int:
+        """A longlong-uint: a Python integer, since it may exceed 63 bits."""
+        start = self.take(8)
+        return int.from_bytes(self.data[start : start + 8], "big")
+
+    def s8(self) -> i64:
+        """A short-short-int."""
+        value = self.u8()
+        return value - 0x100 if value > 0x7F else value
+
+    def s16(self) -> i64:
+        """A short-int."""
+        return i64(read_i16_be(self.data, self.take(2)))
+
+    def s32(self) -> i64:
+        """A long-int."""
+        return i64(read_i32_be(self.data, self.take(4)))
+
+    def s64(self) -> i64:
+        """A longlong-int."""
+        return read_i64_be(self.data, self.take(8))
+
+    def f32(self) -> float:
+        """An IEEE 754 single."""
+        return read_f32_be(self.data, self.take(4))
+
+    def f64(self) -> float:
+        """An IEEE 754 double."""
+        return read_f64_be(self.data, self.take(8))
+
+    def octets(self, size: i64) -> bytes:
+        """`size` octets as they are."""
+        start = self.take(size)
+        return self.data[start : start + size]
+
+    def short_string(self) -> str:
+        """A shortstr: length octet, text."""
+        return self.octets(self.u8()).decode("utf-8", "surrogateescape")
+
+    def long_octets(self) -> bytes:
+        """A longstr as octets: long-uint length, octets."""
+        return self.octets(self.u32())
+
+    def long_string(self) -> str:
+        """A longstr as text."""
+        return self.octets(self.u32()).decode("utf-8", "surrogateescape")
+
+    def finish(self) -> None:
+        """Nothing may be left."""
+        if self.offset != self.end:
+            raise DecodeError(f"{self.end - self.offset} octets too many")
+
+
+def write_unsigned(out: BytesWriter, value: object, size: int) -> None:
+    """Write an unsigned integer of `size` octets. Raises EncodeError unless it is one and fits."""
+    if not isinstance(value, int):
+        raise EncodeError(f"an integer is needed, not {type(value).__name__}")
+    if value < 0 or value >> (8 * size):
+        raise EncodeError(f"{value} does not fit {size} unsigned octets")
+    out.write(value.to_bytes(size, "big"))
+
+
+def text_octets(value: object) -> bytes:
+    """The octets of a string (str as UTF-8, or bytes-like as they are). Raises EncodeError for any other type."""
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise EncodeError(f"not encodable as UTF-8: {error.reason}") from None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise EncodeError(f"a string is needed, not {type(value).__name__}")
+
+
+def write_short_string(out: BytesWriter, value: object) -> None:
+    """Write a shortstr. Raises EncodeError beyond 255 octets."""
+    octets = text_octets(value)
+    if len(octets) > MAX_SHORT_STRING:
+        raise EncodeError(f"a short string holds {MAX_SHORT_STRING} octets, not {len(octets)}")
+    out.append(len(octets))
+    out.write(octets)
+
+
+def write_long_octets(out: BytesWriter, octets: bytes) -> None:
+    """Write a longstr."""
+    write_unsigned(out, len(octets), 4)
+    out.write(octets)
