@@ -1,0 +1,233 @@
+"""The rules of the code base that no linter knows: who may import whom, sizes, names, dead files."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
+PACKAGE: Final = SOURCE / "waybill"
+
+# What each package may import of the others. `cli` may import everything; the root itself (`waybill/__init__.py`) only
+# loads names lazily for users, and nothing inside imports names from it.
+ARROWS: Final[dict[str, set[str]]] = {
+    "model": set(),
+    "wire": set(),
+    "transport": set(),
+    "storage": {"model"},
+    "engine": {"wire", "model"},
+    "node": {"engine", "storage", "model"},
+    "broker": {"node", "transport"},
+    "client": {"engine", "wire", "transport"},
+    "ojs": {"client"},
+    "pipeline": {"ojs", "client"},
+    "testing": {"broker", "node", "client", "ojs"},
+}
+FREE: Final = {"cli"}
+
+# The deterministic core: bytes, completions and `now` go in, bytes and appends come out.
+CORE: Final = ("model", "wire", "engine", "storage", "node")
+BANNED_IN_CORE: Final = {
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "uuid",
+    "uvloop",
+}
+
+LINES_PER_FILE: Final = 700
+LINES_PER_FUNCTION: Final = 70
+# Functions on the hot path that may be longer, each with its reason.
+LONG_FUNCTIONS: Final[dict[str, str]] = {}
+
+VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}
+
+# Modules that something outside the package starts or finds by name.
+ENTRY_POINTS: Final = {"waybill", "waybill.__main__", "waybill.cli.main"}
+
+
+@cache
+def sources() -> dict[str, Path]:
+    """Every module of src by its dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imports(module: str) -> Iterator[tuple[str, int]]:
+    """Every module that a module names in an import, wherever it stands, with its line."""
+    path = sources()[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            # The version is all that the root holds itself; its other names lead anywhere.
+            if base != "waybill" or {alias.name for alias in node.names} != {"__version__"}:
+                yield base, node.lineno
+            for alias in node.names:
+                if f"{base}.{alias.name}" in sources():
+                    yield f"{base}.{alias.name}", node.lineno
+
+
+def room(module: str) -> str:
+    """The package directly below `waybill` that a module belongs to; empty for the root."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "waybill" else ""
+
+
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
+    """Qualified name, first line and number of lines of every function, without its decorators."""
+    for child in ast.iter_child_nodes(node):
+        name = prefix
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}.{child.name}".lstrip(".")
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, child.lineno, (child.end_lineno or child.lineno) - child.lineno + 1
+        yield from functions(child, name)
+
+
+def place(module: str, line: int) -> str:
+    return f"{sources()[module].relative_to(SOURCE.parent)}:{line}"
+
+
+def test_every_package_has_its_arrows() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert rooms - set(ARROWS) - FREE == set()
+
+
+@pytest.mark.parametrize("owner", sorted(ARROWS))
+def test_imports_follow_the_arrows(owner: str) -> None:
+    wrong = [
+        f"{place(module, line)}: {owner} imports {target}"
+        for module in sources()
+        if room(module) == owner
+        for target, line in imports(module)
+        if target.split(".")[0] == "waybill" and room(target) not in ARROWS[owner] | {owner}
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("owner", CORE)
+def test_the_core_knows_no_clock_no_socket_and_no_chance(owner: str) -> None:
+    wrong = [
+        f"{place(module, line)}: {owner} imports {target}"
+        for module in sources()
+        if room(module) == owner
+        for target, line in imports(module)
+        if target.split(".")[0] in BANNED_IN_CORE
+    ]
+    assert wrong == []
+
+
+def test_modules_beside_the_package_are_small_and_import_only_the_pipeline() -> None:
+    wrong = [
+        f"{place(module, line)}: imports {target}"
+        for module in sources()
+        if module.split(".")[0] != "waybill"
+        for target, line in imports(module)
+        if target.split(".")[0] == "waybill" and room(target) != "pipeline"
+    ]
+    assert wrong == []
+
+
+def test_files_stay_short() -> None:
+    long = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in sources().items()}
+    assert {name: count for name, count in long.items() if count >= LINES_PER_FILE} == {}
+
+
+def test_functions_stay_short() -> None:
+    long = {
+        f"{module}.{name}": lines
+        for module, path in sources().items()
+        for name, _, lines in functions(tree(path))
+        if lines >= LINES_PER_FUNCTION
+    }
+    assert {name: lines for name, lines in long.items() if name not in LONG_FUNCTIONS} == {}
+    assert set(LONG_FUNCTIONS) <= set(long), "an exception that is no longer needed"
+
+
+def test_no_file_is_dead() -> None:
+    """Every module is reached from an entry point, or is found by name: a verb of the command, a module beside the
+    package, the `testing` package's public modules.
+    """
+    reached: set[str] = set()
+    waiting = [name for name in sources() if is_found_by_name(name)]
+    while waiting:
+        module = waiting.pop()
+        if module in reached or module not in sources():
+            continue
+        reached.add(module)
+        waiting.extend(target for target, _ in imports(module))
+        waiting.append(module.rpartition(".")[0])
+    assert sorted(set(sources()) - reached) == []
+
+
+def is_found_by_name(module: str) -> bool:
+    beside_the_package = module != "waybill" and not module.startswith("waybill.")
+    return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "testing"}
+
+
+def test_names_say_what_they_are() -> None:
+    vague = [name for name in sources() if VAGUE_NAMES & set(name.rpartition(".")[2].split("_"))]
+    vague += [
+        f"{place(module, node.lineno)}: {node.name}"
+        for module, path in sources().items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and node.name.endswith(("Manager", "Util", "Utils", "Helper"))
+    ]
+    assert vague == []
+
+
+def test_no_path_of_one_machine_is_in_the_source() -> None:
+    wrong = [
+        f"{place(module, node.lineno)}: {node.value!r}"
+        for module, path in sources().items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and any(text in node.value for text in ("/work/", "/tmp/", "/root/", "shared/"))  # noqa: S108 - what must not be there
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_prints() -> None:
+    wrong = [
+        place(module, node.lineno)
+        for module, path in sources().items()
+        if room(module) != "cli"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert wrong == []
+
+
+def test_no_extension_module_lies_in_the_source() -> None:
+    assert [str(path) for path in SOURCE.rglob("*.so")] == []
