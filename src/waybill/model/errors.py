@@ -39,3 +39,11 @@ class NotImplementedHere(ModelError):
 
 class DamagedMessage(ModelError):
     """A message at rest fails its checksum. It is reported, never delivered."""
+
+
+class StoreFailed(Exception):
+    """Writing or syncing failed. What is durable is unknown from here on, so the store takes no more work."""
+
+
+class UnsupportedStoreVersion(Exception):
+    """The data directory was written by a newer version, in a format that this one cannot read."""
