@@ -82,8 +82,8 @@ def imports(module: str) -> Iterator[tuple[str, int]]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
+            # The bare root is no arrow: it says where the package lies.
+            yield from ((alias.name, node.lineno) for alias in node.names if alias.name != "waybill")
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
