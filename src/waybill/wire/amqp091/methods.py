@@ -155,11 +155,9 @@ METHODS: Final[tuple[type[Method], ...]] = (
 """Every method, in the order of class and method ids."""
 
 _CONSTRUCTORS: Final[dict[tuple[int, int], Callable[..., Method]]] = {
-    (method.CLASS_ID, method.METHOD_ID): method for method in METHODS
+    (cls.CLASS_ID, cls.METHOD_ID): cls for cls in METHODS
 }
-_ARGUMENTS: Final[dict[tuple[int, int], Arguments]] = {
-    (method.CLASS_ID, method.METHOD_ID): method.ARGUMENTS for method in METHODS
-}
+_ARGUMENTS: Final[dict[tuple[int, int], Arguments]] = {(cls.CLASS_ID, cls.METHOD_ID): cls.ARGUMENTS for cls in METHODS}
 
 
 def decode_method(payload: bytes) -> Method:

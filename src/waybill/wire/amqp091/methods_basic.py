@@ -1,45 +1,35 @@
 """Methods of class basic (0-9-1, 1.8): publishing, consuming, acknowledging."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from waybill.wire.amqp091.arguments import Arguments
-from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.method import Method, method
 
 
+@method(60, 10, "basic.qos", "prefetch_size:long prefetch_count:short global_:bit")
 @dataclass(frozen=True)
 class BasicQos(Method):
     """Limit what may be unacknowledged: octets and messages, 0 for no limit."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 10
-    NAME: ClassVar[str] = "basic.qos"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("prefetch_size:long prefetch_count:short global_:bit")
 
     prefetch_size: int = 0
     prefetch_count: int = 0
     global_: bool = False
 
 
+@method(60, 11, "basic.qos-ok")
 @dataclass(frozen=True)
 class BasicQosOk(Method):
     """The limit holds."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 11
-    NAME: ClassVar[str] = "basic.qos-ok"
 
-
+@method(
+    60,
+    20,
+    "basic.consume",
+    "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table",
+)
 @dataclass(frozen=True)
 class BasicConsume(Method):
     """Start a consumer; without a tag the server gives one."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 20
-    NAME: ClassVar[str] = "basic.consume"
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table"
-    )
 
     queue: str = ""
     consumer_tag: str = ""
@@ -50,54 +40,37 @@ class BasicConsume(Method):
     arguments: dict[str, object] = field(default_factory=dict)
 
 
+@method(60, 21, "basic.consume-ok", "consumer_tag:shortstr")
 @dataclass(frozen=True)
 class BasicConsumeOk(Method):
     """The consumer is started."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 21
-    NAME: ClassVar[str] = "basic.consume-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("consumer_tag:shortstr")
-
     consumer_tag: str = ""
 
 
+@method(60, 30, "basic.cancel", "consumer_tag:shortstr no_wait:bit")
 @dataclass(frozen=True)
 class BasicCancel(Method):
     """End a consumer; from the server: its queue is gone."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 30
-    NAME: ClassVar[str] = "basic.cancel"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("consumer_tag:shortstr no_wait:bit")
 
     consumer_tag: str = ""
     no_wait: bool = False
 
 
+@method(60, 31, "basic.cancel-ok", "consumer_tag:shortstr")
 @dataclass(frozen=True)
 class BasicCancelOk(Method):
     """The consumer is ended."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 31
-    NAME: ClassVar[str] = "basic.cancel-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("consumer_tag:shortstr")
-
     consumer_tag: str = ""
 
 
+@method(
+    60, 40, "basic.publish", "-:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit", content=True
+)
 @dataclass(frozen=True)
 class BasicPublish(Method):
     """Publish the content that follows."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 40
-    NAME: ClassVar[str] = "basic.publish"
-    HAS_CONTENT: ClassVar[bool] = True
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "-:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit"
-    )
 
     exchange: str = ""
     routing_key: str = ""
@@ -105,17 +78,12 @@ class BasicPublish(Method):
     immediate: bool = False
 
 
+@method(
+    60, 50, "basic.return", "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr", content=True
+)
 @dataclass(frozen=True)
 class BasicReturn(Method):
     """A message that could not be routed comes back."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 50
-    NAME: ClassVar[str] = "basic.return"
-    HAS_CONTENT: ClassVar[bool] = True
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr"
-    )
 
     reply_code: int = 312
     reply_text: str = "NO_ROUTE"
@@ -123,17 +91,16 @@ class BasicReturn(Method):
     routing_key: str = ""
 
 
+@method(
+    60,
+    60,
+    "basic.deliver",
+    "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr",
+    content=True,
+)
 @dataclass(frozen=True)
 class BasicDeliver(Method):
     """A message for a consumer."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 60
-    NAME: ClassVar[str] = "basic.deliver"
-    HAS_CONTENT: ClassVar[bool] = True
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr"
-    )
 
     consumer_tag: str = ""
     delivery_tag: int = 0
@@ -142,30 +109,25 @@ class BasicDeliver(Method):
     routing_key: str = ""
 
 
+@method(60, 70, "basic.get", "-:short queue:shortstr no_ack:bit")
 @dataclass(frozen=True)
 class BasicGet(Method):
     """Ask for one message."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 70
-    NAME: ClassVar[str] = "basic.get"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("-:short queue:shortstr no_ack:bit")
 
     queue: str = ""
     no_ack: bool = False
 
 
+@method(
+    60,
+    71,
+    "basic.get-ok",
+    "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long",
+    content=True,
+)
 @dataclass(frozen=True)
 class BasicGetOk(Method):
     """The message asked for, and how many are left."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 71
-    NAME: ClassVar[str] = "basic.get-ok"
-    HAS_CONTENT: ClassVar[bool] = True
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long"
-    )
 
     delivery_tag: int = 0
     redelivered: bool = False
@@ -174,83 +136,56 @@ class BasicGetOk(Method):
     message_count: int = 0
 
 
+@method(60, 72, "basic.get-empty", "-:shortstr")
 @dataclass(frozen=True)
 class BasicGetEmpty(Method):
     """There is no message."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 72
-    NAME: ClassVar[str] = "basic.get-empty"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("-:shortstr")
 
-
+@method(60, 80, "basic.ack", "delivery_tag:longlong multiple:bit")
 @dataclass(frozen=True)
 class BasicAck(Method):
     """Settle a delivery, or all up to it; from the server: confirm publishes."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 80
-    NAME: ClassVar[str] = "basic.ack"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("delivery_tag:longlong multiple:bit")
 
     delivery_tag: int = 0
     multiple: bool = False
 
 
+@method(60, 90, "basic.reject", "delivery_tag:longlong requeue:bit")
 @dataclass(frozen=True)
 class BasicReject(Method):
     """Refuse a delivery."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 90
-    NAME: ClassVar[str] = "basic.reject"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("delivery_tag:longlong requeue:bit")
 
     delivery_tag: int = 0
     requeue: bool = True
 
 
+@method(60, 100, "basic.recover-async", "requeue:bit")
 @dataclass(frozen=True)
 class BasicRecoverAsync(Method):
     """Deliver again what is unacknowledged, without an answer (deprecated)."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 100
-    NAME: ClassVar[str] = "basic.recover-async"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("requeue:bit")
-
     requeue: bool = False
 
 
+@method(60, 110, "basic.recover", "requeue:bit")
 @dataclass(frozen=True)
 class BasicRecover(Method):
     """Deliver again what is unacknowledged."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 110
-    NAME: ClassVar[str] = "basic.recover"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("requeue:bit")
-
     requeue: bool = False
 
 
+@method(60, 111, "basic.recover-ok")
 @dataclass(frozen=True)
 class BasicRecoverOk(Method):
     """It will be delivered again."""
 
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 111
-    NAME: ClassVar[str] = "basic.recover-ok"
 
-
+@method(60, 120, "basic.nack", "delivery_tag:longlong multiple:bit requeue:bit")
 @dataclass(frozen=True)
 class BasicNack(Method):
     """RabbitMQ: refuse a delivery, or all up to it; from the server: publishes that failed."""
-
-    CLASS_ID: ClassVar[int] = 60
-    METHOD_ID: ClassVar[int] = 120
-    NAME: ClassVar[str] = "basic.nack"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("delivery_tag:longlong multiple:bit requeue:bit")
 
     delivery_tag: int = 0
     multiple: bool = False

@@ -1,22 +1,19 @@
 """Methods of class connection (0-9-1, 1.4): opening, tuning and closing a connection, always on channel 0."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from waybill.wire.amqp091.arguments import Arguments
-from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.method import Method, method
 
 
+@method(
+    10,
+    10,
+    "connection.start",
+    "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr",
+)
 @dataclass(frozen=True)
 class ConnectionStart(Method):
     """The server begins: its version and properties, mechanisms and locales as lists with spaces between."""
-
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 10
-    NAME: ClassVar[str] = "connection.start"
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr"
-    )
 
     version_major: int = 0
     version_minor: int = 9
@@ -25,16 +22,10 @@ class ConnectionStart(Method):
     locales: str = "en_US"
 
 
+@method(10, 11, "connection.start-ok", "client_properties:table mechanism:shortstr response:octets locale:shortstr")
 @dataclass(frozen=True)
 class ConnectionStartOk(Method):
     """The client chooses a SASL mechanism and gives its initial response."""
-
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 11
-    NAME: ClassVar[str] = "connection.start-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments(
-        "client_properties:table mechanism:shortstr response:octets locale:shortstr"
-    )
 
     client_properties: dict[str, object] = field(default_factory=dict)
     mechanism: str = "PLAIN"
@@ -42,88 +33,60 @@ class ConnectionStartOk(Method):
     locale: str = "en_US"
 
 
+@method(10, 20, "connection.secure", "challenge:octets")
 @dataclass(frozen=True)
 class ConnectionSecure(Method):
     """A SASL challenge."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 20
-    NAME: ClassVar[str] = "connection.secure"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("challenge:octets")
-
     challenge: bytes = b""
 
 
+@method(10, 21, "connection.secure-ok", "response:octets")
 @dataclass(frozen=True)
 class ConnectionSecureOk(Method):
     """The response to a SASL challenge."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 21
-    NAME: ClassVar[str] = "connection.secure-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("response:octets")
-
     response: bytes = field(default=b"", repr=False)
 
 
+@method(10, 30, "connection.tune", "channel_max:short frame_max:long heartbeat:short")
 @dataclass(frozen=True)
 class ConnectionTune(Method):
     """The limits that the server proposes: 0 is no limit; `frame_max` in octets of a whole frame, `heartbeat` in s."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 30
-    NAME: ClassVar[str] = "connection.tune"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("channel_max:short frame_max:long heartbeat:short")
-
     channel_max: int = 0
     frame_max: int = 0
     heartbeat: int = 0
 
 
+@method(10, 31, "connection.tune-ok", "channel_max:short frame_max:long heartbeat:short")
 @dataclass(frozen=True)
 class ConnectionTuneOk(Method):
     """The limits that hold from now on."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 31
-    NAME: ClassVar[str] = "connection.tune-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("channel_max:short frame_max:long heartbeat:short")
-
     channel_max: int = 0
     frame_max: int = 0
     heartbeat: int = 0
 
 
+@method(10, 40, "connection.open", "virtual_host:shortstr -:shortstr -:bit")
 @dataclass(frozen=True)
 class ConnectionOpen(Method):
     """Open a virtual host."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 40
-    NAME: ClassVar[str] = "connection.open"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("virtual_host:shortstr -:shortstr -:bit")
-
     virtual_host: str = "/"
 
 
+@method(10, 41, "connection.open-ok", "-:shortstr")
 @dataclass(frozen=True)
 class ConnectionOpenOk(Method):
     """The virtual host is open."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 41
-    NAME: ClassVar[str] = "connection.open-ok"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("-:shortstr")
 
-
+@method(10, 50, "connection.close", "reply_code:short reply_text:shortstr class_id:short method_id:short")
 @dataclass(frozen=True)
 class ConnectionClose(Method):
     """Close the connection, because of the method with these ids if not 0."""
-
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 50
-    NAME: ClassVar[str] = "connection.close"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("reply_code:short reply_text:shortstr class_id:short method_id:short")
 
     reply_code: int = 200
     reply_text: str = ""
@@ -131,53 +94,36 @@ class ConnectionClose(Method):
     method_id: int = 0
 
 
+@method(10, 51, "connection.close-ok")
 @dataclass(frozen=True)
 class ConnectionCloseOk(Method):
     """The connection is closed."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 51
-    NAME: ClassVar[str] = "connection.close-ok"
 
-
+@method(10, 60, "connection.blocked", "reason:shortstr")
 @dataclass(frozen=True)
 class ConnectionBlocked(Method):
     """RabbitMQ: the broker reads no more publishes for now."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 60
-    NAME: ClassVar[str] = "connection.blocked"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("reason:shortstr")
-
     reason: str = ""
 
 
+@method(10, 61, "connection.unblocked")
 @dataclass(frozen=True)
 class ConnectionUnblocked(Method):
     """RabbitMQ: the broker reads publishes again."""
 
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 61
-    NAME: ClassVar[str] = "connection.unblocked"
 
-
+@method(10, 70, "connection.update-secret", "new_secret:longstr reason:shortstr")
 @dataclass(frozen=True)
 class ConnectionUpdateSecret(Method):
     """RabbitMQ: replace credentials that expire."""
-
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 70
-    NAME: ClassVar[str] = "connection.update-secret"
-    ARGUMENTS: ClassVar[Arguments] = Arguments("new_secret:longstr reason:shortstr")
 
     new_secret: str = field(default="", repr=False)
     reason: str = ""
 
 
+@method(10, 71, "connection.update-secret-ok")
 @dataclass(frozen=True)
 class ConnectionUpdateSecretOk(Method):
     """RabbitMQ: the new credentials are in force."""
-
-    CLASS_ID: ClassVar[int] = 10
-    METHOD_ID: ClassVar[int] = 71
-    NAME: ClassVar[str] = "connection.update-secret-ok"
