@@ -1,0 +1,27 @@
+"""Spark finds `format("amqp")` by this module's name. It is imported in every Spark program, so it stays light."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """The messages of a stream queue of an AMQP broker, by offset: `waybill.pipeline.source` says how."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> StructType:
+        from waybill.pipeline.schemas import MESSAGE  # noqa: PLC0415
+
+        return MESSAGE
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from waybill.pipeline.source import message_reader  # noqa: PLC0415
+
+        return message_reader(self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from waybill.pipeline.source import message_stream_reader  # noqa: PLC0415
+
+        return message_stream_reader(self.options)

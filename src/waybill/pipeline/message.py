@@ -1,0 +1,79 @@
+"""One message of a stream, as the pipeline sees it, and its row."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+# RabbitMQ and our broker say a message's place in its stream with this header.
+OFFSET_HEADER: Final = "x-stream-offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The properties of a basic content header, in the order of `schemas.PROPERTIES`; None for what was not sent."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMessage:
+    """A message at an offset of a stream. `timestamp` is the publisher's, with a resolution of a second."""
+
+    stream: str
+    offset: int
+    body: bytes
+    timestamp: datetime | None = None
+    properties: Properties = field(default_factory=Properties)
+    headers: Mapping[str, object] = field(default_factory=dict)
+
+
+def message_row(message: StreamMessage) -> tuple[object, ...]:
+    """The message in the columns of `schemas.MESSAGE`. Headers that are no text are given as JSON."""
+    properties = message.properties
+    headers = [(name, _text(value)) for name, value in message.headers.items() if name != OFFSET_HEADER]
+    return (
+        message.body,
+        message.stream,
+        message.offset,
+        message.timestamp,
+        {name: getattr(properties, name) for name in Properties.__dataclass_fields__},
+        headers,
+    )
+
+
+def utc_seconds(seconds: int | None) -> datetime | None:
+    """The moment that a message's timestamp property names, or None for one outside of the calendar."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def _text(value: object) -> str | None:
+    """A header's value as text: strings as they are, everything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: moments as RFC 3339, bytes as text, decimals and the rest by their own text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return str(value)

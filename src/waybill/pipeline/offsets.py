@@ -1,0 +1,85 @@
+"""Ranges of offsets: what one trigger reads, and how it is cut into tasks. Pure, so that a replay gives the same again."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+class DataLossError(RuntimeError):
+    """Messages that were asked for are no longer in the stream, or it is another stream of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The messages of `stream` from offset `start` up to, not including, `end`."""
+
+    stream: str
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start
+
+
+def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[OffsetRange]:
+    """One range for each stream of `end` that has something to read.
+
+    A stream whose end lies below its start was made anew: it is read from its first message. A stream that is not in `start`
+    joined later, and is read from its first as well.
+    """
+    ranges = []
+    for stream, last in sorted(end.items()):
+        first = start.get(stream, 0)
+        if last < first:
+            first = 0
+        if first < last:
+            ranges.append(OffsetRange(stream, first, last))
+    return ranges
+
+
+def split(ranges: list[OffsetRange], minimum: int, largest: int | None = None) -> list[OffsetRange]:
+    """Cut `ranges` into at least `minimum` pieces, if there are that many messages, of at most `largest` messages."""
+    total = sum(piece.count for piece in ranges)
+    if not total:
+        return []
+    size = -(-total // minimum)
+    if largest is not None:
+        size = min(size, largest)
+    return [piece for whole in ranges for piece in _cut(whole, max(1, size))]
+
+
+def limited(start: Mapping[str, int], end: Mapping[str, int], maximum: int | None) -> dict[str, int]:
+    """`end`, brought closer to `start` until at most `maximum` messages lie between: first come, in order of names."""
+    if maximum is None:
+        return dict(end)
+    allowed = maximum
+    bounded = {}
+    for stream, last in sorted(end.items()):
+        first = start.get(stream, 0)
+        if last < first:
+            bounded[stream] = last
+            continue
+        taken = min(last - first, allowed)
+        allowed -= taken
+        bounded[stream] = first + taken
+    return bounded
+
+
+def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], address: str) -> None:
+    """Raise DataLossError if a stream now ends before the place up to which it was read."""
+    for stream, last in end.items():
+        first = start.get(stream, 0)
+        if last < first:
+            raise DataLossError(
+                f"stream {stream!r} on {address} ends at offset {last}, but it was read up to {first} before: it was "
+                "deleted and made anew. Set failOnDataLoss to false to read the new one from its start."
+            )
+
+
+def _cut(whole: OffsetRange, size: int) -> Iterator[OffsetRange]:
+    """Pieces of nearly equal size, none larger than `size`."""
+    pieces = -(-whole.count // size)
+    for index in range(pieces):
+        start = whole.start + whole.count * index // pieces
+        end = whole.start + whole.count * (index + 1) // pieces
+        yield OffsetRange(whole.stream, start, end)

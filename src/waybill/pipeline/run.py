@@ -1,0 +1,169 @@
+"""The pipeline itself: events from the stream into bronze, bronze folded to silver, silver counted to gold.
+
+Bronze gets each event of the stream exactly once. Spark's checkpoint names the offsets of a batch before the batch runs, the
+source reads the same messages for the same offsets, and writing a batch replaces whatever an earlier try of it wrote: so a
+crash anywhere leads to the same files.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql.streaming import StreamingQuery
+
+from waybill.pipeline import tables
+from waybill.pipeline.source import EVENT_STREAM
+from waybill.pipeline.tables import Table, Tables
+from waybill.pipeline.transforms import bronze, gold, silver
+
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to read, and where the tables are."""
+
+    uri: str
+    directory: Path
+    stream: str = EVENT_STREAM
+    max_offsets_per_trigger: int = 500_000
+    trigger_seconds: float = 5.0
+
+
+@dataclass(frozen=True)
+class BatchWritten:
+    """One batch arrived in bronze: how many events could be used, and how many went to quarantine."""
+
+    batch_id: int
+    events: int
+    malformed: int
+
+
+@dataclass(frozen=True)
+class TableWritten:
+    """A table of silver or gold was computed anew."""
+
+    name: str
+    seconds: float
+
+
+Progress: TypeAlias = Callable[[BatchWritten | TableWritten], None]
+
+
+class PipelineError(RuntimeError):
+    """Reading the stream failed; the message says why, in the words of the source."""
+
+
+def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> None:
+    """Bring all tables up to what the stream holds now.
+
+    Raises TablesError and PipelineError; whatever was written before is complete, and the next run goes on from there.
+    """
+    store = Tables(settings.directory)
+    store.prepare()
+    query = _start(spark, settings, store, progress, once=True)
+    try:
+        _await(query, lambda: None)
+    finally:
+        query.stop()
+    refresh(spark, store, progress)
+
+
+def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
+    """Follow the stream until interrupted; silver and gold are computed anew after a trigger that brought events."""
+    store = Tables(settings.directory)
+    store.prepare()
+    written = [False]
+
+    def note(step: BatchWritten | TableWritten) -> None:
+        written[0] = written[0] or isinstance(step, BatchWritten)
+        progress(step)
+
+    def refresh_if_written() -> None:
+        if written[0]:
+            written[0] = False
+            refresh(spark, store, progress)
+
+    query = _start(spark, settings, store, note, once=False)
+    try:
+        _await(query, refresh_if_written)
+    finally:
+        query.stop()
+
+
+def refresh(spark: SparkSession, store: Tables, progress: Progress) -> None:
+    """Compute silver and gold from bronze."""
+    events = store.read(spark, tables.EVENTS)
+    _replace(store, silver.attempts(events), tables.ATTEMPTS, progress)
+    attempts = store.read(spark, tables.ATTEMPTS)
+    _replace(store, silver.jobs(events, attempts), tables.JOBS, progress)
+    jobs = store.read(spark, tables.JOBS)
+    _replace(store, gold.activity(jobs, attempts), tables.ACTIVITY, progress)
+    _replace(store, gold.failures(attempts), tables.FAILURES, progress)
+    _replace(store, gold.dead_letters(jobs), tables.DEAD_LETTERS, progress)
+
+
+def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:
+    """Write one batch of the event source: usable events to bronze, the others to quarantine.
+
+    Both are counted while bronze is written. Quarantine is rare, and reading its few rows once more is cheaper than keeping
+    every batch.
+    """
+    counts = Observation()
+    observed = source.observe(
+        counts, F.count("*").alias("all"), F.count(F.when(F.col("malformed").isNotNull(), 1)).alias("malformed")
+    )
+    store.write_batch(bronze.bronze_events(observed, batch_id), tables.EVENTS)
+    malformed = int(counts.get["malformed"])
+    if malformed:
+        store.write_batch(bronze.quarantined(source, batch_id), tables.QUARANTINE)
+    return BatchWritten(batch_id, int(counts.get["all"]) - malformed, malformed)
+
+
+def _replace(store: Tables, rows: DataFrame, table: Table, progress: Progress) -> None:
+    began = time.monotonic()
+    store.replace(rows, table)
+    progress(TableWritten(table.name, time.monotonic() - began))
+
+
+def _start(spark: SparkSession, settings: Settings, store: Tables, progress: Progress, *, once: bool) -> StreamingQuery:
+    source = (
+        spark.readStream.format("ojs")
+        .option("uri", settings.uri)
+        .option("stream", settings.stream)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(settings.max_offsets_per_trigger))
+        .option("minPartitions", str(spark.sparkContext.defaultParallelism))
+        .load()
+    )
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        progress(write_bronze(batch, batch_id, store))
+
+    writer = source.writeStream.foreachBatch(write).option("checkpointLocation", str(store.checkpoint))
+    trigger = {"availableNow": True} if once else {"processingTime": f"{settings.trigger_seconds} seconds"}
+    return writer.queryName("bronze").trigger(**trigger).start()
+
+
+def _await(query: StreamingQuery, between: Callable[[], None]) -> None:
+    """Wait for the end of `query`, and do what else is to be done meanwhile. Raises PipelineError if it failed."""
+    while query.isActive:
+        between()
+        time.sleep(_POLL_S)
+    between()
+    failure = query.exception()
+    if failure is not None:
+        raise PipelineError(_reason(str(failure)))
+
+
+def _reason(text: str) -> str:
+    """The last line that a Python error of this package ends with, out of a Java stack trace; else the first line."""
+    for line in reversed(text.splitlines()):
+        name, separator, message = line.strip().partition(": ")
+        if separator and name.startswith("waybill.pipeline."):
+            return message
+    return text.strip().splitlines()[0] if text.strip() else "the query failed"

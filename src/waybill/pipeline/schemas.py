@@ -1,0 +1,207 @@
+"""The schema of every source and table of the pipeline: declared here once, used by readers, writers and tests.
+
+All timestamps are UTC with microseconds; names that end in `_ms` are whole milliseconds. A column is nullable unless a row
+without it could not be used at all.
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_TEXT: Final = StringType()
+_INT: Final = IntegerType()
+_LONG: Final = LongType()
+_DOUBLE: Final = DoubleType()
+_TIME: Final = TimestampType()
+_BOOL: Final = BooleanType()
+_BYTES: Final = BinaryType()
+
+
+def _table(required: dict[str, DataType], optional: dict[str, DataType]) -> StructType:
+    """A struct of `required` columns (not null) followed by `optional` ones."""
+    fields = [StructField(name, kind, nullable=False) for name, kind in required.items()]
+    fields += [StructField(name, kind, nullable=True) for name, kind in optional.items()]
+    return StructType(fields)
+
+
+# The properties of a basic content header, without `timestamp` and `headers`, which are columns of their own.
+PROPERTIES: Final = _table(
+    {},
+    {
+        "content_type": _TEXT,
+        "content_encoding": _TEXT,
+        "delivery_mode": _INT,
+        "priority": _INT,
+        "correlation_id": _TEXT,
+        "reply_to": _TEXT,
+        "expiration": _TEXT,
+        "message_id": _TEXT,
+        "type": _TEXT,
+        "user_id": _TEXT,
+        "app_id": _TEXT,
+    },
+)
+
+# One row a message of a stream queue: `format("amqp")`.
+MESSAGE: Final = _table(
+    {"body": _BYTES, "stream": _TEXT, "offset": _LONG},
+    {"timestamp": _TIME, "properties": PROPERTIES, "headers": MapType(_TEXT, _TEXT, valueContainsNull=True)},
+)
+
+# One row an event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that cannot be used
+# has its reason in `malformed`, its text in `event`, and nothing in the columns between.
+EVENT: Final = _table(
+    {"stream": _TEXT, "offset": _LONG, "position": _INT},
+    {
+        "timestamp": _TIME,
+        "event_id": _TEXT,
+        "type": _TEXT,
+        "source": _TEXT,
+        "subject": _TEXT,
+        "time": _TIME,
+        "job_type": _TEXT,
+        "queue": _TEXT,
+        "worker_id": _TEXT,
+        "attempt": _INT,
+        "max_attempts": _INT,
+        "priority": _INT,
+        "duration_ms": _LONG,
+        "scheduled_at": _TIME,
+        "next_retry_at": _TIME,
+        "error_type": _TEXT,
+        "error_message": _TEXT,
+        "error_retryable": _BOOL,
+        "event": _TEXT,
+        "malformed": _TEXT,
+    },
+)
+
+# Bronze: the events as they came, each row exactly once by (stream, offset, position).
+BRONZE_EVENTS: Final = StructType(
+    [field for field in EVENT.fields if field.name != "malformed"]
+    + [StructField("date", DateType()), StructField("batch_id", _LONG)]
+)
+BRONZE_PARTITIONS: Final = ("date", "batch_id")
+
+# What could not be read as an event, with the reason.
+QUARANTINE: Final = StructType(
+    [
+        *_table({"stream": _TEXT, "offset": _LONG, "position": _INT}, {"timestamp": _TIME}).fields,
+        *_table({}, {"reason": _TEXT, "event": _TEXT, "batch_id": _LONG}).fields,
+    ]
+)
+QUARANTINE_PARTITIONS: Final = ("batch_id",)
+
+# Silver: one row an attempt of a job, and one row a job.
+ATTEMPTS: Final = _table(
+    {"job_id": _TEXT, "attempt": _INT},
+    {
+        "job_type": _TEXT,
+        "queue": _TEXT,
+        "worker_id": _TEXT,
+        "outcome": _TEXT,
+        "available_at": _TIME,
+        "started_at": _TIME,
+        "finished_at": _TIME,
+        "queue_wait_ms": _LONG,
+        "run_ms": _LONG,
+        "starts": _INT,
+        "completions": _INT,
+        "retried": _BOOL,
+        "next_retry_at": _TIME,
+        "discarded": _BOOL,
+        "error_type": _TEXT,
+        "error_message": _TEXT,
+        "error_retryable": _BOOL,
+    },
+)
+JOBS: Final = _table(
+    {"job_id": _TEXT},
+    {
+        "job_type": _TEXT,
+        "queue": _TEXT,
+        "priority": _INT,
+        "state": _TEXT,
+        "enqueued_at": _TIME,
+        "scheduled_at": _TIME,
+        "started_at": _TIME,
+        "finished_at": _TIME,
+        "attempts": _INT,
+        "starts": _INT,
+        "completions": _INT,
+        "failures": _INT,
+        "retries": _INT,
+        "queue_wait_ms": _LONG,
+        "run_ms": _LONG,
+        "latency_ms": _LONG,
+        "error_type": _TEXT,
+        "error_message": _TEXT,
+    },
+)
+
+# Gold: counts by time bucket, queue and job type. The sketches are KLL sketches of whole milliseconds, to be merged over any
+# buckets before a percentile is taken; the percentiles next to them are of the bucket alone.
+ACTIVITY: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "queue": _TEXT,
+        "job_type": _TEXT,
+        "enqueued": _LONG,
+        "started": _LONG,
+        "completed": _LONG,
+        "failed": _LONG,
+        "retried": _LONG,
+        "discarded": _LONG,
+        "completed_per_second": _DOUBLE,
+        "failure_ratio": _DOUBLE,
+        "busy_ms": _LONG,
+        "queue_wait_sketch": _BYTES,
+        "run_sketch": _BYTES,
+        "queue_wait_ms": ArrayType(_LONG),
+        "run_ms": ArrayType(_LONG),
+    },
+)
+FAILURES: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "queue": _TEXT,
+        "job_type": _TEXT,
+        "error_type": _TEXT,
+        "failed": _LONG,
+        "retried": _LONG,
+        "example_job_id": _TEXT,
+        "example_message": _TEXT,
+    },
+)
+DEAD_LETTERS: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "queue": _TEXT,
+        "job_type": _TEXT,
+        "reason": _TEXT,
+        "jobs": _LONG,
+        "attempts": _LONG,
+        "example_job_id": _TEXT,
+        "example_message": _TEXT,
+    },
+)
+
+# The ranks of the percentile arrays in gold: median, 95th, 99th.
+PERCENTILES: Final = (0.5, 0.95, 0.99)

@@ -1,0 +1,103 @@
+"""A local SparkSession that is quiet, quick to start and reachable from this machine only.
+
+On a cluster nobody needs this file: `spark-submit` brings the session, and the rest of the pipeline takes any.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+import waybill
+from waybill.pipeline.java import java_home
+
+_LOOPBACK: Final = "127.0.0.1"
+_LOG_TAIL_LINES: Final = 20
+_STDERR: Final = 2
+
+_QUIET_AND_QUICK: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.driver.host": _LOOPBACK,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # A query planned once runs once here: watching every one for the UI, and compiling it twice, only costs time.
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "4",
+    "spark.driver.memory": "1g",
+}
+
+
+class SparkStartError(RuntimeError):
+    """Spark's virtual machine did not start; the message has the end of its log."""
+
+
+def local_session(name: str = "waybill", *, cores: int | None = None, log_file: Path | None = None) -> SparkSession:
+    """Start (or get) a session on `cores` of this machine (default: all).
+
+    What Java prints goes to `log_file` (default: a temporary file): it is of use only when something failed. Raises
+    JavaNotFoundError, and SparkStartError if the machine does not start.
+    """
+    _prepare_environment()
+    count = cores or os.cpu_count() or 1
+    builder = SparkSession.builder.appName(name).master(f"local[{count}]")
+    for key, value in _QUIET_AND_QUICK.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.sql.shuffle.partitions", str(max(2, count)))
+    builder = builder.config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "waybill-warehouse"))
+    with _stderr_to(log_file) as log:
+        try:
+            session = builder.getOrCreate()
+        except Exception as problem:
+            raise SparkStartError(f"Spark did not start: {problem}\n{_tail(log)}") from problem
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _prepare_environment() -> None:
+    """What the virtual machine and its Python workers inherit: a Java, this interpreter, this copy of the package."""
+    home = java_home(os.environ)
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    root = str(Path(waybill.__file__).parent.parent)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in (root, *known) if path)
+
+
+@contextmanager
+def _stderr_to(log_file: Path | None) -> Iterator[Path]:
+    """Point this process's standard error at a file while the virtual machine is born: it keeps what it inherits."""
+    if log_file is None:
+        descriptor, name = tempfile.mkstemp(prefix="waybill-spark-", suffix=".log")
+        log_file = Path(name)
+    else:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    sys.stderr.flush()
+    saved = os.dup(_STDERR)
+    try:
+        os.dup2(descriptor, _STDERR)
+        yield log_file
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, _STDERR)
+        os.close(saved)
+        os.close(descriptor)
+
+
+def _tail(log_file: Path) -> str:
+    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LOG_TAIL_LINES:])

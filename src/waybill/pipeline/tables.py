@@ -1,0 +1,106 @@
+"""Where the tables lie, and how they are written so that a crash at any moment leaves them whole.
+
+    DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     appended by batch; a batch that is run again replaces itself
+    DIR/quarantine/events/batch_id=7/*.parquet                 likewise
+    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters}
+                                                               links to the current version below DIR/versions
+    DIR/checkpoint                                             Spark's own: offsets and commits of the batches
+
+Silver and gold are computed anew from bronze. A new version is written beside the old one and the link is moved to it in one
+step, so that a reader sees one or the other; the old version stays until the next one is there.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from waybill.pipeline import schemas
+
+_VERSION_DIGITS: Final = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's place below the data directory, its schema, and what it is partitioned by if it is appended to."""
+
+    name: str
+    schema: StructType
+    partitions: tuple[str, ...] = ()
+
+
+EVENTS: Final = Table("bronze/events", schemas.BRONZE_EVENTS, schemas.BRONZE_PARTITIONS)
+QUARANTINE: Final = Table("quarantine/events", schemas.QUARANTINE, schemas.QUARANTINE_PARTITIONS)
+ATTEMPTS: Final = Table("silver/attempts", schemas.ATTEMPTS)
+JOBS: Final = Table("silver/jobs", schemas.JOBS)
+ACTIVITY: Final = Table("gold/activity", schemas.ACTIVITY)
+FAILURES: Final = Table("gold/failures", schemas.FAILURES)
+DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
+
+
+class TablesError(RuntimeError):
+    """The data directory is not in a state that can be worked with; the message says what to do."""
+
+
+class Tables:
+    """The tables of one data directory of this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.directory / "checkpoint"
+
+    def path(self, table: Table) -> Path:
+        """Where to read `table`: for silver and gold the current version, whatever comes after it."""
+        return (self.directory / table.name).resolve()
+
+    def exists(self, table: Table) -> bool:
+        return self.path(table).is_dir()
+
+    def prepare(self) -> None:
+        """Make the directory and clear away what an interrupted write left. Raises TablesError.
+
+        Batch ids come from the checkpoint: without it they would start from 0 again and replace other events.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.exists(EVENTS) and not self.checkpoint.is_dir():
+            raise TablesError(
+                f"{self.directory} has events but no checkpoint, so it is not known up to where they were read: "
+                "restore the directory 'checkpoint', or start with an empty directory."
+            )
+        for staging in self.directory.glob("*/*/.spark-staging-*"):
+            shutil.rmtree(staging)
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """The rows of `table`; none if nothing was written yet."""
+        if not self.exists(table):
+            return spark.createDataFrame([], table.schema)
+        return spark.read.schema(table.schema).parquet(str(self.path(table)))
+
+    def write_batch(self, rows: DataFrame, table: Table) -> None:
+        """Add the rows of one batch, in place of those that an earlier try of the same batch wrote."""
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))
+
+    def replace(self, rows: DataFrame, table: Table) -> None:
+        """Write `rows` as the new version of `table`, all or nothing."""
+        versions = self.directory / "versions" / table.name.replace("/", "-")
+        existing = sorted(path.name for path in versions.glob("*")) if versions.is_dir() else []
+        number = int(existing[-1]) + 1 if existing else 1
+        fresh = versions / f"{number:0{_VERSION_DIGITS}}"
+        rows.write.mode("error").parquet(str(fresh))
+        previous = self.path(table)
+        link = self.directory / table.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        draft = link.with_name(f".{link.name}.next")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(Path("..") / fresh.relative_to(self.directory), target_is_directory=True)
+        draft.replace(link)
+        for name in existing:
+            if versions / name != previous:
+                shutil.rmtree(versions / name)

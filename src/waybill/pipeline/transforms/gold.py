@@ -1,0 +1,131 @@
+"""Gold: attempts and jobs counted by time bucket, queue and job type.
+
+The same functions give the minutes that are stored and the finer buckets that a report of a short run is drawn with.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+
+from waybill.pipeline.schemas import ACTIVITY, DEAD_LETTERS, FAILURES, PERCENTILES
+
+UNKNOWN: Final = "unknown"
+_KEYS: Final = ("bucket", "queue", "job_type")
+_COUNTS: Final = ("enqueued", "started", "completed", "failed", "retried", "discarded")
+
+
+def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """What happened in each bucket (`schemas.ACTIVITY`).
+
+    A job is counted as enqueued or discarded, an attempt as started or ended, in the bucket of that moment; its wait belongs
+    to the bucket in which it started, its run time to that in which it ended.
+    """
+    ended = F.col("outcome") != "running"
+    facts = [
+        _facts(jobs, "enqueued_at", enqueued=F.lit(1)),
+        _facts(jobs.where("state = 'discarded'"), "finished_at", discarded=F.lit(1)),
+        _facts(attempts, "started_at", started=F.lit(1), queue_wait_ms=F.col("queue_wait_ms")),
+        _facts(
+            attempts.where(ended),
+            "finished_at",
+            completed=(F.col("outcome") == "completed").cast("int"),
+            failed=(F.col("outcome") == "failed").cast("int"),
+            retried=F.col("retried").cast("int"),
+            run_ms=F.col("run_ms"),
+        ),
+    ]
+    union = facts[0].unionByName(facts[1]).unionByName(facts[2]).unionByName(facts[3])
+    counted = union.groupBy(_bucket(bucket_seconds), "queue", "job_type").agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
+        F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
+        *(F.kll_sketch_agg_bigint(name).alias(f"{name}_sketch") for name in ("queue_wait_ms", "run_ms")),
+    )
+    ends = F.col("completed") + F.col("failed")
+    return (
+        counted.withColumns(
+            {
+                "completed_per_second": F.col("completed") / F.lit(float(bucket_seconds)),
+                "failure_ratio": F.when(ends > 0, F.col("failed") / ends),
+                "queue_wait_ms": percentiles(F.col("queue_wait_ms_sketch")),
+                "run_ms": percentiles(F.col("run_ms_sketch")),
+            }
+        )
+        .withColumnsRenamed({"queue_wait_ms_sketch": "queue_wait_sketch", "run_ms_sketch": "run_sketch"})
+        .select(*ACTIVITY.fieldNames())
+    )
+
+
+def rolled_up(activity: DataFrame, *keys: Column | str) -> DataFrame:
+    """Counts summed and sketches merged over all rows of `activity` with equal `keys`, with percentiles of the whole."""
+    sketches = ("queue_wait", "run")
+    merged = activity.groupBy(*keys).agg(
+        *(F.sum(name).alias(name) for name in (*_COUNTS, "busy_ms")),
+        *(F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in sketches),
+    )
+    return merged.withColumns({f"{name}_ms": percentiles(F.col(f"{name}_sketch")) for name in sketches}).drop(
+        *(f"{name}_sketch" for name in sketches)
+    )
+
+
+def failures(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """Failed attempts by error type (`schemas.FAILURES`)."""
+    failed = attempts.where("outcome = 'failed'").withColumns(
+        {"at": F.col("finished_at"), "error_type": F.coalesce("error_type", F.lit(UNKNOWN))}
+    )
+    return (
+        failed.groupBy(_bucket(bucket_seconds), "queue", "job_type", "error_type")
+        .agg(
+            F.count("*").alias("failed"),
+            F.sum(F.col("retried").cast("bigint")).alias("retried"),
+            *_example("error_message", F.struct("at", "job_id", "attempt")),
+        )
+        .select(*FAILURES.fieldNames())
+    )
+
+
+def dead_letters(jobs: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """Discarded jobs by the reason for which they were given up (`schemas.DEAD_LETTERS`)."""
+    dead = jobs.where("state = 'discarded'").withColumns(
+        {"at": F.col("finished_at"), "reason": F.coalesce("error_type", F.lit(UNKNOWN))}
+    )
+    return (
+        dead.groupBy(_bucket(bucket_seconds), "queue", "job_type", "reason")
+        .agg(
+            F.count("*").alias("jobs"),
+            F.sum("attempts").alias("attempts"),
+            *_example("error_message", F.struct("at", "job_id")),
+        )
+        .select(*DEAD_LETTERS.fieldNames())
+    )
+
+
+def percentiles(sketch: Column) -> Column:
+    """The percentiles of `schemas.PERCENTILES` from a sketch; null for an empty one."""
+    ranks = F.array(*(F.lit(rank) for rank in PERCENTILES))
+    filled = F.kll_sketch_get_n_bigint(sketch) > 0
+    return F.when(filled, F.kll_sketch_get_quantile_bigint(F.when(filled, sketch), ranks))
+
+
+def bucket_start(time: Column, seconds: int) -> Column:
+    """The start of the bucket of `seconds` that `time` falls into, counted from the epoch."""
+    return F.timestamp_seconds(F.floor(F.unix_seconds(time) / F.lit(seconds)) * F.lit(seconds))
+
+
+def _bucket(seconds: int) -> Column:
+    return bucket_start(F.col("at"), seconds).alias("bucket")
+
+
+def _facts(rows: DataFrame, time: str, **values: Column) -> DataFrame:
+    """Rows of (at, queue, job_type, counts, measures), with null for what is not given."""
+    measures = ("queue_wait_ms", "run_ms")
+    columns = {name: values.get(name, F.lit(None)).cast("bigint") for name in (*_COUNTS, *measures)}
+    moment = F.col(time).alias("at")
+    return rows.where(F.col(time).isNotNull()).select(
+        moment, "queue", "job_type", *(column.alias(name) for name, column in columns.items())
+    )
+
+
+def _example(message: str, order: Column) -> list[Column]:
+    """The first job of a group, and what was said about it."""
+    return [F.min_by("job_id", order).alias("example_job_id"), F.min_by(message, order).alias("example_message")]
