@@ -3,15 +3,14 @@
 from typing import Final
 
 from waybill.wire.sasl.errors import MalformedResponse
+from waybill.wire.sasl.plain import part_octets
 
 NAME: Final = "EXTERNAL"
 
 
 def build_response(authorization_identity: str = "") -> bytes:
-    """Build the initial response, usually empty. Raises MalformedResponse for a NUL."""
-    if "\0" in authorization_identity:
-        raise MalformedResponse("EXTERNAL has no room for a NUL")
-    return authorization_identity.encode("utf-8", "surrogateescape")
+    """Build the initial response, usually empty. Raises MalformedResponse for what `plain` has no room for either."""
+    return part_octets(authorization_identity)
 
 
 def parse_response(response: bytes) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 from waybill.wire.sasl.errors import MalformedResponse
 
 NAME: Final = "PLAIN"
-SEPARATOR: Final = "\0"
+SEPARATOR: Final = b"\0"
 PARTS: Final = 3
 
 
@@ -20,16 +20,23 @@ class PlainCredentials:
 
 
 def build_response(user: str, password: str, authorization_identity: str = "") -> bytes:
-    """Build the initial response. Raises MalformedResponse for a NUL in any part."""
-    parts = (authorization_identity, user, password)
-    if any(SEPARATOR in part for part in parts):
-        raise MalformedResponse("PLAIN has no room for a NUL")
-    return SEPARATOR.join(parts).encode("utf-8", "surrogateescape")
+    """Build the initial response. Raises MalformedResponse for a NUL in any part, or text that is not encodable."""
+    return SEPARATOR.join(part_octets(part) for part in (authorization_identity, user, password))
 
 
 def parse_response(response: bytes) -> PlainCredentials:
     """Parse an initial response. Raises MalformedResponse."""
-    parts = response.decode("utf-8", "surrogateescape").split(SEPARATOR)
+    parts = [part.decode("utf-8", "surrogateescape") for part in response.split(SEPARATOR)]
     if len(parts) != PARTS:
         raise MalformedResponse(f"a PLAIN response has {PARTS} parts, not {len(parts)}")
     return PlainCredentials(parts[1], parts[2], parts[0])
+
+
+def part_octets(part: str) -> bytes:
+    """One part of a response. Raises MalformedResponse for a NUL in it, or text that is not encodable."""
+    if "\0" in part:
+        raise MalformedResponse("a SASL response has no room for a NUL")
+    try:
+        return part.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise MalformedResponse("not encodable as UTF-8") from None
