@@ -59,6 +59,7 @@ lint: $(VENV)/stamp ## format, lint, types
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m ruff check .
 	@$(RUN) -m mypy
+	@$(RUN) -m scripts.check_compiles
 
 test-interpreted: setup ## the whole suite on the plain source
 	@echo "tests, $$(PYTHONPATH=src $(RUN) -m waybill --version | grep -F '(interpreted)')"
