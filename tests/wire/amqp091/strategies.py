@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from types import GenericAlias
-from typing import get_type_hints
+from typing import get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -77,7 +76,7 @@ OF_KIND: dict[int, st.SearchStrategy[object]] = {
     KINDS["table"]: tables,
 }
 
-TYPE_OF_KIND: dict[int, type | GenericAlias] = {
+TYPE_OF_KIND: dict[int, type] = {
     KINDS["bit"]: bool,
     KINDS["octet"]: int,
     KINDS["short"]: int,
@@ -86,7 +85,7 @@ TYPE_OF_KIND: dict[int, type | GenericAlias] = {
     KINDS["shortstr"]: str,
     KINDS["longstr"]: str,
     KINDS["octets"]: bytes,
-    KINDS["table"]: dict[str, object],
+    KINDS["table"]: dict,
 }
 
 
@@ -97,8 +96,8 @@ def declared(method: type[Method]) -> dict[str, int]:
 
 
 def annotated(method: type[Method]) -> dict[str, object]:
-    """The types of a method's attributes by name, without class variables."""
-    return {name: hint for name, hint in get_type_hints(method).items() if not name.isupper()}
+    """The types of a method's attributes by name, without class variables and without what a compiler erases."""
+    return {name: get_origin(hint) or hint for name, hint in get_type_hints(method).items() if not name.isupper()}
 
 
 def methods_of(method: type[Method]) -> st.SearchStrategy[Method]:

@@ -11,7 +11,7 @@ nothing else, for what is no content.
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
 from waybill.wire.amqp091.errors import DecodeError, FrameError
@@ -107,7 +107,7 @@ def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
     facts.priority = ABSENT
     facts.expiration_size = ABSENT
     facts.headers_size = ABSENT
-    flags = i64(read_i16_be(data, offset + PROPERTIES_OFFSET)) & 0xFFFF
+    flags: i64 = data[offset + PROPERTIES_OFFSET] << 8 | data[offset + PROPERTIES_OFFSET + 1]
     facts.flags = flags
     if flags & UNKNOWN_FLAGS:
         raise DecodeError(f"property flags {flags:#06x} announce properties that class basic does not have")
@@ -206,7 +206,7 @@ def properties_of(content: bytes) -> BasicProperties:
 def channel_of(content: bytes) -> i64:
     """The channel of the header frame, which is that of all."""
     _header_end(content, 0)
-    return i64(read_i16_be(content, 1)) & 0xFFFF
+    return content[1] << 8 | content[2]
 
 
 def refragment(content: bytes, frame_max: i64) -> bytes:
@@ -244,7 +244,7 @@ def _header_end(data: bytes, offset: i64) -> i64:
     if end < offset + VALUES_OFFSET:
         raise DecodeError("a content header without room for its fields")
     # The weight is unused (4.2.6.1) and, as in RabbitMQ, not looked at.
-    class_id = i64(read_i16_be(data, offset + PAYLOAD_OFFSET)) & 0xFFFF
+    class_id: i64 = data[offset + PAYLOAD_OFFSET] << 8 | data[offset + PAYLOAD_OFFSET + 1]
     if class_id != BASIC_CLASS_ID:
         raise DecodeError(f"content of class {class_id}, which has none")
     return end
@@ -270,7 +270,7 @@ def _frame_end(data: bytes, offset: i64) -> i64:
 
 def _skip_short_string(data: bytes, o: i64, end: i64) -> i64:
     if o < end:
-        o += 1 + i64(data[o])
+        o += 1 + data[o]
         if o <= end:
             return o
     raise _truncated(o)

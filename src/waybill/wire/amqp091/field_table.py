@@ -214,7 +214,7 @@ class _TableEncoder:
     def __init__(self) -> None:
         self.values_left: i64 = MAX_VALUES
 
-    def write_table(self, out: BytesWriter, table: Mapping[str, object], depth: i64) -> None:
+    def write_table(self, out: BytesWriter, table: Mapping[object, object], depth: i64) -> None:
         self.enter(depth)
         body = BytesWriter()
         for name, value in table.items():

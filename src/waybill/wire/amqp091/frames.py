@@ -11,7 +11,7 @@ A content header frame's payload (4.2.6.1) is class id and weight (shorts), body
 from dataclasses import dataclass
 from typing import Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be
+from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
 from waybill.wire.amqp091.errors import EncodeError, FrameError
@@ -71,7 +71,7 @@ def parse_frame(data: bytes, offset: i64, frame_max: i64) -> tuple[Frame, int] |
     end = start + size
     if data[end] != FRAME_END:
         raise FrameError(f"a frame ends with {data[end]:#04x}")
-    channel = i64(read_i16_be(data, offset + 1)) & 0xFFFF
+    channel = data[offset + 1] << 8 | data[offset + 2]
     return Frame(kind, channel, data[start:end]), end + 1
 
 
