@@ -2,10 +2,10 @@
 
 from mypy_extensions import i64
 
-from waybill.model.entry import Entry
+from waybill.model.entry import Entry, Holder
 
 
-class Consumer:
+class Consumer(Holder):
     """A subscription to one queue.
 
     Credit is the engine's business, since every protocol counts it differently (prefetch windows of a consumer and of a
@@ -16,12 +16,11 @@ class Consumer:
     """
 
     def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:  # noqa: FBT001
+        super().__init__()
         self.tag = tag
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.priority: i64 = priority
-        self.is_active = False
-        self.unsettled_count: i64 = 0
 
     def has_credit(self) -> bool:
         """True if `deliver` may be called once."""

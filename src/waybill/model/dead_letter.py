@@ -2,7 +2,8 @@
 
 `x-death` is a list, newest first, with one entry for each pair of queue and reason: `count`, `reason`, `queue`, `time`
 (of the first such death), `exchange` and `routing-keys` as last published, and `original-expiration` if the message had
-a time to live of its own. `x-first-death-*` and `x-last-death-*` repeat reason, queue and exchange of the oldest and newest.
+a time to live of its own. `x-first-death-*` and `x-last-death-*` repeat reason, queue and exchange of the oldest and
+newest.
 """
 
 from datetime import UTC, datetime

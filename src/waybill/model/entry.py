@@ -23,11 +23,24 @@ class EntryQueue:
         raise NotImplementedError
 
 
+class Holder:
+    """Who has taken an entry and not settled it yet: a consumer, or whatever polled the queue."""
+
+    def __init__(self) -> None:
+        self.unsettled_count: i64 = 0
+        self.is_active = False
+
+    def regain(self) -> None:
+        """Something this holder had was settled while it was out of credit."""
+        raise NotImplementedError
+
+
 class Entry:
     """`location`: where the store keeps it (`NO_LOCATION`: nowhere). `expires_at`: node seconds, 0.0 for never.
 
     `is_stored`: recovery would bring it back, so settling it must be recorded; a message that was only spilled to free
-    memory has a location but is not stored. `delivery_count`: deliveries that failed before.
+    memory has a location but is not stored. `delivery_count`: deliveries that failed before. `holder`: set by the engine
+    while the message is delivered and not settled.
     """
 
     def __init__(self, queue: EntryQueue, message: Message, sequence: i64) -> None:
@@ -39,3 +52,4 @@ class Entry:
         self.expires_at: float = 0.0
         self.delivery_count: i64 = 0
         self.redelivered = False
+        self.holder: Holder | None = None

@@ -8,8 +8,8 @@ from waybill.model.topic_trie import TopicTrie
 class Exchange:
     """A routing entity of a virtual host. Types derive from it and keep the index that their matching needs.
 
-    `alternate`: the name of the exchange that gets what this one cannot route, or None. `onward`: the bindings from here
-    to other exchanges; `incoming`: those from other exchanges to here.
+    `alternate`: the name of the exchange that gets what this one cannot route, or None. `onward`: the bindings from
+    here to other exchanges; `incoming`: those from other exchanges to here.
     """
 
     type: str = ""

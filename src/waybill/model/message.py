@@ -15,7 +15,8 @@ NO_TTL: Final = -1
 class MessageFormat:
     """How one protocol encodes a message's content. One instance a protocol, supplied by its engine.
 
-    `code` is stored with every durable message, so it never changes its meaning: 1 is AMQP 0-9-1, 2 AMQP 1.0, 3 AMQP 0-10.
+    `code` is stored with every durable message, so it never changes its meaning: 1 is AMQP 0-9-1, 2 AMQP 1.0, 3 AMQP
+    0-10.
     """
 
     code: int

@@ -103,6 +103,11 @@ class Queue(EntryQueue, Drainable):
             self.delivery_limit = 20  # as RabbitMQ 4: a poison message does not go round for ever
         self._disuse.restart()
 
+    @property
+    def message_count(self) -> int:
+        """Messages that wait."""
+        return int(self.ready_count)
+
     # --- in ---
 
     def publish(self, message: Message, location: i64) -> i64:

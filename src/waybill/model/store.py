@@ -74,8 +74,8 @@ class StreamLog:
 class Store:
     """See the module's text. Locations are opaque to the model, ordered by age, and valid until settled.
 
-    `batch` is the number of the batch being filled, `durable_batch` that of the newest one known to be on disk. What was
-    put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`.
+    `batch` is the number of the batch being filled, `durable_batch` that of the newest one known to be on disk. What
+    was put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`.
     """
 
     batch: i64

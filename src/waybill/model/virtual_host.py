@@ -52,6 +52,7 @@ class VirtualHost(QueueHost):
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.epoch: i64 = 1
+        self._exclusive: dict[str, Queue] = {}
         self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
@@ -222,6 +223,8 @@ class VirtualHost(QueueHost):
                 arguments=arguments,
             )
         self.queues[name] = queue
+        if owner is not None:
+            self._exclusive[name] = queue
         self.epoch += 1
         return queue
 
@@ -258,6 +261,7 @@ class VirtualHost(QueueHost):
 
     def remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
+        self._exclusive.pop(queue.name, None)
         self.epoch += 1
         for binding in list(queue.bindings.values()):
             self._remove_binding(binding)
@@ -271,7 +275,7 @@ class VirtualHost(QueueHost):
 
     def queues_of(self, connection: object) -> list[Queue]:
         """The queues that a connection has for itself."""
-        return [queue for queue in self.queues.values() if queue.owner is connection]
+        return [queue for queue in self._exclusive.values() if queue.owner is connection]
 
     # --- bindings ---
 
@@ -310,13 +314,7 @@ class VirtualHost(QueueHost):
         return self.exchange(name)
 
     def _add_binding(self, source: Exchange, binding: Binding, *, durable: bool) -> None:
-        source.add(binding)
-        if binding.destination_kind == QUEUE:
-            self.queues[binding.destination].bindings[binding.key] = binding
-        else:
-            self.exchanges[binding.destination].incoming[binding.key] = binding
-            source.onward[binding.key] = binding
-        self.epoch += 1
+        self._link(source, binding)
         if durable and source.durable:
             self.runtime.store.define(
                 "binding",
@@ -331,6 +329,15 @@ class VirtualHost(QueueHost):
                 },
             )
             binding.is_persistent = True
+
+    def _link(self, source: Exchange, binding: Binding) -> None:
+        source.add(binding)
+        if binding.destination_kind == QUEUE:
+            self.queues[binding.destination].bindings[binding.key] = binding
+        else:
+            self.exchanges[binding.destination].incoming[binding.key] = binding
+            source.onward[binding.key] = binding
+        self.epoch += 1
 
     def _remove_binding(self, binding: Binding) -> None:
         self.epoch += 1
@@ -353,6 +360,39 @@ class VirtualHost(QueueHost):
 
     def _key(self, name: str) -> str:
         return f"{self.name}\0{name}"
+
+    # --- recovery ---
+
+    def restore_exchange(self, definition: dict[str, object]) -> None:
+        """Make a durable exchange again from what `declare_exchange` defined."""
+        name = str(definition["name"])
+        self.exchanges[name] = make_exchange(
+            name,
+            str(definition["type"]),
+            True,  # noqa: FBT003
+            bool(definition["auto_delete"]),
+            bool(definition["internal"]),
+            arguments_of(definition),
+        )
+
+    def restore_queue(self, definition: dict[str, object]) -> Queue:
+        """Make a durable queue again, without its messages, from what `declare_queue` defined."""
+        queue_id = definition["id"]
+        assert isinstance(queue_id, int)  # noqa: S101 - we wrote it
+        return self._make_queue(
+            str(definition["name"]), queue_id, True, bool(definition["auto_delete"]), None, arguments_of(definition)  # noqa: FBT003
+        )
+
+    def restore_binding(self, definition: dict[str, object]) -> None:
+        """Bind again. What was bound is there, unless it was not durable after all; then so was the binding not."""
+        source = self.exchanges.get(str(definition["source"]))
+        destination = str(definition["destination"])
+        kind = str(definition["destination_kind"])
+        there = destination in (self.queues if kind == QUEUE else self.exchanges)
+        if source is not None and there:
+            binding = Binding(source.name, destination, kind, str(definition["routing_key"]), arguments_of(definition))
+            self._link(source, binding)
+            binding.is_persistent = True
 
     # --- routing ---
 
@@ -474,6 +514,12 @@ def publish_to(queues: list[Queue], message: Message) -> bool:
         else:
             location = result
     return accepted
+
+
+def arguments_of(definition: dict[str, object]) -> dict[str, object]:
+    """The arguments in a definition that the store kept."""
+    arguments = definition["arguments"]
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _check_same(name: str, what: str, received: object, current: object) -> None:

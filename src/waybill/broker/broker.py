@@ -1,0 +1,292 @@
+"""A broker: a node behind a listener, on a disk or in memory."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from waybill import __version__
+from waybill.engine.host import Output
+from waybill.engine.negotiation import Negotiation
+from waybill.node.node import FORMATS, Node, NodeOptions
+from waybill.storage.commit import Commit
+from waybill.storage.journal import Journal
+from waybill.storage.memory import MemoryStore
+from waybill.transport.clock import Clock
+from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
+from waybill.transport.listener import Listener
+from waybill.transport.pump import Pump
+
+DEFAULT_PORT: Final = 5672
+DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
+DRAIN_TIMEOUT_S: Final = 5.0
+MAINTENANCE_INTERVAL_S: Final = 1.0
+# More than this between a commit and the next, and reading stops until the disk has caught up.
+PENDING_HIGH_WATER_BYTES: Final = 64 << 20
+
+logger = logging.getLogger("waybill.broker")
+
+
+class BrokerFailed(Exception):
+    """The broker stopped by itself: its disk failed. `__cause__` is the error of the disk."""
+
+
+class _PumpOutput(Output):
+    """Gives an engine the pump that it writes to."""
+
+    def __init__(self, pump: Pump[Negotiation]) -> None:
+        self.pump = pump
+
+    def flush(self) -> None:
+        self.pump.flush()
+
+    def pause_reading(self) -> None:
+        self.pump.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.pump.resume_reading()
+
+
+class Broker:
+    """An AMQP broker in this process and event loop.
+
+        async with Broker(port=0, data_dir="data") as broker:
+            print(broker.uri())
+
+    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Leaving the block drains: peers are told,
+    what they sent is made durable, and the store is closed cleanly.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        data_dir: str | os.PathLike[str] | None = None,
+        memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
+        name: str = "waybill",
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
+        self._clock = Clock()
+        self._pumps: dict[Pump[Negotiation], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._is_committing = False
+        self._is_reading_paused = False
+        self._maintenance: asyncio.TimerHandle | None = None
+        self._lock: DirectoryLock | None = None
+        self._disk: CommitThread | None = None
+        self._listener: Listener | None = None
+        self._idle = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Recover, then listen. Raises OSError (address or directory in use), or `waybill.storage` errors."""
+        self._loop = asyncio.get_running_loop()
+        now = self._clock.now()
+        if self._data_dir is None:
+            self._store: Journal | MemoryStore = MemoryStore()
+        else:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(self._data_dir)
+            self._store = Journal.open(DiskFilesystem(self._data_dir), list(FORMATS))
+        self._disk = CommitThread(self._loop)
+        self._node = Node(self._store, self._options, now)
+        self._after_receive()
+        self._maintain()
+        self._listener = Listener(self._make_pump, self._host, self._port)
+        try:
+            await self._listener.start()
+        except OSError:
+            self._close_store()
+            raise
+
+    async def stop(self) -> None:
+        """Tell peers, let them finish, make everything durable. A second call does nothing."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
+        if self._failure is None:
+            self._node.shut_down()
+            self._after_receive()
+            self._check_idle()
+            try:
+                async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                    await self._idle.wait()
+            except TimeoutError:
+                logger.warning("%d connections did not close in time and are cut", len(self._pumps))
+            for pump in list(self._pumps):
+                pump.abort()
+            while self._pumps or self._is_committing:
+                await asyncio.sleep(0.001)
+        for handle in (self._timer, self._maintenance):
+            if handle is not None:
+                handle.cancel()
+        self._close_store()
+        self._stopped.set()
+
+    async def wait_stopped(self) -> None:
+        """Until the broker has stopped. Raises `BrokerFailed` if it did so because of its disk."""
+        await self._stopped.wait()
+        if self._failure is not None:
+            raise BrokerFailed(f"the disk failed: {self._failure}") from self._failure
+
+    def _close_store(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+        if self._failure is None:
+            self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # --- where it is ---
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return self._port if self._listener is None else self._listener.port
+
+    def uri(self, virtual_host: str = "/") -> str:
+        """An `amqp://` URI for this machine's guest."""
+        path = virtual_host.replace("/", "%2F")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"amqp://guest:guest@{host}:{self.port}/{path}"
+
+    # --- connections ---
+
+    def _make_pump(self) -> Pump[Negotiation]:
+        return Pump(self._make_engine, self._clock, self._after_receive, self._on_lost)
+
+    def _make_engine(self, pump: Pump[Negotiation]) -> Negotiation:
+        self._pumps[pump] = None
+        self._idle.clear()
+        if self._is_reading_paused:
+            pump.pause_reading()
+        return self._node.accept(_PumpOutput(pump), pump.peer_address, self._clock.now())
+
+    def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
+        self._pumps.pop(pump, None)
+        if error is not None:
+            logger.info("connection from %s lost: %s", pump.peer_address, error)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if not self._pumps:
+            self._idle.set()
+
+    # --- work ---
+
+    def _after_receive(self) -> None:
+        if self._failure is not None:
+            return
+        self._node.flush(self._clock.now())
+        if not self._is_committing:
+            self._commit()
+        if self._store.pending_bytes > PENDING_HIGH_WATER_BYTES:
+            self._pause_reading()
+        at = self._node.next_timeout()
+        if at is not None and (self._timer is None or at < self._timer_at):
+            self._arm(at)
+
+    def _commit(self) -> None:
+        """Begin commits until one must wait for the disk, or nothing is left to write."""
+        while True:
+            commit = self._store.begin_commit()
+            if commit is None:
+                return
+            if commit.is_synced:
+                self._is_committing = True
+                assert self._disk is not None  # noqa: S101 - set by start
+                self._disk.submit(commit.execute, partial(self._committed, commit))
+                return
+            # Nobody waits for it, so it is not synced: writing to the page cache is cheaper than another thread.
+            try:
+                commit.execute()
+            except OSError as error:
+                self._fail(error)
+                return
+            self._store.end_commit(commit)
+            self._node.flush(self._clock.now())
+
+    def _committed(self, commit: Commit, error: BaseException | None) -> None:
+        self._is_committing = False
+        if error is not None:
+            self._fail(error)
+            return
+        self._store.end_commit(commit)
+        self._resume_reading()
+        self._after_receive()
+
+    def _fail(self, error: BaseException) -> None:
+        """The disk failed, and nobody knows what of the last batch it holds: stop at once and confirm nothing more."""
+        logger.critical("the disk failed, the broker stops: %s", error)
+        self._failure = error
+        for pump in list(self._pumps):
+            pump.abort()
+        self._loop.create_task(self.stop(), name="waybill broker stop")
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            for pump in self._pumps:
+                pump.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            for pump in self._pumps:
+                pump.resume_reading()
+
+    def _maintain(self) -> None:
+        """Compact the store in small steps."""
+        if self._failure is not None:
+            return
+        delay = MAINTENANCE_INTERVAL_S
+        if not self._is_committing and self._store.maintain(self._clock.now()):
+            delay = 0.0
+        self._after_receive()
+        self._maintenance = self._loop.call_later(delay, self._maintain)
+
+    # --- deadlines ---
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        self._node.handle_timeout(now)
+        self._after_receive()
+        # What was scheduled for a later time has no handle yet.
+        at = self._node.next_timeout()
+        if at is not None and self._timer is None:
+            self._arm(at)
+
+

@@ -1,0 +1,103 @@
+"""How the model looks into content that came over AMQP 0-9-1, and the header that streams and quorum queues add."""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, write_i32_be, write_i64_be
+from mypy_extensions import i64, u8
+
+from waybill.model.message import MessageFormat
+from waybill.wire.amqp091.content import ContentFacts, properties_of, scan, with_properties
+from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
+
+FORMAT_CODE: Final = 1
+_TYPE_LONG_LONG: Final = ord("l")
+
+
+class Amqp091Format(MessageFormat):
+    """Content frames, header frame first, as `wire.amqp091.content` has them."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT_CODE, "AMQP 0-9-1")
+
+    def headers(self, content: bytes) -> dict[str, object]:
+        return properties_of(content).headers or {}
+
+    def with_headers(
+        self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
+    ) -> bytes:
+        properties = properties_of(content)
+        headers = {name: value for name, value in (properties.headers or {}).items() if name not in removed}
+        headers.update(changes)
+        return with_properties(
+            content,
+            BasicProperties(
+                content_type=properties.content_type,
+                content_encoding=properties.content_encoding,
+                headers=headers,
+                delivery_mode=properties.delivery_mode,
+                priority=properties.priority,
+                correlation_id=properties.correlation_id,
+                reply_to=properties.reply_to,
+                expiration=properties.expiration if keep_expiration else None,
+                message_id=properties.message_id,
+                timestamp=properties.timestamp,
+                type=properties.type,
+                user_id=properties.user_id,
+                app_id=properties.app_id,
+            ),
+        )
+
+
+AMQP091: Final = Amqp091Format()
+
+
+def with_integer_header(content: bytes, facts: ContentFacts, name: bytes, value: i64) -> bytes:
+    """`content` with one more header, a 64-bit integer. `facts` is scratch space.
+
+    Spliced in after the headers that are there, without decoding them: a stream does this once a delivery. A header of
+    that name that the publisher set stays before it, and readers of tables let the last one win.
+    """
+    scan(content, 0, facts)
+    field = BytesWriter()
+    field.append(len(name))
+    field.write(name)
+    field.append(_TYPE_LONG_LONG)
+    write_i64_be(field, value)
+    added = field.getvalue()
+    out = BytesWriter()
+    header_end = facts.end
+    if facts.headers_size >= 0:
+        table = facts.headers_offset
+        table_end = table + facts.headers_size
+        out.write(content[:table])
+        write_i32_be(out, read_i32_be(content, table) + len(added))
+        out.write(content[table + 4 : table_end])
+        out.write(added)
+        out.write(content[table_end:])
+        growth: i64 = len(added)
+    else:
+        values = _headers_position(content, facts.flags)
+        out.write(content[:values])
+        write_i32_be(out, len(added))
+        out.write(added)
+        out.write(content[values:])
+        growth = len(added) + 4
+        flags = facts.flags | FLAG_HEADERS
+        out[19] = u8(flags >> 8 & 0xFF)
+        out[20] = u8(flags & 0xFF)
+    payload_size = header_end - 8 + growth
+    out[3] = u8(payload_size >> 24 & 0xFF)
+    out[4] = u8(payload_size >> 16 & 0xFF)
+    out[5] = u8(payload_size >> 8 & 0xFF)
+    out[6] = u8(payload_size & 0xFF)
+    return out.getvalue()
+
+
+def _headers_position(content: bytes, flags: i64) -> i64:
+    """Where the headers table would stand: after content type and content encoding."""
+    position: i64 = 21
+    if flags & 0x8000:
+        position += 1 + i64(content[position])
+    if flags & 0x4000:
+        position += 1 + i64(content[position])
+    return position

@@ -1,0 +1,203 @@
+"""The methods of classes basic, confirm, tx and channel that do not run once a message, on the server side."""
+
+from typing import Final
+
+from waybill.engine.amqp091.server.channel import BASIC, Channel
+from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
+from waybill.engine.amqp091.server.topology import named_queue
+from waybill.model.errors import InvalidArgument, PreconditionFailed
+from waybill.model.stream import Stream
+from waybill.model.transaction import REJECT, RELEASE, Transaction
+from waybill.model.virtual_host import QUEUE
+from waybill.wire.amqp091.content import rewrite_channel
+from waybill.wire.amqp091.frames import frame
+from waybill.wire.amqp091.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    BasicReject,
+    ChannelFlow,
+    ChannelFlowOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    TxCommit,
+    TxCommitOk,
+    TxRollback,
+    TxRollbackOk,
+    TxSelect,
+    TxSelectOk,
+)
+from waybill.wire.amqp091.reply_codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, RESOURCE_ERROR
+
+MAX_PRIORITY: Final = 2**31 - 1
+
+
+def qos(channel: Channel, method: BasicQos) -> None:
+    if method.prefetch_size != 0:
+        raise connection_fault(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})", BASIC, method.METHOD_ID)
+    if method.global_:
+        channel.prefetch = method.prefetch_count
+        channel.set_flow(active=channel.is_flowing)
+    else:
+        channel.default_prefetch = method.prefetch_count
+    channel.send(BasicQosOk())
+
+
+def consume(channel: Channel, method: BasicConsume) -> None:
+    connection = channel.connection
+    queue = named_queue(channel, method.queue)
+    connection.check_permission("read", QUEUE, queue.name)
+    tag = method.consumer_tag or connection.host.random_name("amq.ctag-")
+    if tag in channel.consumers:
+        raise connection_fault(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", BASIC, method.METHOD_ID)
+    if len(channel.consumers) >= connection.host.limits.consumers_per_channel_max:
+        raise connection_fault(RESOURCE_ERROR, "too many consumers on this channel", BASIC, method.METHOD_ID)
+    is_stream = isinstance(queue, Stream)
+    if is_stream and channel.default_prefetch == 0 and channel.prefetch == 0:
+        raise PreconditionFailed(f"consumer prefetch count is not set for stream '{queue.name}' in basic.qos")
+    consumer = ChannelConsumer(
+        channel,
+        queue,
+        tag,
+        method.no_ack,
+        method.exclusive,
+        _priority(method.arguments),
+        channel.default_prefetch,
+        is_stream,
+    )
+    if isinstance(queue, Stream):
+        queue.subscribe(consumer, method.arguments.get("x-stream-offset"))
+    else:
+        queue.add_consumer(consumer)
+    channel.consumers[tag] = consumer
+    if not method.no_wait:
+        channel.send(BasicConsumeOk(tag))
+
+
+def _priority(arguments: dict[str, object]) -> int:
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+        raise InvalidArgument(f"invalid arg 'x-priority': {priority!r} is not a 32-bit integer")
+    return priority
+
+
+def cancel(channel: Channel, method: BasicCancel) -> None:
+    consumer = channel.consumers.pop(method.consumer_tag, None)
+    if consumer is not None:
+        consumer.is_cancelled = True
+        consumer.queue.remove_consumer(consumer)
+    if not method.no_wait:
+        channel.send(BasicCancelOk(method.consumer_tag))
+
+
+def get(channel: Channel, method: BasicGet) -> None:
+    connection = channel.connection
+    queue = named_queue(channel, method.queue)
+    connection.check_permission("read", QUEUE, queue.name)
+    entry = queue.take(method.no_ack)
+    queue.touch()
+    if entry is None:
+        channel.send(BasicGetEmpty())
+        return
+    if queue.is_persistent and not queue.delivery_gate.is_open:
+        connection.hold()
+    channel.delivery_tag += 1
+    tag = channel.delivery_tag
+    address = entry.message.address
+    reply = BasicGetOk(
+        delivery_tag=int(tag),
+        redelivered=entry.redelivered,
+        exchange=address.exchange,
+        routing_key=address.routing_key,
+        message_count=queue.message_count,
+    )
+    number = int(channel.number)
+    connection.send(frame(1, number, reply.encode()) + rewrite_channel(entry.message.content, number))
+    if not method.no_ack:
+        entry.holder = channel.polled
+        channel.unsettled[tag] = entry
+        channel.unsettled_count += 1
+
+
+def reject(channel: Channel, method: BasicReject) -> None:
+    outcome = RELEASE if method.requeue else REJECT
+    channel.settle(method.delivery_tag, outcome, multiple=False, method_id=method.METHOD_ID)
+
+
+def nack(channel: Channel, method: BasicNack) -> None:
+    outcome = RELEASE if method.requeue else REJECT
+    channel.settle(method.delivery_tag, outcome, multiple=method.multiple, method_id=method.METHOD_ID)
+
+
+def recover(channel: Channel, method: BasicRecover) -> None:
+    _check_requeue(requeue=method.requeue, method_id=method.METHOD_ID)
+    channel.release_all()
+    channel.send(BasicRecoverOk())
+
+
+def recover_async(channel: Channel, method: BasicRecoverAsync) -> None:
+    _check_requeue(requeue=method.requeue, method_id=method.METHOD_ID)
+    channel.release_all()
+
+
+def _check_requeue(*, requeue: bool, method_id: int) -> None:
+    if not requeue:
+        raise connection_fault(NOT_IMPLEMENTED, "recover without requeue", BASIC, method_id)
+
+
+def flow(channel: Channel, method: ChannelFlow) -> None:
+    channel.set_flow(active=method.active)
+    channel.send(ChannelFlowOk(method.active))
+
+
+def confirm_select(channel: Channel, method: ConfirmSelect) -> None:
+    if channel.transaction is not None:
+        raise channel_fault(
+            PRECONDITION_FAILED, "cannot switch from tx to confirm mode", method.CLASS_ID, method.METHOD_ID
+        )
+    channel.confirms = True
+    if not method.nowait:
+        channel.send(ConfirmSelectOk())
+
+
+def tx_select(channel: Channel, method: TxSelect) -> None:
+    if channel.confirms:
+        raise channel_fault(
+            PRECONDITION_FAILED, "cannot switch from confirm to tx mode", method.CLASS_ID, method.METHOD_ID
+        )
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    channel.send(TxSelectOk())
+
+
+def tx_commit(channel: Channel, method: TxCommit) -> None:
+    _check_transactional(channel, method.CLASS_ID, method.METHOD_ID)
+    accepted = channel.commit()
+    channel.connection.hold()
+    if not accepted:
+        raise channel_fault(
+            PRECONDITION_FAILED, "a full queue refused a message of the transaction", method.CLASS_ID, method.METHOD_ID
+        )
+    channel.send(TxCommitOk())
+
+
+def tx_rollback(channel: Channel, method: TxRollback) -> None:
+    _check_transactional(channel, method.CLASS_ID, method.METHOD_ID)
+    channel.rollback()
+    channel.send(TxRollbackOk())
+
+
+def _check_transactional(channel: Channel, class_id: int, method_id: int) -> None:
+    if channel.transaction is None:
+        raise channel_fault(PRECONDITION_FAILED, "channel is not transactional", class_id, method_id)

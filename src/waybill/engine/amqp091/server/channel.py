@@ -1,0 +1,377 @@
+"""A channel on the server side: what it published, what it holds, what it consumes.
+
+`publish` and `acknowledge` run once a message. The methods that run now and then are in `topology` (exchanges, queues,
+bindings) and `basic` (consuming, polling, transactions, confirms).
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter, read_i64_be
+from mypy_extensions import i64
+
+from waybill.engine.amqp091.message_format import AMQP091
+from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
+from waybill.model.entry import Entry, Holder
+from waybill.model.message import NO_TTL, Message
+from waybill.model.queue import REFUSED, Queue
+from waybill.model.store import CommitWaiter
+from waybill.model.stream import Stream
+from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
+from waybill.model.virtual_host import Route
+from waybill.wire.amqp091.content import ContentFacts, properties_of
+from waybill.wire.amqp091.frames import frame, method_frame
+from waybill.wire.amqp091.methods import BasicAck, BasicCancel, BasicNack, BasicReturn, Method
+from waybill.wire.amqp091.properties import FLAG_USER_ID
+from waybill.wire.amqp091.reply_codes import (
+    CONTENT_TOO_LARGE,
+    NO_ROUTE,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+)
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp091.server.connection import Connection
+
+BASIC: Final = 60
+PUBLISH: Final = 40
+ACK: Final = 80
+MAX_EXPIRATION_DIGITS: Final = 18
+
+
+class PublishRoute:
+    """A basic.publish method frame seen on a connection, octet by octet, and where it leads.
+
+    Publishers repeat themselves: the next frame is compared with the last one, and nothing is decoded or routed again
+    until the topology changes.
+    """
+
+    def __init__(self, channel: "Channel", octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
+        self.channel = channel
+        self.octets = octets
+        self.size: i64 = len(octets)
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.route: Route | None = None
+        self.epoch: i64 = 0
+        self.is_durable = False
+
+
+class Assembly:
+    """Content that arrives frame by frame: too large, or too much cut up, to be taken in one piece."""
+
+    def __init__(self, route: PublishRoute) -> None:
+        self.route = route
+        self.pieces = BytesWriter()
+        self.has_header = False
+        self.missing: i64 = 0
+
+
+class PolledMessages(Holder):
+    """Holds what a channel got by basic.get; there is no credit to regain."""
+
+    def regain(self) -> None:
+        pass
+
+
+class Channel(CommitWaiter):
+    """`prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good."""
+
+    def __init__(self, connection: "Connection", number: i64) -> None:
+        self.connection = connection
+        self.number: i64 = number
+        self.is_open = True
+        self.is_flowing = True
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.default_prefetch: i64 = 0
+        self.prefetch: i64 = 0
+        self.delivery_tag: i64 = 0
+        self.unsettled: dict[i64, Entry] = {}
+        self.unsettled_count: i64 = 0
+        self.polled = PolledMessages()
+        self.last_queue_name = ""
+        self.assembly: Assembly | None = None
+        self.transaction: Transaction | None = None
+        self.confirms = False
+        self.publish_count: i64 = 0
+        self.accepted_tag: i64 = 0
+        self.confirmed_tag: i64 = 0
+        self.waiting_count: i64 = 0
+        self.is_confirming = False
+        self.needs_commit = False
+
+    def send(self, method: Method) -> None:
+        self.connection.send(method_frame(int(self.number), method))
+
+    # --- publishing ---
+
+    def publish(self, published: PublishRoute, data: bytes, start: i64, end: i64, facts: ContentFacts) -> None:
+        """One message is complete: `data[start:end]`, of which `facts` tells what matters here."""
+        connection = self.connection
+        virtual_host = connection.virtual_host
+        if published.epoch != virtual_host.epoch:
+            self._resolve(published)
+        route = published.route
+        assert route is not None  # noqa: S101 - _resolve sets it or raises
+        content = data[start:end]
+        ttl_ms: i64 = NO_TTL
+        if facts.expiration_size >= 0:
+            ttl_ms = self._expiration(facts.expiration(data))
+        if facts.flags & FLAG_USER_ID:
+            self._check_user_id(content)
+        priority = facts.priority
+        if priority < 0:
+            priority = 0
+        durable = facts.delivery_mode == 2  # noqa: PLR2004 - basic.properties: 2 is persistent
+        message = Message(AMQP091, content, route.address, durable, priority, ttl_ms, connection.host.runtime.now)
+        queues = route.queues
+        if facts.headers_size > 4 and (route.by_headers or content.find(b"CC", 21, 21 + 4096) >= 0):  # noqa: PLR2004
+            queues = self._route_by_headers(route, message)
+        elif route.by_headers:
+            queues = virtual_host.match(route.exchange, [published.routing_key], {})
+        if not queues and published.mandatory:
+            self._return(published, content)
+        if self.transaction is not None:
+            self.transaction.publishes.append((queues, message))
+            return
+        refused = False
+        location: i64 = 0
+        for queue in queues:
+            result = queue.publish(message, location)
+            if result == REFUSED:
+                refused = True
+            else:
+                location = result
+        if self.confirms:
+            self.publish_count += 1
+            if refused:
+                self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
+                return
+            self.accepted_tag = self.publish_count
+            if durable or published.is_durable:
+                self.needs_commit = True
+            if not self.is_confirming:
+                self.is_confirming = True
+                connection.confirming(self)
+
+    def _resolve(self, published: PublishRoute) -> None:
+        connection = self.connection
+        connection.check_permission("write", "exchange", published.exchange)
+        virtual_host = connection.virtual_host
+        route = virtual_host.resolve(published.exchange, published.routing_key)
+        published.route = route
+        published.epoch = virtual_host.epoch
+        published.is_durable = any(isinstance(queue, Stream) for queue in route.queues)
+
+    def _route_by_headers(self, route: Route, message: Message) -> list[Queue]:
+        headers = message.format.headers(message.content)
+        routing_keys = [route.address.routing_key]
+        for name in ("CC", "BCC"):
+            copies = headers.get(name)
+            if copies is None:
+                continue
+            if not isinstance(copies, list) or not all(isinstance(key, str) for key in copies):
+                raise channel_fault(PRECONDITION_FAILED, f"the header {name} must be a list of strings", BASIC, PUBLISH)
+            routing_keys += copies
+        if "BCC" in headers:
+            message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
+        return self.connection.virtual_host.match(route.exchange, routing_keys, headers)
+
+    def _expiration(self, text: bytes) -> i64:
+        if not text.isdigit() or len(text) > MAX_EXPIRATION_DIGITS:
+            shown = text.decode("utf-8", "replace")
+            raise channel_fault(
+                PRECONDITION_FAILED, f"invalid expiration '{shown}': not a number of milliseconds", BASIC, PUBLISH
+            )
+        return i64(int(text))
+
+    def _check_user_id(self, content: bytes) -> None:
+        claimed = properties_of(content).user_id
+        name = self.connection.user_name
+        if claimed != name:
+            raise channel_fault(
+                PRECONDITION_FAILED,
+                f"user_id property set to '{claimed}' but authenticated user was '{name}'",
+                BASIC,
+                PUBLISH,
+            )
+
+    def _return(self, published: PublishRoute, content: bytes) -> None:
+        method = BasicReturn(
+            reply_code=NO_ROUTE, reply_text="NO_ROUTE", exchange=published.exchange, routing_key=published.routing_key
+        )
+        self.connection.send(frame(1, int(self.number), method.encode()) + content)
+
+    def check_size(self, size: i64) -> None:
+        """Refuse a body by its announced size, before any of it is kept."""
+        limit = self.connection.host.limits.message_size_max
+        if size > limit:
+            raise channel_fault(
+                CONTENT_TOO_LARGE if size < 0 else PRECONDITION_FAILED,
+                f"message size {size} is larger than the maximum of {limit} bytes",
+                BASIC,
+                PUBLISH,
+            )
+
+    # --- confirms ---
+
+    def settle_confirms(self) -> None:
+        """End of a batch of input: confirm what needs no disk, wait for the commit with the rest."""
+        self.is_confirming = False
+        if not self.is_open:
+            return
+        if self.needs_commit or self.waiting_count > 0:
+            self.needs_commit = False
+            self.waiting_count += 1
+            self.connection.host.runtime.store.wait(self, self.accepted_tag)
+        else:
+            self._confirm(self.accepted_tag)
+
+    def committed(self, mark: i64) -> None:
+        self.waiting_count -= 1
+        if self.is_open:
+            self._confirm(mark)
+
+    def _confirm(self, tag: i64) -> None:
+        if tag > self.confirmed_tag:
+            multiple = tag > self.confirmed_tag + 1
+            self.confirmed_tag = tag
+            self.send(BasicAck(delivery_tag=int(tag), multiple=multiple))
+
+    # --- settling ---
+
+    def acknowledge(self, data: bytes, offset: i64) -> None:
+        """A basic.ack frame whose arguments start at `offset`."""
+        tag = read_i64_be(data, offset)
+        if data[offset + 8] & 1:
+            self.settle(tag, ACCEPT, multiple=True, method_id=ACK)
+            return
+        entry = self.unsettled.pop(tag, None)
+        if entry is None:
+            raise self._unknown_tag(tag, ACK)
+        if self.transaction is not None:
+            self.transaction.outcomes.append((entry, ACCEPT, int(tag)))
+            return
+        self.unsettled_count -= 1
+        entry.queue.accept(entry)
+        holder = entry.holder
+        if holder is not None:
+            holder.unsettled_count -= 1
+            if not holder.is_active:
+                holder.regain()
+        if self.prefetch != 0:
+            self._regain_all()
+
+    def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
+        """Settle the delivery `tag`, or with `multiple` all up to it (0: all)."""
+        tags = self._tags_up_to(tag) if multiple else [tag]
+        if tag not in self.unsettled and (not multiple or tag > self.delivery_tag):
+            raise self._unknown_tag(tag, method_id)
+        if self.transaction is not None:
+            for number in tags:
+                self.transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
+            return
+        entries = [self.unsettled.pop(number) for number in tags]
+        if outcome != ACCEPT and any(isinstance(entry.queue, Stream) for entry in entries):
+            raise connection_fault(
+                NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
+            )
+        self.unsettled_count -= len(entries)
+        if outcome == RELEASE:
+            # Last delivered goes back first, so that each finds its place at the head at once.
+            entries.reverse()
+        for entry in entries:
+            if outcome == ACCEPT:
+                entry.queue.accept(entry)
+            elif outcome == REJECT:
+                entry.queue.reject(entry)
+            else:
+                entry.queue.release(entry, failed=True)
+            self._give_credit(entry)
+        if self.prefetch != 0:
+            self._regain_all()
+
+    def _tags_up_to(self, tag: i64) -> list[i64]:
+        tags: list[i64] = []
+        for other in self.unsettled:
+            if tag != 0 and other > tag:
+                break
+            tags.append(other)
+        return tags
+
+    def _give_credit(self, entry: Entry) -> None:
+        holder = entry.holder
+        if holder is not None:
+            entry.holder = None
+            holder.unsettled_count -= 1
+            if not holder.is_active:
+                holder.regain()
+
+    def _regain_all(self) -> None:
+        for consumer in self.consumers.values():
+            if not consumer.is_active:
+                consumer.regain()
+
+    def _unknown_tag(self, tag: i64, method_id: int) -> Exception:
+        return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag}", BASIC, method_id)
+
+    def release_all(self) -> None:
+        """Give everything unsettled back to its queue, newest first."""
+        entries = list(self.unsettled.values())
+        self.unsettled = {}
+        self.unsettled_count = 0
+        entries.reverse()
+        for entry in entries:
+            entry.queue.release(entry, failed=True)
+            self._give_credit(entry)
+
+    def commit(self) -> bool:
+        """Commit the transaction and begin the next. False if a full queue refused one of its messages."""
+        transaction = self.transaction
+        if transaction is None:
+            return True
+        self.transaction = Transaction()
+        accepted = transaction.commit(self.connection.host.runtime)
+        self.unsettled_count -= len(transaction.outcomes)
+        for entry, _, _ in transaction.outcomes:
+            self._give_credit(entry)
+        if self.prefetch != 0:
+            self._regain_all()
+        return accepted
+
+    def rollback(self) -> None:
+        """Forget the transaction and begin the next: what it settled is unsettled again, under the same tags."""
+        transaction = self.transaction
+        if transaction is None:
+            return
+        self.transaction = Transaction()
+        unsettled = dict(self.unsettled)
+        for entry, _, tag in transaction.outcomes:
+            unsettled[tag] = entry
+        self.unsettled = {tag: unsettled[tag] for tag in sorted(unsettled)}
+
+    # --- consumers ---
+
+    def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
+        """The queue of a consumer is gone."""
+        self.consumers.pop(consumer.tag, None)
+        if self.connection.knows_consumer_cancel:
+            self.send(BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+
+    def set_flow(self, *, active: bool) -> None:
+        self.is_flowing = active
+        if active:
+            self._regain_all()
+
+    def close(self) -> None:
+        """Free everything. What it held goes back to the queues."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        for consumer in list(self.consumers.values()):
+            consumer.is_cancelled = True
+            consumer.queue.remove_consumer(consumer)
+        self.consumers = {}
+        self.rollback()
+        self.release_all()

@@ -1,0 +1,592 @@
+"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
+
+    OPENING --open--> OPEN --fault, or the node stops--> CLOSING --close-ok or time--> CLOSED
+                        \\--the peer's close--------------------------------------------^
+
+The loop in `_process` is the hottest code of the broker. A publish is recognised by comparing its method frame with the
+last one; header and body are then taken as one slice, which is all that is ever done with them. Acknowledgements are
+read in place. Everything else is decoded and dispatched by method.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i16_be, read_i32_be
+from mypy_extensions import i64
+
+from waybill.engine.amqp091.server.channel import ACK, BASIC, PUBLISH, Assembly, Channel, PublishRoute
+from waybill.engine.amqp091.server.dispatch import HANDLERS
+from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of
+from waybill.engine.amqp091.server.handshake import Handshake
+from waybill.engine.host import Host, Output, ServerEngine, User
+from waybill.model.errors import ModelError
+from waybill.model.store import CommitWaiter
+from waybill.model.virtual_host import VirtualHost
+from waybill.wire.amqp091.content import ContentFacts, scan
+from waybill.wire.amqp091.errors import DecodeError
+from waybill.wire.amqp091.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    HEARTBEAT_FRAME,
+    method_frame,
+)
+from waybill.wire.amqp091.methods import (
+    BasicPublish,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    Method,
+    decode_method,
+)
+from waybill.wire.amqp091.reply_codes import (
+    CHANNEL_ERROR,
+    COMMAND_INVALID,
+    CONNECTION_FORCED,
+    FRAME_ERROR,
+    NOT_IMPLEMENTED,
+    SYNTAX_ERROR,
+    UNEXPECTED_FRAME,
+)
+
+OPENING: Final = "opening"
+OPEN: Final = "open"
+CLOSING: Final = "closing"
+CLOSED: Final = "closed"
+
+ACK_ID: Final = 60 << 16 | 80
+PUBLISH_ID: Final = 60 << 16 | 40
+ACK_FRAME_SIZE: Final = 21
+ROUTE_LIMIT: Final = 16_384
+# Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
+WHOLE_CONTENT_LIMIT: Final = 262_144
+INCOMPLETE: Final = -1
+KEPT_OUTPUT_BYTES: Final = 1 << 20
+CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
+
+
+class Connection(ServerEngine, CommitWaiter):
+    """One peer. `is_stalled`: its output has piled up, so it is given no more messages until that is written."""
+
+    def __init__(self, host: Host, output: Output, peer_address: str, now: float) -> None:
+        super().__init__()
+        self.host = host
+        self.output = output
+        self.peer_address = peer_address
+        self.state = OPENING
+        self.user = User("", {})
+        self.client_properties: dict[str, object] = {}
+        self.knows_consumer_cancel = False
+        self.knows_blocked = False
+        self.channel_max: i64 = 0
+        self.frame_max: i64 = host.limits.frame_max
+        self.heartbeat_s: i64 = 0
+        self.channels: dict[i64, Channel] = {}
+        self.out = BytesWriter()
+        self.facts = ContentFacts()
+        self.is_stalled = False
+        self.output_high_water: i64 = host.limits.output_high_water
+        self._is_transport_full = False
+        self._is_held = False
+        self._wants_hold = False
+        self._hold_mark: i64 = 0
+        self._rest = b""
+        self._next: i64 = 0
+        self._whole_content_limit: i64 = min(WHOLE_CONTENT_LIMIT, host.limits.message_size_max)
+        self._routes: dict[bytes, PublishRoute] = {}
+        self._last_route: PublishRoute | None = None
+        self._confirming: list[Channel] = []
+        self._closing_channels: set[i64] = set()
+        self._received_at: float = now
+        self._sent_at: float = now
+        self._deadline: float = now + host.limits.handshake_timeout_s
+        self._virtual_host: VirtualHost | None = None
+        self._handshake = Handshake(self)
+        self._handshake.start()
+
+    # --- for the transport ---
+
+    @property
+    def closed(self) -> bool:
+        return self.state == CLOSED and not self._is_held
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        if self.state == CLOSED:
+            return
+        self._received_at = now
+        self.host.runtime.now = now
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        o: i64 = 0
+        while True:
+            try:
+                o = self._process(data, o)
+                break
+            except Fault as fault:
+                self._fail(fault)
+            except DecodeError as error:
+                self._fail(connection_fault(error.reply_code, str(error)))
+            o = self._next
+            if o < 0:
+                # Frames can no longer be told apart; what can is an orderly goodbye.
+                if data.endswith(CLOSE_OK_FRAME):
+                    self._set_closed()
+                return
+        if o < len(data) and self.state != CLOSED:
+            self._rest = data[o:]
+
+    def data_to_send(self) -> bytes:
+        if self._is_held:
+            return b""
+        out = self.out
+        size = len(out)
+        if size == 0:
+            return b""
+        data = out.getvalue()
+        if size > KEPT_OUTPUT_BYTES:
+            self.out = BytesWriter()
+        else:
+            out.truncate(0)
+        self._sent_at = self.host.runtime.now
+        if self.is_stalled and not self._is_transport_full:
+            self._unstall()
+        return data
+
+    def connection_lost(self, now: float) -> None:  # noqa: ARG002
+        self._set_closed()
+        self.host.lost(self)
+
+    def next_timeout(self) -> float | None:
+        if self.state == CLOSED:
+            return None
+        if self.state != OPEN:
+            return self._deadline
+        if self.heartbeat_s == 0:
+            return None
+        interval = float(self.heartbeat_s)
+        return min(self._sent_at + interval / 2, self._received_at + 2 * interval)
+
+    def handle_timeout(self, now: float) -> None:
+        if self.state != OPEN:
+            if now >= self._deadline:
+                self._set_closed()
+            return
+        if self.heartbeat_s == 0:
+            return
+        interval = float(self.heartbeat_s)
+        if now >= self._received_at + 2 * interval:
+            self._set_closed()
+        elif now >= self._sent_at + interval / 2:
+            self._sent_at = now
+            self.send(HEARTBEAT_FRAME)
+
+    def pause_writing(self) -> None:
+        self._is_transport_full = True
+        self.is_stalled = True
+
+    def resume_writing(self, now: float) -> None:  # noqa: ARG002
+        self._is_transport_full = False
+        self._unstall()
+
+    # --- for the node ---
+
+    def flush(self) -> None:
+        self.is_dirty = False
+        if self._wants_hold:
+            self._wants_hold = False
+            self._is_held = True
+            self._hold_mark += 1
+            self.host.runtime.store.wait(self, self._hold_mark)
+        if not self._is_held:
+            self.output.flush()
+
+    def settle_confirms(self) -> None:
+        channels = self._confirming
+        self._confirming = []
+        for channel in channels:
+            channel.settle_confirms()
+
+    def committed(self, mark: i64) -> None:
+        """What `hold` waited for is durable: the replies may go."""
+        if mark == self._hold_mark:
+            self._is_held = False
+            self.host.mark_dirty(self)
+
+    def shut_down(self, reason: str) -> None:
+        """The node stops: tell the peer, and wait for its close-ok."""
+        if self.state == OPEN:
+            self._fail(connection_fault(CONNECTION_FORCED, reason))
+        elif self.state == OPENING:
+            self._set_closed()
+
+    # --- for channels ---
+
+    @property
+    def virtual_host(self) -> VirtualHost:
+        virtual_host = self._virtual_host
+        if virtual_host is None:
+            raise connection_fault(COMMAND_INVALID, "the connection is not open")
+        return virtual_host
+
+    @property
+    def user_name(self) -> str:
+        return self.user.name
+
+    def opened(self, virtual_host: VirtualHost) -> None:
+        self._virtual_host = virtual_host
+        self.state = OPEN
+        self.host.opened(self)
+
+    def check_permission(self, action: str, kind: str, name: str) -> None:
+        """Raises `AccessRefused` unless this connection's user may do `action`."""
+        virtual_host = self.virtual_host
+        self.user.permissions[virtual_host.name].check(action, kind, name, virtual_host.name, self.user.name)
+
+    def send(self, octets: bytes) -> None:
+        self.out.write(octets)
+        if not self.is_dirty:
+            self.host.mark_dirty(self)
+
+    def send_method(self, channel: int, method: Method) -> None:
+        self.send(method_frame(channel, method))
+
+    def hold(self) -> None:
+        """Keep all output back until what was put in the store so far is durable."""
+        self._wants_hold = True
+
+    def confirming(self, channel: Channel) -> None:
+        if not self._confirming:
+            self.host.mark_confirming(self)
+        self._confirming.append(channel)
+
+    def refuse_login(self, close: ConnectionClose, *, tells: bool) -> None:
+        """End a connection whose peer could not prove who it is; a peer that cannot read why is just cut off."""
+        if tells:
+            self.send_method(0, close)
+        self._set_closed()
+
+    # --- input ---
+
+    def _process(self, data: bytes, o: i64) -> i64:
+        """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
+
+        When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
+        """
+        n: i64 = len(data)
+        while n - o >= 8:  # noqa: PLR2004 - the smallest frame
+            if self.state == CLOSED:
+                return n
+            route = self._last_route
+            self._next = INCOMPLETE
+            if route is not None and data.startswith(route.octets, o):
+                end = self._take_content(route, data, o + route.size, n)
+                if end > 0:
+                    o = end
+                    continue
+                if end == INCOMPLETE:
+                    break
+            size = i64(read_i32_be(data, o + 3)) & 0xFFFFFFFF
+            if size > self.frame_max - 8:
+                raise connection_fault(FRAME_ERROR, f"a frame of {size + 8} octets exceeds frame_max {self.frame_max}")
+            if n - o < size + 8:
+                break
+            if data[o + size + 7] != FRAME_END:
+                raise connection_fault(FRAME_ERROR, "a frame does not end with its end octet")
+            self._next = o + size + 8
+            kind = data[o]
+            number = i64(read_i16_be(data, o + 1)) & 0xFFFF
+            if kind == FRAME_METHOD and size >= 4:  # noqa: PLR2004
+                method_id = read_i32_be(data, o + 7)
+                if method_id == ACK_ID and size == ACK_FRAME_SIZE - 8:
+                    channel = self._channel(number)
+                    if channel is not None and channel.assembly is None:
+                        self._acknowledge(channel, data, o + 11)
+                        o += ACK_FRAME_SIZE
+                        continue
+                elif method_id == PUBLISH_ID and self.state == OPEN:
+                    end = self._take_publish(number, data, o, n, size + 8)
+                    if end == INCOMPLETE:
+                        break
+                    o = end
+                    continue
+            self._take_frame(kind, number, data, o, size)
+            o += size + 8
+        return o
+
+    def _take_content(self, route: PublishRoute, data: bytes, h: i64, n: i64) -> i64:
+        """Publish what follows a publish method frame, if all of it is there and in one piece.
+
+        Returns its end; `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
+        """
+        channel = route.channel
+        if not channel.is_open or channel.assembly is not None:
+            return 0
+        if n - h < 22:  # noqa: PLR2004 - the smallest content header frame
+            return INCOMPLETE
+        size = i64(read_i32_be(data, h + 3)) & 0xFFFFFFFF
+        b = h + size + 8
+        if data[h] != FRAME_HEADER or size > self.frame_max - 8:
+            return 0
+        if n < b:
+            return INCOMPLETE
+        number = channel.number
+        if (i64(read_i16_be(data, h + 1)) & 0xFFFF) != number:
+            return 0
+        facts = self.facts
+        scan(data, h, facts)
+        missing = facts.body_size
+        if missing > self._whole_content_limit:
+            return 0
+        while missing > 0:
+            if n - b < 8:  # noqa: PLR2004
+                return INCOMPLETE
+            size = i64(read_i32_be(data, b + 3)) & 0xFFFFFFFF
+            if data[b] != FRAME_BODY or (i64(read_i16_be(data, b + 1)) & 0xFFFF) != number or size > missing:
+                return 0
+            if size > self.frame_max - 8:
+                return 0
+            b += size + 8
+            if n < b:
+                return INCOMPLETE
+            if data[b - 1] != FRAME_END:
+                return 0
+            missing -= size
+        self._next = b
+        try:
+            channel.publish(route, data, h, b, facts)
+        except ModelError as error:
+            self._fail(fault_of(error, BASIC, PUBLISH), channel)
+        except Fault as fault:
+            self._fail(fault, channel)
+        return b
+
+    def _take_publish(self, number: i64, data: bytes, o: i64, n: i64, size: i64) -> i64:
+        """A basic.publish method frame at `o`. Returns where its content, or what is taken of it, ends."""
+        channel = self._channel(number)
+        if channel is None:
+            return o + size
+        if channel.assembly is not None:
+            raise connection_fault(UNEXPECTED_FRAME, "expected content, got basic.publish", BASIC, PUBLISH)
+        octets = data[o : o + size]
+        route = self._routes.get(octets)
+        if route is None or route.channel is not channel:
+            method = decode_method(octets[7:-1])
+            assert isinstance(method, BasicPublish)  # noqa: S101 - the caller compared class and method id
+            if method.immediate:
+                raise connection_fault(NOT_IMPLEMENTED, "immediate=true", BASIC, PUBLISH)
+            route = PublishRoute(
+                channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory
+            )
+            if len(self._routes) >= ROUTE_LIMIT:
+                self._routes.clear()
+            self._routes[octets] = route
+        self._last_route = route
+        end = self._take_content(route, data, o + size, n)
+        if end != 0:
+            return end
+        if channel.is_open:
+            channel.assembly = Assembly(route)
+        return o + size
+
+    def _acknowledge(self, channel: Channel, data: bytes, offset: i64) -> None:
+        try:
+            channel.acknowledge(data, offset)
+        except ModelError as error:
+            self._fail(fault_of(error, BASIC, ACK), channel)
+        except Fault as fault:
+            self._fail(fault, channel)
+
+    def _channel(self, number: i64) -> Channel | None:
+        """The open channel of that number; None if it waits for close-ok, when everything on it is dropped."""
+        channel = self.channels.get(number)
+        if channel is not None:
+            return channel
+        if number in self._closing_channels:
+            return None
+        if self.state == OPEN:
+            raise connection_fault(CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
+        if self.state == CLOSING:
+            return None
+        raise connection_fault(COMMAND_INVALID, "the connection is not open")
+
+    def _take_frame(self, kind: i64, number: i64, data: bytes, o: i64, size: i64) -> None:
+        if kind == FRAME_METHOD:
+            self._take_method(number, data[o + 7 : o + 7 + size])
+        elif kind == FRAME_HEARTBEAT:
+            if number != 0 or size != 0:
+                raise connection_fault(FRAME_ERROR, "a heartbeat frame belongs on channel 0 and has no payload")
+        elif kind in {FRAME_HEADER, FRAME_BODY}:
+            if number == 0:
+                raise connection_fault(UNEXPECTED_FRAME, "content on channel 0")
+            channel = self._channel(number)
+            if channel is not None:
+                self._assemble(channel, kind, data[o : o + size + 8])
+        else:
+            raise connection_fault(FRAME_ERROR, f"unknown frame type {kind}")
+
+    def _assemble(self, channel: Channel, kind: i64, octets: bytes) -> None:
+        """One content frame of a message that is taken frame by frame."""
+        assembly = channel.assembly
+        if assembly is None or assembly.has_header == (kind == FRAME_HEADER):
+            raise connection_fault(
+                UNEXPECTED_FRAME, "expected method frame, got content" if assembly is None else "content out of order"
+            )
+        if kind == FRAME_HEADER:
+            scan(octets, 0, self.facts)
+            assembly.missing = self.facts.body_size
+            assembly.has_header = True
+            try:
+                channel.check_size(assembly.missing)
+            except Fault as fault:
+                self._fail(fault, channel)
+                return
+        else:
+            assembly.missing -= len(octets) - 8
+            if assembly.missing < 0:
+                raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
+        assembly.pieces.write(octets)
+        if assembly.missing == 0:
+            channel.assembly = None
+            content = assembly.pieces.getvalue()
+            scan(content, 0, self.facts)
+            try:
+                channel.publish(assembly.route, content, 0, len(content), self.facts)
+            except ModelError as error:
+                self._fail(fault_of(error, BASIC, PUBLISH), channel)
+            except Fault as fault:
+                self._fail(fault, channel)
+
+    def _take_method(self, number: i64, payload: bytes) -> None:
+        method = decode_method(payload)
+        if number == 0:
+            self._take_connection_method(method)
+            return
+        if self.state != OPEN:
+            if self.state == OPENING:
+                raise connection_fault(
+                    COMMAND_INVALID, "the connection is not open", method.CLASS_ID, method.METHOD_ID
+                )
+            return
+        if isinstance(method, ChannelOpen):
+            self._open_channel(number)
+            return
+        if number in self._closing_channels:
+            self._take_closing_method(number, method)
+            return
+        channel = self._channel(number)
+        if channel is None:
+            return
+        if channel.assembly is not None:
+            raise connection_fault(
+                UNEXPECTED_FRAME, f"expected content, got {method.NAME}", method.CLASS_ID, method.METHOD_ID
+            )
+        if isinstance(method, ChannelClose):
+            self._remove_channel(channel)
+            self.send_method(int(number), ChannelCloseOk())
+            return
+        handler = HANDLERS.get(method.NAME)
+        if handler is None:
+            if method.NAME in {"channel.flow-ok", "basic.cancel-ok"}:
+                return
+            raise connection_fault(
+                COMMAND_INVALID, f"{method.NAME} is not for a server", method.CLASS_ID, method.METHOD_ID
+            )
+        try:
+            handler(channel, method)
+        except ModelError as error:
+            self._fail(fault_of(error, method.CLASS_ID, method.METHOD_ID), channel)
+        except Fault as fault:
+            self._fail(fault, channel)
+
+    def _take_connection_method(self, method: Method) -> None:
+        if isinstance(method, ConnectionClose):
+            if self.state != CLOSED:
+                self.send_method(0, ConnectionCloseOk())
+                self._set_closed()
+        elif self.state == CLOSING:
+            if isinstance(method, ConnectionCloseOk):
+                self._set_closed()
+        elif self.state == OPENING:
+            self._handshake.step(method)
+        elif method.NAME not in {"connection.blocked", "connection.unblocked"}:
+            raise connection_fault(
+                COMMAND_INVALID, f"{method.NAME} on an open connection", method.CLASS_ID, method.METHOD_ID
+            )
+
+    # --- channels ---
+
+    def _open_channel(self, number: i64) -> None:
+        if number in self.channels or number in self._closing_channels:
+            raise connection_fault(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
+        if self.channel_max and number > self.channel_max:
+            raise connection_fault(CHANNEL_ERROR, f"channel {number} is beyond channel_max {self.channel_max}", 20, 10)
+        self.channels[number] = Channel(self, number)
+        self.send_method(int(number), ChannelOpenOk())
+
+    def _take_closing_method(self, number: i64, method: Method) -> None:
+        """We have sent channel.close: only the answer, or the peer's own close, counts."""
+        if isinstance(method, ChannelClose):
+            self.send_method(int(number), ChannelCloseOk())
+        elif isinstance(method, ChannelCloseOk):
+            self._closing_channels.discard(number)
+
+    def _remove_channel(self, channel: Channel) -> None:
+        self.channels.pop(channel.number, None)
+        last = self._last_route
+        if last is not None and last.channel is channel:
+            self._last_route = None
+        channel.close()
+
+    # --- the end ---
+
+    def _fail(self, fault: Fault, channel: Channel | None = None) -> None:
+        """Close what the fault concerns: one channel, or everything."""
+        if fault.is_connection_wide:
+            self._close_connection(fault)
+            return
+        if channel is None or not channel.is_open:
+            return
+        self._closing_channels.add(channel.number)
+        self._remove_channel(channel)
+        self.send_method(
+            int(channel.number), ChannelClose(fault.code, fault.text[:255], fault.class_id, fault.method_id)
+        )
+
+    def _close_connection(self, fault: Fault) -> None:
+        if self.state in {CLOSING, CLOSED}:
+            return
+        self._free()
+        self.state = CLOSING
+        self._deadline = self._received_at + self.host.limits.close_timeout_s
+        self.send_method(0, ConnectionClose(fault.code, fault.text[:255], fault.class_id, fault.method_id))
+
+    def _set_closed(self) -> None:
+        if self.state == CLOSED:
+            return
+        self._free()
+        self.state = CLOSED
+        self.host.mark_dirty(self)
+
+    def _free(self) -> None:
+        """Give back everything: deliveries to their queues, exclusive queues to nobody."""
+        channels = list(self.channels.values())
+        self.channels = {}
+        self._routes = {}
+        self._last_route = None
+        for channel in channels:
+            channel.close()
+        if self._virtual_host is not None:
+            for queue in self._virtual_host.queues_of(self):
+                self._virtual_host.remove_queue(queue)
+
+    def _unstall(self) -> None:
+        self.is_stalled = False
+        for channel in self.channels.values():
+            for consumer in channel.consumers.values():
+                if not consumer.is_active:
+                    consumer.regain()

@@ -1,0 +1,115 @@
+"""A consumer of 0-9-1: credit is its prefetch window and its channel's, delivery is a basic.deliver with the content.
+
+`deliver` runs once a message, so what is the same for a run of messages is kept: the method frame up to the delivery tag,
+and its end with exchange and routing key, as long as messages share an address.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import read_i16_be, write_i64_be
+from mypy_extensions import i64
+
+from waybill.engine.amqp091.message_format import with_integer_header
+from waybill.model.consumer import Consumer
+from waybill.model.entry import Entry
+from waybill.model.message import Address
+from waybill.model.queue import Queue
+from waybill.wire.amqp091.content import refragment, rewrite_channel
+from waybill.wire.amqp091.frames import FRAME_END
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp091.server.channel import Channel
+
+DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
+STREAM_OFFSET: Final = b"x-stream-offset"
+DELIVERY_COUNT: Final = b"x-delivery-count"
+
+
+def short_string(text: str) -> bytes:
+    """A shortstr that is known to fit."""
+    octets = text.encode("utf-8", "surrogateescape")
+    return bytes([len(octets)]) + octets
+
+
+class ChannelConsumer(Consumer):
+    """`prefetch`: how many messages it may hold unsettled; 0 for any number."""
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        channel: "Channel",
+        queue: Queue,
+        tag: str,
+        no_ack: bool,  # noqa: FBT001
+        exclusive: bool,  # noqa: FBT001
+        priority: i64,
+        prefetch: i64,
+        is_stream: bool,  # noqa: FBT001
+    ) -> None:
+        super().__init__(tag, no_ack, exclusive, priority)
+        self.channel = channel
+        self.connection = channel.connection
+        self.queue = queue
+        self.prefetch: i64 = prefetch
+        self.is_stream = is_stream
+        self.is_cancelled = False
+        self._address: Address | None = None
+        self._head = b""
+        self._tail = b""
+
+    def has_credit(self) -> bool:
+        channel = self.channel
+        if self.connection.is_stalled or not channel.is_flowing:
+            return False
+        if self.no_ack:
+            return True
+        if self.prefetch != 0 and self.unsettled_count >= self.prefetch:
+            return False
+        return channel.prefetch == 0 or channel.unsettled_count < channel.prefetch
+
+    def deliver(self, entry: Entry) -> None:
+        channel = self.channel
+        connection = self.connection
+        message = entry.message
+        if message.address is not self._address:
+            self._prepare(message.address)
+        tag: i64 = channel.delivery_tag + 1
+        channel.delivery_tag = tag
+        out = connection.out
+        out.write(self._head)
+        write_i64_be(out, tag)
+        out.append(1 if entry.redelivered else 0)
+        out.write(self._tail)
+        content = message.content
+        if self.is_stream:
+            content = with_integer_header(content, connection.facts, STREAM_OFFSET, entry.sequence)
+        elif entry.delivery_count > 0 and self.queue.counts_deliveries:
+            content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
+        if (i64(read_i16_be(content, 1)) & 0xFFFF) != channel.number:
+            content = rewrite_channel(content, channel.number)
+        if len(content) > connection.frame_max:
+            content = refragment(content, connection.frame_max)
+        out.write(content)
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(out) > connection.output_high_water:
+            connection.is_stalled = True
+        if not self.no_ack:
+            entry.holder = self
+            channel.unsettled[tag] = entry
+            channel.unsettled_count += 1
+
+    def _prepare(self, address: Address) -> None:
+        self._address = address
+        end = short_string(address.exchange) + short_string(address.routing_key)
+        start = DELIVER_ID + short_string(self.tag)
+        size = len(start) + 9 + len(end)
+        self._head = b"\x01" + int(self.channel.number).to_bytes(2, "big") + size.to_bytes(4, "big") + start
+        self._tail = end + bytes([FRAME_END])
+
+    def regain(self) -> None:
+        if not self.is_cancelled:
+            self.queue.activate(self)
+
+    def cancelled(self) -> None:
+        self.is_cancelled = True
+        self.channel.consumer_cancelled(self)

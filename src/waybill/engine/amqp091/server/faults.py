@@ -1,0 +1,62 @@
+"""Errors on the server side, each with the scope and the reply code that the protocol gives it."""
+
+from waybill.model.errors import (
+    AccessRefused,
+    ModelError,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ResourceLocked,
+    UnknownExchangeType,
+)
+from waybill.wire.amqp091.reply_codes import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    REPLY_NAMES,
+    RESOURCE_LOCKED,
+)
+
+
+class Fault(Exception):
+    """A reply code and a text for a person. `is_connection_wide` tells the scope: one channel, or the connection."""
+
+    def __init__(self, code: int, text: str, *, is_connection_wide: bool, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = f"{REPLY_NAMES[code]} - {text}"
+        self.is_connection_wide = is_connection_wide
+        self.class_id = class_id
+        self.method_id = method_id
+
+
+def channel_fault(code: int, text: str, class_id: int = 0, method_id: int = 0) -> Fault:
+    """An error that closes one channel."""
+    return Fault(code, text, is_connection_wide=False, class_id=class_id, method_id=method_id)
+
+
+def connection_fault(code: int, text: str, class_id: int = 0, method_id: int = 0) -> Fault:
+    """An error that closes the connection."""
+    return Fault(code, text, is_connection_wide=True, class_id=class_id, method_id=method_id)
+
+
+def fault_of(error: ModelError, class_id: int, method_id: int) -> Fault:
+    """What a refusal of the model is in this protocol."""
+    for kind, code, is_connection_wide in (
+        (NotFound, NOT_FOUND, False),
+        (AccessRefused, ACCESS_REFUSED, False),
+        (ResourceLocked, RESOURCE_LOCKED, False),
+        (PreconditionFailed, PRECONDITION_FAILED, False),
+        (UnknownExchangeType, COMMAND_INVALID, True),
+        (NotAllowed, NOT_ALLOWED, True),
+        (NotImplementedHere, NOT_IMPLEMENTED, True),
+    ):
+        if isinstance(error, kind):
+            return Fault(
+                code, str(error), is_connection_wide=is_connection_wide, class_id=class_id, method_id=method_id
+            )
+    raise error

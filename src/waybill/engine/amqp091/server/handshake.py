@@ -1,0 +1,136 @@
+"""The opening of a connection, server side: start, authentication, tune, open (0-9-1, 2.2.4)."""
+
+from typing import TYPE_CHECKING, Final
+
+from waybill.engine.amqp091.server.faults import connection_fault
+from waybill.wire.amqp091.methods import (
+    ConnectionClose,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    Method,
+)
+from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp091.server.connection import Connection
+
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
+FRAME_MIN: Final = 4096
+CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+)
+
+
+class Handshake:
+    """What is agreed on the way to an open connection: `step` takes the peer's methods one by one."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._expected: str = ConnectionStartOk.NAME
+
+    def start(self) -> None:
+        """Greet the peer."""
+        host = self._connection.host
+        self._connection.send_method(
+            0,
+            ConnectionStart(
+                version_major=0,
+                version_minor=9,
+                server_properties={
+                    "product": "Waybill",
+                    "version": host.product_version,
+                    "platform": "Python",
+                    "cluster_name": host.name,
+                    "information": "AMQP 0-9-1, RabbitMQ dialect",
+                    "capabilities": dict.fromkeys(CAPABILITIES, True),
+                },
+                mechanisms=" ".join(MECHANISMS),
+                locales="en_US",
+            ),
+        )
+
+    def step(self, method: Method) -> None:
+        """Raises a connection fault if the peer may not go on."""
+        if method.NAME != self._expected:
+            raise connection_fault(
+                COMMAND_INVALID, f"expected {self._expected}, got {method.NAME}", method.CLASS_ID, method.METHOD_ID
+            )
+        if isinstance(method, ConnectionStartOk):
+            self._authenticate(method)
+        elif isinstance(method, ConnectionTuneOk):
+            self._tune(method)
+        elif isinstance(method, ConnectionOpen):
+            self._open(method)
+
+    def _authenticate(self, method: ConnectionStartOk) -> None:
+        connection = self._connection
+        capabilities = method.client_properties.get("capabilities")
+        known = capabilities if isinstance(capabilities, dict) else {}
+        connection.client_properties = method.client_properties
+        connection.knows_consumer_cancel = known.get("consumer_cancel_notify") is True
+        connection.knows_blocked = known.get("connection.blocked") is True
+        user = connection.host.authenticate(method.mechanism, method.response, connection.peer_address)
+        if user is None:
+            connection.refuse_login(
+                ConnectionClose(
+                    reply_code=ACCESS_REFUSED,
+                    reply_text=f"ACCESS_REFUSED - Login was refused using authentication mechanism {method.mechanism}. "
+                    "For details see the broker logfile.",
+                    class_id=0,
+                    method_id=0,
+                ),
+                tells=known.get("authentication_failure_close") is True,
+            )
+            return
+        connection.user = user
+        limits = connection.host.limits
+        self._expected = ConnectionTuneOk.NAME
+        connection.send_method(0, ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat_s))
+
+    def _tune(self, method: ConnectionTuneOk) -> None:
+        connection = self._connection
+        limits = connection.host.limits
+        ids = (method.CLASS_ID, method.METHOD_ID)
+        # A limit of 0 means none, which is more than was offered.
+        if limits.channel_max and not 0 < method.channel_max <= limits.channel_max:
+            raise connection_fault(
+                NOT_ALLOWED, f"negotiated channel_max = {method.channel_max} (0: no limit) is higher than the maximum "
+                f"allowed value ({limits.channel_max})", *ids
+            )  # fmt: skip
+        frame_max = method.frame_max or limits.frame_max
+        if frame_max > limits.frame_max or frame_max < FRAME_MIN:
+            raise connection_fault(
+                NOT_ALLOWED,
+                f"negotiated frame_max = {frame_max} is not between {FRAME_MIN} and {limits.frame_max}",
+                *ids,
+            )
+        connection.channel_max = method.channel_max
+        connection.frame_max = frame_max
+        connection.heartbeat_s = method.heartbeat
+        self._expected = ConnectionOpen.NAME
+
+    def _open(self, method: ConnectionOpen) -> None:
+        connection = self._connection
+        ids = (method.CLASS_ID, method.METHOD_ID)
+        virtual_host = connection.host.virtual_host(method.virtual_host)
+        if virtual_host is None:
+            raise connection_fault(NOT_ALLOWED, f"vhost {method.virtual_host} not found", *ids)
+        if method.virtual_host not in connection.user.permissions:
+            raise connection_fault(
+                NOT_ALLOWED,
+                f"access to vhost '{method.virtual_host}' refused for user '{connection.user.name}'",
+                *ids,
+            )
+        connection.opened(virtual_host)
+        connection.send_method(0, ConnectionOpenOk())

@@ -1,0 +1,158 @@
+"""The methods of classes exchange and queue, on the server side."""
+
+from waybill.engine.amqp091.server.channel import Channel
+from waybill.model.errors import AccessRefused, NotFound
+from waybill.model.queue import Queue
+from waybill.model.virtual_host import EXCHANGE, QUEUE
+from waybill.wire.amqp091.methods import (
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+    ExchangeUnbind,
+    ExchangeUnbindOk,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+    QueueUnbind,
+    QueueUnbindOk,
+)
+
+
+def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
+    connection = channel.connection
+    if method.passive:
+        connection.virtual_host.exchange(method.exchange)
+    else:
+        if method.exchange == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        connection.check_permission("configure", EXCHANGE, method.exchange)
+        connection.virtual_host.declare_exchange(
+            method.exchange,
+            method.type,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+            arguments=method.arguments,
+        )
+        if method.durable:
+            connection.hold()
+    if not method.no_wait:
+        channel.send(ExchangeDeclareOk())
+
+
+def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
+    connection = channel.connection
+    connection.check_permission("configure", EXCHANGE, method.exchange)
+    connection.virtual_host.delete_exchange(method.exchange, if_unused=method.if_unused)
+    connection.hold()
+    if not method.no_wait:
+        channel.send(ExchangeDeleteOk())
+
+
+def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
+    connection = channel.connection
+    connection.check_permission("write", EXCHANGE, method.destination)
+    connection.check_permission("read", EXCHANGE, method.source)
+    connection.virtual_host.bind_exchange(method.destination, method.source, method.routing_key, method.arguments)
+    connection.hold()
+    if not method.no_wait:
+        channel.send(ExchangeBindOk())
+
+
+def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
+    connection = channel.connection
+    connection.check_permission("write", EXCHANGE, method.destination)
+    connection.check_permission("read", EXCHANGE, method.source)
+    connection.virtual_host.unbind(EXCHANGE, method.destination, method.source, method.routing_key, method.arguments)
+    connection.hold()
+    if not method.no_wait:
+        channel.send(ExchangeUnbindOk())
+
+
+def queue_declare(channel: Channel, method: QueueDeclare) -> None:
+    connection = channel.connection
+    virtual_host = connection.virtual_host
+    name = method.queue
+    if method.passive:
+        queue = virtual_host.queue(name or channel.last_queue_name, connection)
+        queue.touch()
+    else:
+        if name == "":
+            name = connection.host.random_name("amq.gen-")
+        elif name.startswith("amq.") and name not in virtual_host.queues:
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        connection.check_permission("configure", QUEUE, name)
+        queue = virtual_host.declare_queue(
+            name,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            exclusive_to=connection if method.exclusive else None,
+            connection=connection,
+            arguments=method.arguments,
+        )
+        if queue.is_persistent:
+            connection.hold()
+    channel.last_queue_name = queue.name
+    if not method.no_wait:
+        channel.send(QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
+
+
+def named_queue(channel: Channel, name: str) -> Queue:
+    """The queue called `name`, or the one last declared on the channel if the name is empty."""
+    if name == "" and channel.last_queue_name == "":
+        raise NotFound(f"no previously declared queue in vhost '{channel.connection.virtual_host.name}'")
+    return channel.connection.virtual_host.queue(name or channel.last_queue_name, channel.connection)
+
+
+def queue_bind(channel: Channel, method: QueueBind) -> None:
+    connection = channel.connection
+    queue = named_queue(channel, method.queue)
+    connection.check_permission("write", QUEUE, queue.name)
+    connection.check_permission("read", EXCHANGE, method.exchange)
+    routing_key = method.routing_key
+    if method.queue == "" and routing_key == "":
+        routing_key = queue.name
+    connection.virtual_host.bind_queue(queue, method.exchange, routing_key, method.arguments)
+    if queue.is_persistent:
+        connection.hold()
+    if not method.no_wait:
+        channel.send(QueueBindOk())
+
+
+def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
+    connection = channel.connection
+    queue = named_queue(channel, method.queue)
+    connection.check_permission("write", QUEUE, queue.name)
+    connection.check_permission("read", EXCHANGE, method.exchange)
+    connection.virtual_host.unbind(QUEUE, queue.name, method.exchange, method.routing_key, method.arguments)
+    connection.hold()
+    channel.send(QueueUnbindOk())
+
+
+def queue_purge(channel: Channel, method: QueuePurge) -> None:
+    queue = named_queue(channel, method.queue)
+    channel.connection.check_permission("read", QUEUE, queue.name)
+    count = queue.purge()
+    channel.connection.hold()
+    if not method.no_wait:
+        channel.send(QueuePurgeOk(count))
+
+
+def queue_delete(channel: Channel, method: QueueDelete) -> None:
+    connection = channel.connection
+    name = method.queue or channel.last_queue_name
+    connection.check_permission("configure", QUEUE, name)
+    count = connection.virtual_host.delete_queue(
+        name, connection, if_unused=method.if_unused, if_empty=method.if_empty
+    )
+    connection.hold()
+    if not method.no_wait:
+        channel.send(QueueDeleteOk(count))

@@ -1,0 +1,84 @@
+"""The first eight bytes: which protocol a peer speaks. Everything after them goes to that protocol's engine.
+
+    | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1
+
+A header that nobody here speaks is answered with the one that we prefer, and a close (0-9-1, 4.2.2).
+"""
+
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.host import Host, Output
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER
+
+HEADER_SIZE = 8
+
+
+class Negotiation:
+    """The engine of a connection whose protocol is not known yet; afterwards it only passes on."""
+
+    def __init__(self, host: Host, output: Output, peer_address: str, now: float) -> None:
+        self._host = host
+        self._output = output
+        self._peer_address = peer_address
+        self._header = b""
+        self._refusal = b""
+        self._is_over = False
+        self._deadline = now + host.limits.handshake_timeout_s
+        self._connection: Connection | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._is_over if self._connection is None else self._connection.closed
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.receive_data(data, now)
+            return
+        if self._is_over:
+            return
+        self._header += data
+        header = self._header[:HEADER_SIZE]
+        if header == PROTOCOL_HEADER:
+            self._connection = Connection(self._host, self._output, self._peer_address, now)
+            rest = self._header[HEADER_SIZE:]
+            self._header = b""
+            if rest:
+                self._connection.receive_data(rest, now)
+        elif len(header) == HEADER_SIZE or not PROTOCOL_HEADER.startswith(header):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self._refusal = PROTOCOL_HEADER
+        self._is_over = True
+        self._output.flush()
+
+    def data_to_send(self) -> bytes:
+        if self._connection is not None:
+            return self._connection.data_to_send()
+        refusal = self._refusal
+        self._refusal = b""
+        return refusal
+
+    def connection_lost(self, now: float) -> None:
+        self._is_over = True
+        if self._connection is not None:
+            self._connection.connection_lost(now)
+
+    def next_timeout(self) -> float | None:
+        if self._connection is not None:
+            return self._connection.next_timeout()
+        return None if self._is_over else self._deadline
+
+    def handle_timeout(self, now: float) -> None:
+        if self._connection is not None:
+            self._connection.handle_timeout(now)
+        elif now >= self._deadline:
+            self._is_over = True
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_writing()
+
+    def resume_writing(self, now: float) -> None:
+        if self._connection is not None:
+            self._connection.resume_writing(now)

@@ -1,0 +1,43 @@
+"""A local transaction: publishes and outcomes kept back until commit, then done as one step for a crash."""
+
+from waybill.model.entry import Entry
+from waybill.model.message import Message
+from waybill.model.queue import Queue
+from waybill.model.runtime import Runtime
+from waybill.model.virtual_host import publish_to
+
+ACCEPT = "accept"
+REJECT = "reject"
+RELEASE = "release"
+
+
+class Transaction:
+    """What a channel or link did since its transaction began, in order.
+
+    `outcomes` holds each entry with its outcome and the engine's own number for the delivery.
+    """
+
+    def __init__(self) -> None:
+        self.publishes: list[tuple[list[Queue], Message]] = []
+        self.outcomes: list[tuple[Entry, str, int]] = []
+
+    def commit(self, runtime: Runtime) -> bool:
+        """Do it all; recovered as a whole or not at all. False if a full queue refused one of the messages.
+
+        `outcomes` is left for the engine, which gives back the credit that they free.
+        """
+        accepted = True
+        runtime.store.begin_atomic()
+        for queues, message in self.publishes:
+            if not publish_to([queue for queue in queues if not queue.is_deleted], message):
+                accepted = False
+        for entry, outcome, _ in self.outcomes:
+            if outcome == ACCEPT:
+                entry.queue.accept(entry)
+            elif outcome == REJECT:
+                entry.queue.reject(entry)
+            else:
+                entry.queue.release(entry, failed=True)
+        runtime.store.end_atomic()
+        self.publishes = []
+        return accepted

@@ -1,0 +1,143 @@
+"""The node: virtual hosts, users and a store behind the engines of its connections. It reads no clock and no socket.
+
+One round of work, whatever started it (input, a deadline, a finished commit):
+
+    engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  engines flush  ->  a commit begins
+
+The caller feeds engines and then calls `flush`; what `flush` leaves to be written, `begin_commit` hands out.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from waybill.engine.amqp091.message_format import AMQP091
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.host import Host, Limits, Output, ServerEngine, User
+from waybill.engine.negotiation import Negotiation
+from waybill.model.message import MessageFormat
+from waybill.model.permission import Permission
+from waybill.model.runtime import Runtime
+from waybill.model.store import Store
+from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
+from waybill.node.authentication import SALT_SIZE, Account, Authenticator, hash_password
+
+FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091,)
+DEFAULT_VIRTUAL_HOSTS: Final = ("/", "/ojs")
+GUEST: Final = "guest"
+NAME_BYTES: Final = 16
+
+
+class NodeOptions:
+    """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory."""
+
+    def __init__(
+        self, name: str, product_version: str, random_bytes: Callable[[int], bytes], memory_limit_bytes: int
+    ) -> None:
+        self.name = name
+        self.product_version = product_version
+        self.random_bytes = random_bytes
+        self.memory_limit_bytes = memory_limit_bytes
+        self.limits = Limits()
+
+
+class Node(Host):
+    """Recovers everything that `store` kept. `now` is in seconds of the caller's clock, as everywhere below."""
+
+    def __init__(self, store: Store, options: NodeOptions, now: float) -> None:
+        self.runtime = Runtime(store, options.memory_limit_bytes)
+        self.runtime.now = now
+        self.limits = options.limits
+        self.product_version = options.product_version
+        self.name = options.name
+        self.virtual_hosts: dict[str, VirtualHost] = {}
+        self.authenticator = Authenticator()
+        self.connections: dict[ServerEngine, None] = {}
+        self._random_bytes = options.random_bytes
+        self._dirty: list[ServerEngine] = []
+        self._confirming: list[ServerEngine] = []
+        self._recover()
+
+    def _recover(self) -> None:
+        store = self.runtime.store
+        for name in [*DEFAULT_VIRTUAL_HOSTS, *(name for name, _ in store.definitions("virtual_host"))]:
+            if name not in self.virtual_hosts:
+                self.virtual_hosts[name] = VirtualHost(name, self.runtime)
+        for _, definition in store.definitions(EXCHANGE):
+            self._host_of(definition).restore_exchange(definition)
+        for _, definition in store.definitions(QUEUE):
+            queue = self._host_of(definition).restore_queue(definition)
+            for stored in store.recovered(queue.id):
+                queue.recover(stored)
+        for _, definition in store.definitions("binding"):
+            self._host_of(definition).restore_binding(definition)
+        everything = Permission(".*", ".*", ".*")
+        self.authenticator.accounts[GUEST] = Account(
+            GUEST,
+            hash_password(GUEST, self._random_bytes(SALT_SIZE)),
+            dict.fromkeys(self.virtual_hosts, everything),
+            loopback_only=True,
+        )
+
+    def _host_of(self, definition: dict[str, object]) -> VirtualHost:
+        return self.virtual_hosts[str(definition["virtual_host"])]
+
+    # --- for the transport ---
+
+    def accept(self, output: Output, peer_address: str, now: float) -> Negotiation:
+        """The engine for a new connection."""
+        return Negotiation(self, output, peer_address, now)
+
+    def flush(self, now: float) -> None:
+        """Do what the input, deadline or commit just taken made possible, and give every engine its output to send."""
+        runtime = self.runtime
+        runtime.now = now
+        while runtime.dirty or self._confirming or self._dirty:
+            runtime.drain()
+            if self._confirming:
+                confirming = self._confirming
+                self._confirming = []
+                for engine in confirming:
+                    engine.settle_confirms()
+            dirty = self._dirty
+            self._dirty = []
+            for engine in dirty:
+                engine.flush()
+
+    def next_timeout(self) -> float | None:
+        return self.runtime.timers.next_deadline()
+
+    def handle_timeout(self, now: float) -> None:
+        """Expire what is due. `flush` must follow."""
+        self.runtime.now = now
+        self.runtime.timers.fire_due(now)
+
+    def shut_down(self) -> None:
+        """Tell every peer that the node stops. `flush` must follow."""
+        for engine in list(self.connections):
+            if isinstance(engine, Connection):
+                engine.shut_down("broker forced connection closure with reason 'shutdown'")
+
+    # --- for the engines ---
+
+    def authenticate(self, mechanism: str, response: bytes, peer_address: str) -> User | None:
+        return self.authenticator.authenticate(mechanism, response, peer_address)
+
+    def virtual_host(self, name: str) -> VirtualHost | None:
+        return self.virtual_hosts.get(name)
+
+    def random_name(self, prefix: str) -> str:
+        return prefix + self._random_bytes(NAME_BYTES).hex()
+
+    def mark_dirty(self, engine: ServerEngine) -> None:
+        if not engine.is_dirty:
+            engine.is_dirty = True
+            self._dirty.append(engine)
+
+    def mark_confirming(self, engine: ServerEngine) -> None:
+        self._confirming.append(engine)
+
+    def opened(self, engine: ServerEngine) -> None:
+        self.connections[engine] = None
+
+    def lost(self, engine: ServerEngine) -> None:
+        self.connections.pop(engine, None)
