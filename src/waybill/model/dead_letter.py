@@ -20,7 +20,9 @@ def record_death(
 ) -> dict[str, object]:
     """The headers to set on a message that just died in a queue. `now` is in seconds."""
     deaths = _deaths(headers)
-    previous = next((death for death in deaths if death.get("queue") == queue_name and death.get("reason") == reason), None)
+    previous = next(
+        (death for death in deaths if death.get("queue") == queue_name and death.get("reason") == reason), None
+    )
     rest = [death for death in deaths if death is not previous]
     count = previous.get("count", 0) if previous is not None else 0
     death: dict[str, object] = {

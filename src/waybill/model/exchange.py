@@ -1,4 +1,4 @@
-"""Exchanges: each type is a small class that answers which bindings a message matches. Exchanges never store messages."""
+"""Exchanges: each type is a small class that says which bindings a message matches. Exchanges never store messages."""
 
 from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, UnknownExchangeType
@@ -16,7 +16,12 @@ class Exchange:
     routes_by_headers: bool = False
 
     def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+        self,
+        name: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],  # noqa: FBT001
     ) -> None:
         self.name = name
         self.durable = durable
@@ -48,7 +53,12 @@ class DirectExchange(Exchange):
     type = "direct"
 
     def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+        self,
+        name: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],  # noqa: FBT001
     ) -> None:
         super().__init__(name, durable, auto_delete, internal, arguments)
         self._by_key: dict[str, dict[str, Binding]] = {}
@@ -83,7 +93,12 @@ class TopicExchange(Exchange):
     type = "topic"
 
     def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+        self,
+        name: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],  # noqa: FBT001
     ) -> None:
         super().__init__(name, durable, auto_delete, internal, arguments)
         self._trie = TopicTrie()
@@ -149,7 +164,12 @@ EXCHANGE_TYPES: dict[str, type[Exchange]] = {
 
 
 def make_exchange(
-    name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]  # noqa: FBT001
+    name: str,
+    type_name: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, object],  # noqa: FBT001
 ) -> Exchange:
     """A new exchange. Raises `UnknownExchangeType` or `InvalidArgument`."""
     kind = EXCHANGE_TYPES.get(type_name)

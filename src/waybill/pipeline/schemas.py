@@ -1,7 +1,7 @@
 """The schema of every source and table of the pipeline: declared here once, used by readers, writers and tests.
 
-All timestamps are UTC with microseconds; names that end in `_ms` are whole milliseconds. A column is nullable unless a row
-without it could not be used at all.
+All timestamps are UTC with microseconds; names that end in `_ms` are whole milliseconds. A column is nullable unless a
+row without it could not be used at all.
 """
 
 from typing import Final
@@ -62,8 +62,8 @@ MESSAGE: Final = _table(
     {"timestamp": _TIME, "properties": PROPERTIES, "headers": MapType(_TEXT, _TEXT, valueContainsNull=True)},
 )
 
-# One row an event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that cannot be used
-# has its reason in `malformed`, its text in `event`, and nothing in the columns between.
+# One row an event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that cannot be
+# used has its reason in `malformed`, its text in `event`, and nothing in the columns between.
 EVENT: Final = _table(
     {"stream": _TEXT, "offset": _LONG, "position": _INT},
     {
@@ -153,8 +153,8 @@ JOBS: Final = _table(
     },
 )
 
-# Gold: counts by time bucket, queue and job type. The sketches are KLL sketches of whole milliseconds, to be merged over any
-# buckets before a percentile is taken; the percentiles next to them are of the bucket alone.
+# Gold: counts by time bucket, queue and job type. The sketches are KLL sketches of whole milliseconds, to be merged
+# over any buckets before a percentile is taken; the percentiles next to them are of the bucket alone.
 ACTIVITY: Final = _table(
     {},
     {

@@ -1,11 +1,12 @@
 """Spark readers of stream queues: `format("amqp")` gives messages, `format("ojs")` job events.
 
-One reader serves both: they differ in the columns that a message becomes, their layout. The driver finds where the streams
-begin and end; each task opens a connection of its own and reads one range of offsets into Arrow batches. Planning a batch
-depends on nothing but its start and end, because Spark may ask for it again after a restart, before anything else.
+One reader serves both: they differ in the columns that a message becomes, their layout. The driver finds where the
+streams begin and end; each task opens a connection of its own and reads one range of offsets into Arrow batches.
+Planning a batch depends on nothing but its start and end, because Spark may ask for it again after a restart, before
+anything else.
 
-Weak spots: an end that was found is the last message that the broker had ready at that moment; and a range whose messages
-were all removed by retention is seen as a loss only when its task reads it.
+Weak spots: an end that was found is the last message that the broker had ready at that moment; and a range whose
+messages were all removed by retention is seen as a loss only when its task reads it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

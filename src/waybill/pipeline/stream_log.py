@@ -1,8 +1,8 @@
 """A stream queue of an AMQP 0-9-1 broker read as a log: its first offset, its end, and the messages of a range.
 
 AMQP 0-9-1 has no question for the end of a stream, and the message count of a passive declare lags behind by seconds on
-RabbitMQ. But a consumer attached at `last` gets the last chunk at once; drained until it falls silent, its last message is the
-last of the stream, or was a moment ago, which serves as well: an end may be low, never high.
+RabbitMQ. But a consumer attached at `last` gets the last chunk at once; drained until it falls silent, its last message
+is the last of the stream, or was a moment ago, which serves as well: an end may be low, never high.
 """
 
 import time
@@ -53,9 +53,9 @@ class StreamLog:
     def read(self, span: OffsetRange) -> Iterator[StreamMessage]:
         """The messages of `span` in order, each once.
 
-        A lost connection is made anew, and reading goes on behind the last message. Raises DataLossError if messages of the
-        span were removed (unless failOnDataLoss is false), StreamUnavailable if the broker stays silent for pollTimeoutMs
-        or cannot be reached in all tries, StreamError for what will not change.
+        A lost connection is made anew, and reading goes on behind the last message. Raises DataLossError if messages of
+        the span were removed (unless failOnDataLoss is false), StreamUnavailable if the broker stays silent for
+        pollTimeoutMs or cannot be reached in all tries, StreamError for what will not change.
         """
         position = span.start
         failures = 0
@@ -88,7 +88,7 @@ class StreamLog:
                 if position == span.end:
                     return
             raise StreamUnavailable(
-                f"stream {span.stream!r} on {self._options.address} delivered nothing for {self._options.poll_timeout_ms} ms "
+                f"stream {span.stream!r} on {self._options.address} sent nothing for {self._options.poll_timeout_ms} ms "
                 f"while messages from {position} to {span.end - 1} were awaited (option pollTimeoutMs)"
             )
 
@@ -118,7 +118,7 @@ class StreamLog:
         return end
 
     def _drained(self, stream: str, place: str) -> Generator[tuple[int, Delivery]]:
-        """What a consumer attached at `place` gets until the stream falls silent. Nothing only if the stream is empty."""
+        """What a consumer attached at `place` gets until the stream is silent. Nothing only if the stream is empty."""
         for silence in (_SILENCE_S, _EMPTY_S, self._options.poll_timeout_ms / 1000):
             found = False
             with self._consuming(stream, place, silence) as deliveries:

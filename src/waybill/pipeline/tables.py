@@ -6,8 +6,8 @@
                                                                links to the current version below DIR/versions
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
-Silver and gold are computed anew from bronze. A new version is written beside the old one and the link is moved to it in one
-step, so that a reader sees one or the other; the old version stays until the next one is there.
+Silver and gold are computed anew from bronze. A new version is written beside the old one and the link is moved to it
+in one step, so that a reader sees one or the other; the old version stays until the next one is there.
 """
 
 import shutil

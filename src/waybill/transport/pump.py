@@ -12,8 +12,8 @@ and making those from a shared buffer costs the same copy plus a second callback
 reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 KiB at once.
 
 Closing. Once `engine.closed` is true its last output is written and our side of the connection is shut down, but
-reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket with unread
-input makes the kernel send a reset, which would destroy the error message that the peer has not read yet.
+reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket with
+unread input makes the kernel send a reset, which would destroy the error message that the peer has not read yet.
 """
 
 import asyncio
@@ -228,7 +228,7 @@ class Pump(asyncio.Protocol, Generic[EngineT]):
 
 
 def _format_address(address: object) -> str:
-    if isinstance(address, tuple) and len(address) >= 2:  # noqa: PLR2004 - (host, port) or IPv6's four
+    if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[:2]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
     return str(address or "")

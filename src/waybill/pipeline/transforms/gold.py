@@ -18,8 +18,8 @@ _COUNTS: Final = ("enqueued", "started", "completed", "failed", "retried", "disc
 def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
     """What happened in each bucket (`schemas.ACTIVITY`).
 
-    A job is counted as enqueued or discarded, an attempt as started or ended, in the bucket of that moment; its wait belongs
-    to the bucket in which it started, its run time to that in which it ended.
+    A job is counted as enqueued or discarded, an attempt as started or ended, in the bucket of that moment; its wait
+    belongs to the bucket in which it started, its run time to that in which it ended.
     """
     ended = F.col("outcome") != "running"
     facts = [
@@ -57,7 +57,7 @@ def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> 
 
 
 def rolled_up(activity: DataFrame, *keys: Column | str) -> DataFrame:
-    """Counts summed and sketches merged over all rows of `activity` with equal `keys`, with percentiles of the whole."""
+    """Counts summed and sketches merged over the rows of `activity` with equal `keys`, with percentiles of each."""
     sketches = ("queue_wait", "run")
     merged = activity.groupBy(*keys).agg(
         *(F.sum(name).alias(name) for name in (*_COUNTS, "busy_ms")),

@@ -1,11 +1,11 @@
 """Silver: events folded to one row an attempt, and to one row a job.
 
-Every column is an aggregate that does not care in which order the events come, how often, or in how many batches: first and
-last are taken by the event's own time and id, never by the place where it was read. So late events, replays and duplicates
-change nothing, and a fold from the start gives what a fold of the parts would.
+Every column is an aggregate that does not care in which order the events come, how often, or in how many batches: first
+and last are taken by the event's own time and id, never by the place where it was read. So late events, replays and
+duplicates change nothing, and a fold from the start gives what a fold of the parts would.
 
-An attempt becomes available twice over: by `job.enqueued` (the first), or by the `job.retrying` of the one before it. Such an
-event is therefore counted in two slots, which saves a join of the attempts with themselves.
+An attempt becomes available twice over: by `job.enqueued` (the first), or by the `job.retrying` of the one before it.
+Such an event is therefore counted in two slots, which saves a join of the attempts with themselves.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -94,8 +94,8 @@ def _attempt_columns(folded: DataFrame) -> DataFrame:
 def jobs(events: DataFrame, attempts: DataFrame) -> DataFrame:
     """One row for each job (`schemas.JOBS`): its state from `events`, the sums over its `attempts`.
 
-    A job that completed is completed, whatever else was said of it (a late duplicate of a job that was given up, say); then
-    discarded, cancelled and expired; then what the highest attempt says.
+    A job that completed is completed, whatever else was said of it (a late duplicate of a job that was given up, say);
+    then discarded, cancelled and expired; then what the highest attempt says.
     """
     facts = (
         events.where(F.col("subject").isNotNull() & F.col("type").startswith("job."))
