@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.amqp091.strategies import properties
+from tests.wire.amqp091.strategies import properties, tables
 from waybill.wire.amqp091.content import (
     PROPERTIES_OFFSET,
     ContentFacts,
@@ -231,6 +231,21 @@ def test_garbage_raises_decode_error_only(octets: bytes) -> None:
             reads_of(content_frames(1, list_octets, b"some body", 12))
         except DecodeError:
             continue
+
+
+@given(tables, st.data())
+def test_what_was_scanned_can_be_decoded(headers: dict[str, object], data: st.DataObject) -> None:
+    octets = bytearray(BasicProperties(headers=headers, priority=1).encode())
+    for _ in range(data.draw(st.integers(0, 3))):
+        octets[data.draw(st.integers(6, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    content = content_frames(1, bytes(octets), b"", 0)
+    try:
+        scan(content, 0, ContentFacts())
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            properties_of(content)
+    else:
+        properties_of(content)
 
 
 def test_offsets_are_those_of_the_specification() -> None:

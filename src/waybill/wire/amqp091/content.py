@@ -42,6 +42,7 @@ from waybill.wire.amqp091.properties import (
     UNKNOWN_FLAGS,
     BasicProperties,
 )
+from waybill.wire.amqp091.table_check import check_table
 
 ABSENT: Final = -1
 PAYLOAD_OFFSET: Final = 7
@@ -95,8 +96,8 @@ def properties_offset(offset: i64) -> i64:
 def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
     """Fill `facts` from the content header frame at `offset`. Raises DecodeError; `facts` are void then.
 
-    Values are skipped by their sizes: that a header table is sound inside shows only when it is decoded. Longer than
-    other functions, since it runs once a message and calls would cost more than the work.
+    The header table is checked in depth, so that `properties_of` will not fail on what was scanned. Longer than other
+    functions, since it runs once a message and calls would cost more than the work.
     """
     end = _header_end(data, offset)
     facts.end = end + 1
@@ -119,7 +120,7 @@ def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
             o = _skip_short_string(data, o, end)
     if flags & FLAG_HEADERS:
         facts.headers_offset = o
-        o = _skip_table(data, o, end)
+        o = check_table(data, o, end)
         facts.headers_size = o - facts.headers_offset
     if flags & FLAG_DELIVERY_MODE:
         if o >= end:
@@ -271,14 +272,6 @@ def _frame_end(data: bytes, offset: i64) -> i64:
 def _skip_short_string(data: bytes, o: i64, end: i64) -> i64:
     if o < end:
         o += 1 + data[o]
-        if o <= end:
-            return o
-    raise _truncated(o)
-
-
-def _skip_table(data: bytes, o: i64, end: i64) -> i64:
-    if o + 4 <= end:
-        o += 4 + (i64(read_i32_be(data, o)) & 0xFFFFFFFF)
         if o <= end:
             return o
     raise _truncated(o)
