@@ -23,4 +23,4 @@ def binding_key(
 ) -> str:
     """The identity of a binding among those of a virtual host, as one string."""
     extra = json.dumps(arguments, sort_keys=True, default=repr) if arguments else ""
-    return "\0".join((source, destination_kind, destination, routing_key, extra))
+    return f"{source}\0{destination_kind}\0{destination}\0{routing_key}\0{extra}"

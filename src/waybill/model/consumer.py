@@ -15,7 +15,7 @@ class Consumer(Holder):
     `is_active`: the queue considers this consumer; an engine that regains credit calls `queue.activate(consumer)`.
     """
 
-    def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:  # noqa: FBT001
+    def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:
         super().__init__()
         self.tag = tag
         self.no_ack = no_ack

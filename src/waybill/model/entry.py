@@ -3,11 +3,12 @@
 from mypy_extensions import i64
 
 from waybill.model.message import Message
+from waybill.model.runtime import Drainable
 
 NO_LOCATION = 0
 
 
-class EntryQueue:
+class EntryQueue(Drainable):
     """What an entry belongs to: a queue that settles, rejects and takes back what it delivered."""
 
     def accept(self, entry: "Entry") -> None:
@@ -39,8 +40,8 @@ class Entry:
     """`location`: where the store keeps it (`NO_LOCATION`: nowhere). `expires_at`: node seconds, 0.0 for never.
 
     `is_stored`: recovery would bring it back, so settling it must be recorded; a message that was only spilled to free
-    memory has a location but is not stored. `delivery_count`: deliveries that failed before. `holder`: set by the engine
-    while the message is delivered and not settled.
+    memory has a location but is not stored. `delivery_count`: deliveries that failed before. `holder`: set by the
+    engine while the message is delivered and not settled.
     """
 
     def __init__(self, queue: EntryQueue, message: Message, sequence: i64) -> None:

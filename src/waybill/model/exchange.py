@@ -21,7 +21,7 @@ class Exchange:
         durable: bool,
         auto_delete: bool,
         internal: bool,
-        arguments: dict[str, object],  # noqa: FBT001
+        arguments: dict[str, object],
     ) -> None:
         self.name = name
         self.durable = durable
@@ -58,7 +58,7 @@ class DirectExchange(Exchange):
         durable: bool,
         auto_delete: bool,
         internal: bool,
-        arguments: dict[str, object],  # noqa: FBT001
+        arguments: dict[str, object],
     ) -> None:
         super().__init__(name, durable, auto_delete, internal, arguments)
         self._by_key: dict[str, dict[str, Binding]] = {}
@@ -98,7 +98,7 @@ class TopicExchange(Exchange):
         durable: bool,
         auto_delete: bool,
         internal: bool,
-        arguments: dict[str, object],  # noqa: FBT001
+        arguments: dict[str, object],
     ) -> None:
         super().__init__(name, durable, auto_delete, internal, arguments)
         self._trie = TopicTrie()
@@ -169,7 +169,7 @@ def make_exchange(
     durable: bool,
     auto_delete: bool,
     internal: bool,
-    arguments: dict[str, object],  # noqa: FBT001
+    arguments: dict[str, object],
 ) -> Exchange:
     """A new exchange. Raises `UnknownExchangeType` or `InvalidArgument`."""
     kind = EXCHANGE_TYPES.get(type_name)

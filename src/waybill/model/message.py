@@ -57,7 +57,7 @@ class Message:
         format: MessageFormat,  # noqa: A002 - the noun of the field
         content: bytes,
         address: Address,
-        durable: bool,  # noqa: FBT001
+        durable: bool,
         priority: i64,
         ttl_ms: i64,
         published_at: float,

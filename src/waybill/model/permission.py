@@ -26,9 +26,7 @@ class Permission:
         subject = name or "amq.default"
         if self.patterns[action] == ".*" or self._compiled[action].search(subject):
             return
-        raise AccessRefused(
-            f"{action} access to {kind} '{name}' in vhost '{virtual_host}' refused for user '{user}'"
-        )
+        raise AccessRefused(f"{action} access to {kind} '{name}' in vhost '{virtual_host}' refused for user '{user}'")
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -15,7 +15,7 @@ from waybill.model.errors import AccessRefused
 from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
-from waybill.model.runtime import Drainable, Runtime
+from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter, StoredMessage
 from waybill.model.timers import Timer
 
@@ -39,7 +39,7 @@ class QueueHost:
         raise NotImplementedError
 
 
-class Queue(EntryQueue, Drainable):
+class Queue(EntryQueue):
     """A classic or quorum queue. `owner` is the connection that declared it exclusive, or None."""
 
     def __init__(  # noqa: PLR0913
@@ -54,7 +54,7 @@ class Queue(EntryQueue, Drainable):
         owner: object | None,
         arguments: dict[str, object],
     ) -> None:
-        Drainable.__init__(self)
+        super().__init__()
         self.host = host
         self.runtime = runtime
         self.store = runtime.store
@@ -244,7 +244,7 @@ class Queue(EntryQueue, Drainable):
         if self.ready_count > 0:
             self._arm_expiry()
 
-    def take(self, no_ack: bool) -> Entry | None:  # noqa: FBT001
+    def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
         while self.ready_count > 0:
             lane = self._first_lane()
@@ -302,7 +302,11 @@ class Queue(EntryQueue, Drainable):
         entry.redelivered = True
         if failed:
             entry.delivery_count += 1
-            if self.counts_deliveries and self.delivery_limit != NO_LIMIT and entry.delivery_count > self.delivery_limit:
+            if (
+                self.counts_deliveries
+                and self.delivery_limit != NO_LIMIT
+                and entry.delivery_count > self.delivery_limit
+            ):
                 self._kill(entry, DELIVERY_LIMIT)
                 return
             if self.counts_deliveries and entry.is_stored:
@@ -503,6 +507,6 @@ class _DeliveryGate(CommitWaiter):
             self.queue.store.mark_delivering(self.queue.id)
             self.queue.store.wait(self, 0)
 
-    def committed(self, mark: i64) -> None:  # noqa: ARG002
+    def committed(self, mark: i64) -> None:
         self.is_open = True
         self.queue.runtime.mark_dirty(self.queue)

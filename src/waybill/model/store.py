@@ -23,7 +23,7 @@ class CommitWaiter:
 class StoredMessage:
     """A message that recovery found for a queue."""
 
-    def __init__(self, sequence: i64, location: i64, message: Message, delivery_count: i64, redelivered: bool) -> None:  # noqa: FBT001
+    def __init__(self, sequence: i64, location: i64, message: Message, delivery_count: i64, redelivered: bool) -> None:
         self.sequence: i64 = sequence
         self.location: i64 = location
         self.message = message

@@ -145,7 +145,7 @@ class Stream(Queue):
     def release(self, entry: Entry, *, failed: bool) -> None:
         self.unsettled_count -= 1
 
-    def take(self, no_ack: bool) -> Entry | None:  # noqa: FBT001
+    def take(self, no_ack: bool) -> Entry | None:
         raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
 
     def purge(self) -> int:

@@ -68,7 +68,7 @@ class VirtualHost(QueueHost):
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
         return exchange
 
-    def declare_exchange(  # noqa: PLR0913
+    def declare_exchange(
         self,
         name: str,
         type_name: str,
@@ -103,13 +103,13 @@ class VirtualHost(QueueHost):
             )
         return exchange
 
-    def _check_same_exchange(  # noqa: PLR0913, PLR0917
+    def _check_same_exchange(
         self,
         exchange: Exchange,
         type_name: str,
-        durable: bool,  # noqa: FBT001
-        auto_delete: bool,  # noqa: FBT001
-        internal: bool,  # noqa: FBT001
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
         arguments: dict[str, object],
     ) -> None:
         what = f"exchange '{exchange.name}' in vhost '{self.name}'"
@@ -154,13 +154,13 @@ class VirtualHost(QueueHost):
             raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
         if queue.owner is not None and queue.owner is not connection:
             raise ResourceLocked(
-                f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. It could be originally "
-                "declared on another connection or the exclusive property value does not match that of the original "
+                f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. It could be "
+                "originally declared on another connection or the exclusive property value does not match that of the original "
                 "declaration."
             )
         return queue
 
-    def declare_queue(  # noqa: PLR0913
+    def declare_queue(
         self,
         name: str,
         *,
@@ -176,9 +176,7 @@ class VirtualHost(QueueHost):
             self._check_same_queue(queue, durable, auto_delete, exclusive_to, arguments)
             queue.touch()
             return queue
-        queue = self._make_queue(
-            name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments
-        )
+        queue = self._make_queue(name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments)
         if queue.is_persistent:
             self.runtime.store.define(
                 QUEUE,
@@ -193,20 +191,20 @@ class VirtualHost(QueueHost):
             )
         return queue
 
-    def _make_queue(  # noqa: PLR0913, PLR0917
+    def _make_queue(
         self,
         name: str,
         queue_id: i64,
-        durable: bool,  # noqa: FBT001
-        auto_delete: bool,  # noqa: FBT001
+        durable: bool,
+        auto_delete: bool,
         owner: object | None,
         arguments: dict[str, object],
     ) -> Queue:
         queue_type = arguments.get("x-queue-type", CLASSIC)
         if queue_type != CLASSIC and (not durable or auto_delete or owner is not None):
             raise PreconditionFailed(
-                f"invalid property for {queue_type} queue '{name}' in vhost '{self.name}': it must be durable, and neither "
-                "exclusive nor auto-delete"
+                f"invalid property for {queue_type} queue '{name}' in vhost '{self.name}': it must be durable, and "
+                "neither exclusive nor auto-delete"
             )
         queue: Queue
         if queue_type == STREAM:
@@ -228,11 +226,11 @@ class VirtualHost(QueueHost):
         self.epoch += 1
         return queue
 
-    def _check_same_queue(  # noqa: PLR0913, PLR0917
+    def _check_same_queue(
         self,
         queue: Queue,
-        durable: bool,  # noqa: FBT001
-        auto_delete: bool,  # noqa: FBT001
+        durable: bool,
+        auto_delete: bool,
         exclusive_to: object | None,
         arguments: dict[str, object],
     ) -> None:
@@ -249,7 +247,7 @@ class VirtualHost(QueueHost):
             _check_same(name, what, arguments.get(name, default), queue.arguments.get(name, default))
 
     def delete_queue(self, name: str, connection: object, *, if_unused: bool, if_empty: bool) -> int:
-        """Remove a queue with its messages and bindings. Returns how many messages waited; 0 if there is no such queue."""
+        """Remove a queue with its messages and bindings. Returns how many messages waited; 0 if there is no queue."""
         if name not in self.queues:
             return 0
         queue = self.queue(name, connection)
@@ -279,9 +277,7 @@ class VirtualHost(QueueHost):
 
     # --- bindings ---
 
-    def bind_queue(
-        self, queue: Queue, exchange_name: str, routing_key: str, arguments: dict[str, object]
-    ) -> None:
+    def bind_queue(self, queue: Queue, exchange_name: str, routing_key: str, arguments: dict[str, object]) -> None:
         """Bind; the same binding twice is one."""
         source = self._bindable(exchange_name)
         binding = Binding(source.name, queue.name, QUEUE, routing_key, arguments)
@@ -299,7 +295,7 @@ class VirtualHost(QueueHost):
             return
         self._add_binding(source, binding, durable=destination.durable)
 
-    def unbind(  # noqa: PLR0913, PLR0917
+    def unbind(
         self, kind: str, destination: str, source_name: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
         """Remove a binding; one that is not there is no error."""
@@ -380,7 +376,12 @@ class VirtualHost(QueueHost):
         queue_id = definition["id"]
         assert isinstance(queue_id, int)  # noqa: S101 - we wrote it
         return self._make_queue(
-            str(definition["name"]), queue_id, True, bool(definition["auto_delete"]), None, arguments_of(definition)  # noqa: FBT003
+            str(definition["name"]),
+            queue_id,
+            True,
+            bool(definition["auto_delete"]),
+            None,
+            arguments_of(definition),  # noqa: FBT003
         )
 
     def restore_binding(self, definition: dict[str, object]) -> None:

@@ -34,7 +34,7 @@ class StreamUnavailable(StreamError):
 
 
 class StreamLog:
-    """Reads streams of one broker. Every call opens a connection of its own and closes it; every error names the broker.
+    """Reads streams of one broker. Every call opens a connection and closes it; every error names the broker.
 
     Nothing is open between calls, so that a log can be pickled, sent to a task and used there.
     """
@@ -88,8 +88,9 @@ class StreamLog:
                 if position == span.end:
                     return
             raise StreamUnavailable(
-                f"stream {span.stream!r} on {self._options.address} sent nothing for {self._options.poll_timeout_ms} ms "
-                f"while messages from {position} to {span.end - 1} were awaited (option pollTimeoutMs)"
+                f"stream {span.stream!r} on {self._options.address} sent nothing for "
+                f"{self._options.poll_timeout_ms} ms while messages from {position} "
+                f"to {span.end - 1} were awaited (option pollTimeoutMs)"
             )
 
     def _check_gap(self, span: OffsetRange, position: int, offset: int) -> None:
@@ -99,8 +100,9 @@ class StreamLog:
         first = self._first(span.stream)
         if first > position:
             raise DataLossError(
-                f"stream {span.stream!r} on {self._options.address} begins at offset {first}, but {position} was to be read "
-                f"next (got {offset}): retention removed messages that were not read. Set failOnDataLoss to false to go on."
+                f"stream {span.stream!r} on {self._options.address} begins at offset {first}, but {position} was to be "
+                f"read next (got {offset}): retention removed messages that were not read. "
+                "Set failOnDataLoss to false to go on."
             )
 
     def _first(self, stream: str) -> int:

@@ -1,6 +1,6 @@
 """Where the tables lie, and how they are written so that a crash at any moment leaves them whole.
 
-    DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     appended by batch; a batch that is run again replaces itself
+    DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
     DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters}
                                                                links to the current version below DIR/versions
