@@ -155,8 +155,8 @@ class VirtualHost(QueueHost):
         if queue.owner is not None and queue.owner is not connection:
             raise ResourceLocked(
                 f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. It could be "
-                "originally declared on another connection or the exclusive property value does not match that of the original "
-                "declaration."
+                "originally declared on another connection or the exclusive property value does not match that of the "
+                "original declaration."
             )
         return queue
 
@@ -378,10 +378,10 @@ class VirtualHost(QueueHost):
         return self._make_queue(
             str(definition["name"]),
             queue_id,
-            True,
+            True,  # noqa: FBT003 - as in its signature
             bool(definition["auto_delete"]),
             None,
-            arguments_of(definition),  # noqa: FBT003
+            arguments_of(definition),
         )
 
     def restore_binding(self, definition: dict[str, object]) -> None:
