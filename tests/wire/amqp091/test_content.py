@@ -209,8 +209,11 @@ def test_offsets_outside_are_refused(offset: int) -> None:
 
 
 def test_a_body_size_with_the_sign_bit_is_refused() -> None:
+    content = content_frames(1, b"\0\0", b"", 0)[:11] + b"\x80" + bytes(7) + b"\0\0\xce"
     with pytest.raises(DecodeError):
-        scan(content_frames(1, b"\0\0", b"", 0)[:11] + b"\x80" + bytes(7) + b"\0\0\xce", 0, ContentFacts())
+        scan(content, 0, ContentFacts())
+    with pytest.raises(DecodeError):
+        with_properties(content, b"\0\0")
 
 
 @given(properties, st.data())

@@ -2,7 +2,7 @@ import math
 import struct
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -113,6 +113,12 @@ def test_round_trip(table: dict[str, object]) -> None:
     encoded = encode_table(table)
     assert decode_table(b"xyz" + encoded + b"beyond", 3) == (table, 3 + len(encoded))
     assert encode_table(decode_table(encoded, 0)[0]) == encoded
+
+
+def test_decimals_do_not_depend_on_the_context() -> None:
+    with localcontext(prec=2):
+        assert decode_value(b"D\x02\x7f\xff\xff\xff").as_tuple().exponent == -2  # type: ignore[attr-defined]
+        assert decode_table(encode_table({"k": Decimal("21474836.47")}), 0)[0] == {"k": Decimal("21474836.47")}
 
 
 def test_not_a_number_survives() -> None:

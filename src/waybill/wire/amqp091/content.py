@@ -101,9 +101,7 @@ def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
     """
     end = _header_end(data, offset)
     facts.end = end + 1
-    facts.body_size = read_i64_be(data, offset + BODY_SIZE_OFFSET)
-    if facts.body_size < 0:
-        raise DecodeError("a body of 2^63 octets or more")
+    facts.body_size = _body_size(data, offset)
     facts.delivery_mode = ABSENT
     facts.priority = ABSENT
     facts.expiration_size = ABSENT
@@ -232,8 +230,7 @@ def refragment(content: bytes, frame_max: i64) -> bytes:
 def with_properties(content: bytes, properties: BasicProperties | bytes) -> bytes:
     """The same body on the same channel under other properties, encoded or not. Raises EncodeError besides."""
     header_end = _header_end(content, 0) + 1
-    body_size = read_i64_be(content, BODY_SIZE_OFFSET)
-    return header_frame(channel_of(content), body_size, properties) + content[header_end:]
+    return header_frame(channel_of(content), _body_size(content, 0), properties) + content[header_end:]
 
 
 def _header_end(data: bytes, offset: i64) -> i64:
@@ -249,6 +246,13 @@ def _header_end(data: bytes, offset: i64) -> i64:
     if class_id != BASIC_CLASS_ID:
         raise DecodeError(f"content of class {class_id}, which has none")
     return end
+
+
+def _body_size(data: bytes, offset: i64) -> i64:
+    size = read_i64_be(data, offset + BODY_SIZE_OFFSET)
+    if size < 0:
+        raise DecodeError("a body of 2^63 octets or more")
+    return size
 
 
 def _body_frame_end(data: bytes, offset: i64) -> i64:

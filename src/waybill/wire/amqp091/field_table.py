@@ -198,7 +198,7 @@ class _TableDecoder:
             return reader.f32()
         if kind == TYPE_DECIMAL:
             scale = reader.u8()
-            return Decimal(int(reader.s32())).scaleb(-int(scale))
+            return Decimal(f"{reader.s32()}E-{scale}")  # exact, whatever the precision of the thread's context
         raise DecodeError(f"unknown field type {kind}")
 
 

@@ -64,7 +64,7 @@ def _check_values(data: bytes, o: i64, end: i64, depth: i64, values_left: i64, n
         elif width == SIZED:
             start = o + SIZE_OCTETS
             o = _sized_end(data, o, end)
-            if kind in {TYPE_TABLE, TYPE_ARRAY}:
+            if kind in (TYPE_TABLE, TYPE_ARRAY):
                 values_left = _check_values(data, start, o, depth + 1, values_left, kind == TYPE_TABLE)
         else:
             raise DecodeError(f"unknown field type {kind}")
