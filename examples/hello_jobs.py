@@ -1,0 +1,25 @@
+"""A broker, a job and a worker in one process.
+
+python -m examples.hello_jobs
+"""
+
+import asyncio
+
+from waybill import Broker, Jobs, Retry, Worker
+
+
+async def main() -> None:
+    async with Broker(port=0) as broker, Jobs(broker.uri("/ojs")) as jobs:
+        done = asyncio.Event()
+
+        @jobs.handler("greeting.say", queue="greetings", retry=Retry(max_attempts=3))
+        async def say(name: str) -> None:
+            print(f"hello, {name}")
+            done.set()
+
+        async with Worker(jobs, queues=["greetings"], concurrency=10):
+            await say.push("world")
+            await done.wait()
+
+
+asyncio.run(main())
