@@ -1,0 +1,354 @@
+"""The client of the binding: makes jobs of handlers' calls, and pushes them so that they are not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, ParamSpec, Self, TypeVar, Unpack
+
+from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
+from waybill.ojs import delay_ladder
+from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, seconds_until_scheduled, validate
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.events import JobEnqueued, JobScheduled
+from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
+from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
+from waybill.ojs.job_context import current
+from waybill.ojs.message import push_properties
+from waybill.ojs.retry import Retry
+from waybill.ojs.session import Session
+from waybill.ojs.states import Operation, transition
+from waybill.ojs.timestamps import format_timestamp, resolve_moment
+from waybill.ojs.topology import Topology
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WINDOW: Final = 5000
+"""How many publishes of one `push_many` wait for their confirms at a time."""
+DRAIN_EVERY: Final = 100
+
+
+class BatchFailed(PushFailed):
+    """Some jobs of a `push_many` were not enqueued; `failures` says which and why, `pushed` has the others."""
+
+    def __init__(self, failures: Sequence[PushFailed], pushed: Sequence[Envelope]) -> None:
+        """The code is that of the first failure."""
+        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
+        self.failures = failures
+        self.pushed = pushed
+
+
+class _Outgoing:
+    """A job on its way to the broker."""
+
+    __slots__ = ("body", "envelope", "exchange", "future", "key", "properties", "unique_key")
+
+    def __init__(self, envelope: Envelope, body: bytes, properties: BasicProperties, exchange: str, key: str) -> None:
+        self.envelope = envelope
+        self.body = body
+        self.properties = properties
+        self.exchange = exchange
+        self.key = key
+        self.unique_key: str | None = None
+        self.future: asyncio.Future[None] | None = None
+
+
+class Jobs:
+    """The jobs of an application: its handlers, and the way to push.
+
+        jobs = Jobs("amqp://guest:guest@localhost:5672/%2Fojs")
+
+        @jobs.handler("email.send", queue="email", retry=Retry(max_attempts=5))
+        async def send_email(to: str, subject: str) -> None: ...
+
+        async with jobs:
+            await send_email.push("a@example.com", "Hello")
+
+    It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way.
+    """
+
+    def __init__(self, uri: str, *, topology: Topology | None = None, push_timeout: float = 60.0) -> None:
+        """`push_timeout` is for how many seconds a push goes on through lost connections before it fails."""
+        self.uri = uri
+        self.topology = topology or Topology()
+        self.handlers: dict[str, AnyHandler] = {}
+        self.source = f"/waybill/client/{new_id()}"
+        self._push_timeout_seconds = push_timeout
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+
+    def handler(
+        self,
+        job_type: str,
+        *,
+        queue: str = "default",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register the decorated function, `async def` or plain, for the jobs of a type.
+
+        What is given here are the defaults of its jobs. Raises ValueError if the type has a handler already.
+        """
+        if job_type in self.handlers:
+            raise ValueError(f"there is a handler for {job_type} already")
+        defaults: Options = {"queue": queue}
+        if retry is not None:
+            defaults["retry"] = retry
+        if timeout is not None:
+            defaults["timeout"] = timeout
+        if priority:
+            defaults["priority"] = priority
+
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            handler = Handler(self, job_type, function, defaults)
+            self.handlers[job_type] = handler
+            return handler
+
+        return register
+
+    async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Envelope:
+        """Enqueue a job by the name of its type; the defaults of a handler of that type registered here apply.
+
+        Returns the envelope when the broker has confirmed the job and its job.enqueued event. If the connection is
+        lost meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises
+        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE.
+        """
+        handler = self.handlers.get(job_type)
+        merged: Options = {**handler.defaults, **options} if handler is not None else options
+        return await self.push_job(NewJob(job_type, list(args), merged))
+
+    async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Envelope:
+        """Enqueue a job that `Handler.job` has made, an envelope, or the dict of one; see `push`."""
+        try:
+            return (await self.push_many([job]))[0]
+        except BatchFailed as error:
+            raise error.failures[0] from error
+
+    async def push_many(self, jobs: Iterable[NewJob | Envelope | dict[str, object]]) -> list[Envelope]:
+        """Enqueue many jobs at the speed of the broker, not of its answers; returns their envelopes in order.
+
+        All are validated before the first is sent. Raises InvalidJob then, or BatchFailed in the end. One batch is no
+        transaction: AMQP has none that goes with confirms.
+        """
+        now = datetime.now(UTC)
+        made = [self._make(job, now) for job in jobs]
+        session = await self._open()
+        for envelope, _ in made:
+            await session.declarer.ensure_queue(envelope.queue)
+        outgoing = [await self._address(session, envelope, options, now) for envelope, options in made]
+        failures = await self._publish(session, outgoing)
+        failed = {failure.job_id for failure in failures}
+        pushed = [one for one in outgoing if one.envelope.id not in failed]
+        await self._record(session, pushed)
+        if failures:
+            raise BatchFailed(failures, [one.envelope for one in pushed])
+        return [one.envelope for one in pushed]
+
+    async def close(self) -> None:
+        """Wait until all events are confirmed, and disconnect. The next push connects again."""
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                await session.events.drain(self._push_timeout_seconds)
+            finally:
+                await session.close()
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def _open(self) -> Session:
+        if self._session is None:
+            async with self._opening:
+                if self._session is None:
+                    self._session = await Session.open(self.uri, self.topology, self.source)
+        return self._session
+
+    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime) -> tuple[Envelope, Options]:
+        """Make a valid envelope whose system-managed fields are ours."""
+        options: Options = {}
+        if isinstance(job, NewJob):
+            options = job.options
+            envelope = _envelope_of(job, now)
+            validate(envelope, now)
+        elif isinstance(job, dict):
+            envelope = parse_envelope(job, now)
+        else:
+            envelope = job
+            validate(envelope, now)
+        text = format_timestamp(now)
+        later = seconds_until_scheduled(envelope, now) > 0
+        envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
+        envelope.attempt = 0
+        envelope.max_attempts = envelope.policy.max_attempts
+        envelope.created_at = text
+        envelope.enqueued_at = text
+        return envelope, options
+
+    async def _address(self, session: Session, envelope: Envelope, options: Options, now: datetime) -> _Outgoing:
+        topology = session.declarer.topology
+        body = envelope.encode()
+        if len(body) > MAX_ENVELOPE_BYTES:
+            message = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
+            raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
+        traceparent, tracestate = _trace(options)
+        properties = push_properties(
+            envelope,
+            max_priority=topology.max_priority,
+            traceparent=traceparent,
+            tracestate=tracestate,
+            idempotency_key=options.get("unique_key"),
+            correlation_id=options.get("correlation_id"),
+        )
+        wait_seconds = seconds_until_scheduled(envelope, now)
+        if wait_seconds > 0:
+            seconds = delay_ladder.whole_seconds(wait_seconds)
+            await session.declarer.ensure_schedule(envelope.queue)
+            exchange = topology.delay_level(delay_ladder.entry_level(seconds))
+            key = delay_ladder.routing_key(seconds, envelope.queue)
+        else:
+            exchange, key = topology.direct, envelope.queue
+        outgoing = _Outgoing(envelope, body, properties, exchange, key)
+        outgoing.unique_key = options.get("unique_key")
+        return outgoing
+
+    async def _publish(self, session: Session, jobs: list[_Outgoing]) -> list[PushFailed]:
+        """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
+        deadline = time.monotonic() + self._push_timeout_seconds
+        failures: list[PushFailed] = []
+        redeclared = False
+        while jobs:
+            again: list[_Outgoing] = []
+            returned: list[_Outgoing] = []
+            await self._publish_once(session, jobs, again, returned, failures)
+            if returned and not redeclared:
+                # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
+                redeclared = True
+                for one in returned:
+                    session.declarer.forget_queue(one.envelope.queue)
+                    await session.declarer.ensure_queue(one.envelope.queue)
+                    if one.envelope.state == "scheduled":
+                        await session.declarer.ensure_schedule(one.envelope.queue)
+                again += returned
+            else:
+                failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
+            jobs = again
+            if jobs and not session.connection.is_open:
+                try:
+                    await session.wait_for_connection(deadline - time.monotonic())
+                except TimeoutError:
+                    text = "the broker cannot be reached"
+                    return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
+        return failures
+
+    async def _publish_once(
+        self,
+        session: Session,
+        jobs: list[_Outgoing],
+        lost: list[_Outgoing],
+        returned: list[_Outgoing],
+        failures: list[PushFailed],
+    ) -> None:
+        channel = session.publishing
+        window: deque[_Outgoing] = deque()
+        for index, one in enumerate(jobs):
+            if index % DRAIN_EVERY == DRAIN_EVERY - 1:
+                await channel.drain()
+            one.future = channel.publish_nowait(
+                one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
+            )
+            window.append(one)
+            if len(window) >= WINDOW:
+                await _outcome(window.popleft(), lost, returned, failures)
+        while window:
+            await _outcome(window.popleft(), lost, returned, failures)
+
+    async def _record(self, session: Session, jobs: list[_Outgoing]) -> None:
+        """Write the events of confirmed jobs, and wait until those are confirmed too."""
+        if not jobs:
+            return
+        for one in jobs:
+            envelope = one.envelope
+            later = envelope.scheduled_at if envelope.state == "scheduled" else None
+            if later is not None:
+                data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)
+                session.events.record(envelope.id, data)
+            session.events.record(
+                envelope.id,
+                JobEnqueued(
+                    job_type=envelope.type,
+                    queue=envelope.queue,
+                    priority=envelope.priority,
+                    scheduled_at=later,
+                    unique_key=one.unique_key,
+                ),
+            )
+        confirmed = asyncio.Event()
+        session.events.after(confirmed.set)
+        await confirmed.wait()
+
+
+async def _outcome(
+    one: _Outgoing, lost: list[_Outgoing], returned: list[_Outgoing], failures: list[PushFailed]
+) -> None:
+    """Wait for the confirm of one publish, and put it where it belongs."""
+    if one.future is None:
+        return
+    try:
+        await one.future
+    except ConnectionLost:
+        lost.append(one)
+    except MessageReturned:
+        returned.append(one)
+    except MessageNacked as error:
+        failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", f"the queue does not take it: {error}"))
+
+
+def _envelope_of(job: NewJob, now: datetime) -> Envelope:
+    options = job.options
+    envelope = Envelope(
+        id=options.get("id") or new_id(),
+        type=job.type,
+        queue=options.get("queue", "default"),
+        args=job.args,
+        meta=options.get("meta", {}),
+        priority=options.get("priority", 0),
+        retry=options.get("retry"),
+        tags=options.get("tags", []),
+    )
+    timeout = options.get("timeout")
+    if timeout is not None:
+        if timeout == int(timeout):
+            envelope.timeout = int(timeout)
+        else:
+            envelope.timeout_ms = round(timeout * 1000)
+    scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
+    if scheduled_at is not None:
+        envelope.scheduled_at = resolve_moment(scheduled_at, "scheduled_at", now)
+    expires_at = options.get("expires_at")
+    if expires_at is not None:
+        envelope.expires_at = resolve_moment(expires_at, "expires_at", now)
+    return envelope
+
+
+def _trace(options: Options) -> tuple[str, str | None]:
+    """Return the trace context of a new job: what the caller says, else the trace of the job that pushes it."""
+    given = options.get("traceparent")
+    if given is not None:
+        return given, options.get("tracestate")
+    context = current.get()
+    traceparent, tracestate = context.trace() if context is not None else (None, None)
+    return (child_traceparent(traceparent) if traceparent else new_traceparent()), tracestate

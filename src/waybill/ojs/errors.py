@@ -1,0 +1,95 @@
+"""What can go wrong with a job, as types: bad input from a caller, and how a handler says what should happen next.
+
+The codes are those of the OJS error catalogue (ojs-errors.md section 4).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class JobsError(Exception):
+    """The base of every error that this package raises."""
+
+
+class InvalidJob(JobsError, ValueError):
+    """An envelope, a retry policy or an option breaks the specification.
+
+    `field` is the path of the offending field (`retry.max_attempts`, `args[2]`), `code` the OJS error code.
+    """
+
+    def __init__(self, field: str, message: str, *, code: str = "INVALID_PAYLOAD") -> None:
+        """Name the field, say what is wrong with it, and under which OJS code."""
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+        self.code = code
+
+
+class InvalidTransition(JobsError):
+    """An event that the present state of the job does not allow (ojs-core section 6.3)."""
+
+    code = "INVALID_STATE_TRANSITION"
+
+    def __init__(self, state: str | None, operation: str) -> None:
+        """`state` is None for a job that does not exist yet."""
+        super().__init__(f"{operation} is not allowed for a job that is {state or 'not enqueued yet'}")
+        self.state = state
+        self.operation = operation
+
+
+class PushFailed(JobsError):
+    """The broker did not take a job: no queue is bound for it, its queue is full, or the broker is out of reach."""
+
+    def __init__(self, job_id: str, code: str, message: str) -> None:
+        """`code` is NOT_FOUND, QUEUE_FULL or BACKEND_UNAVAILABLE."""
+        super().__init__(f"job {job_id} was not enqueued: {message} ({code})")
+        self.job_id = job_id
+        self.code = code
+
+
+class TopologyConflict(JobsError):
+    """A queue or exchange exists with other properties than ours; it is left as it is (binding section 10.1)."""
+
+
+class ResponseCode(Enum):
+    """What a handler asks for when it fails (ojs-retry section 7.1)."""
+
+    RETRY = "RETRY"
+    DISCARD = "DISCARD"
+    DEAD_LETTER = "DEAD_LETTER"
+    FAIL = "FAIL"
+
+
+class JobError(Exception):
+    """Raised by a handler that wants to name its error, or to decide what happens next.
+
+    `type` is dot-namespaced (`external.stripe.card_declined`) and is what `non_retryable_errors` is matched against;
+    without it, the class name is used. `response` overrides the retry policy unless it is RETRY.
+    """
+
+    response = ResponseCode.RETRY
+
+    def __init__(self, message: str, *, type: str | None = None, details: dict[str, object] | None = None) -> None:  # noqa: A002 - the name that the specification gives to the field
+        """`details` is any JSON object; it travels with the error."""
+        super().__init__(message)
+        self.type = type
+        self.details = details
+
+
+class DiscardJob(JobError):
+    """Never try this job again; it is of no further interest."""
+
+    response = ResponseCode.DISCARD
+
+
+class DeadLetterJob(JobError):
+    """Put this job into the dead letter queue at once, whatever its policy says."""
+
+    response = ResponseCode.DEAD_LETTER
+
+
+class FailJob(JobError):
+    """A permanent failure that the handler has recognised."""
+
+    response = ResponseCode.FAIL

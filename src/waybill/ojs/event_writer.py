@@ -1,0 +1,194 @@
+"""Writes events to the stream: many in one message, each message confirmed, and what depends on them afterwards.
+
+A job may be acknowledged only when the event that says so is safe, so the acknowledgement is handed over together with
+the event, and is called when the broker has confirmed it:
+
+    record(job.completed) ; after(delivery.ack) ... end of the loop's turn: one message ... confirm: all the acks
+
+A few messages are in flight at a time. While they are, events gather, so that a message carries few events when there
+is time and many when there is not. Messages that a lost connection has swallowed are published again, in their order,
+before anything new; a reader sees such an event twice with one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from waybill.client import BasicProperties, Channel, MessageReturned
+from waybill.ojs.envelope import CONTENT_TYPE
+from waybill.ojs.events import BATCH_TYPE, Event, EventData, encode_events, make_event
+from waybill.ojs.message import PERSISTENT
+from waybill.ojs.timestamps import format_unix_time
+from waybill.ojs.topology_declarer import TopologyDeclarer
+
+MAX_IN_FLIGHT: Final = 4
+MAX_EVENTS_PER_MESSAGE: Final = 2000
+RETRY_SECONDS: Final = 1.0
+
+_log = logging.getLogger("waybill.ojs.events")
+
+
+class _Batch:
+    """The events of one message, and what waits for them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.actions: list[Callable[[], object]] = []
+        self.type = ""
+        self.body = b""
+
+
+class EventWriter:
+    """Publishes events of one source on a channel with confirms."""
+
+    def __init__(self, channel: Channel, declarer: TopologyDeclarer, source: str) -> None:
+        """`source` is a URI: `/waybill/worker/<id>` or `/waybill/client/<id>`."""
+        self._channel = channel
+        self._declarer = declarer
+        self._exchange = declarer.topology.events
+        self._source = source
+        self._loop = asyncio.get_running_loop()
+        self._gathering = _Batch()
+        self._in_flight: set[_Batch] = set()
+        self._failed: deque[_Batch] = deque()
+        self._flush_handle: asyncio.Handle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._millisecond = 0
+        self._time = ""
+
+    def record(self, subject: str, data: EventData) -> None:
+        """Add one event about `subject`; it is published at the end of this turn of the loop."""
+        self._gathering.events.append(make_event(self._source, self.timestamp(), subject, data))
+        if self._flush_handle is None:
+            self._schedule()
+
+    def after(self, action: Callable[[], object]) -> None:
+        """Call `action` once all events recorded so far are confirmed."""
+        self._gathering.actions.append(action)
+        if self._flush_handle is None:
+            self._schedule()
+
+    def timestamp(self) -> str:
+        """Return the present time as events write it; made once a millisecond."""
+        now = time.time()
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            self._time = format_unix_time(now)
+        return self._time
+
+    async def drain(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until everything recorded is confirmed; False if that takes longer than the timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        return self._idle.is_set()
+
+    def resume(self) -> None:
+        """Publish again what a lost connection has swallowed: to be called when it is back."""
+        if self._failed:
+            self._flush()
+
+    def _schedule(self) -> None:
+        self._idle.clear()
+        self._flush_handle = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        while self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
+            self._publish(self._failed.popleft())
+        while not self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
+            batch = self._gathering
+            if not batch.events and not batch.actions:
+                break
+            self._gathering = _Batch()
+            self._cut(batch)
+            if not batch.events:
+                # Nothing new to confirm, but what was recorded before may still be in flight.
+                self._follow(batch)
+                break
+            batch.type, batch.body = encode_events(batch.events)
+            self._publish(batch)
+        if not self._in_flight and not self._failed and self._flush_handle is None:
+            self._idle.set()
+
+    def _cut(self, batch: _Batch) -> None:
+        """Leave the events beyond the limit, and all actions with them, for the next message."""
+        if len(batch.events) > MAX_EVENTS_PER_MESSAGE:
+            rest = self._gathering
+            rest.events = batch.events[MAX_EVENTS_PER_MESSAGE:]
+            batch.events = batch.events[:MAX_EVENTS_PER_MESSAGE]
+            rest.actions, batch.actions = batch.actions, []
+
+    def _follow(self, batch: _Batch) -> None:
+        """Let the actions of a batch without events wait for the batches in flight."""
+        if self._in_flight:
+            self._gathering.actions = batch.actions + self._gathering.actions
+        else:
+            self._run(batch)
+
+    def _publish(self, batch: _Batch) -> None:
+        self._in_flight.add(batch)
+        future = self._channel.publish_nowait(
+            batch.body,
+            exchange=self._exchange,
+            routing_key=batch.type,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE,
+                content_encoding="utf-8",
+                delivery_mode=PERSISTENT,
+                message_id=batch.events[0].id,
+                timestamp=int(time.time()),
+                type=batch.type,
+                app_id="ojs",
+            ),
+            mandatory=True,
+        )
+        future.add_done_callback(lambda done: self._confirmed(batch, done))
+
+    def _confirmed(self, batch: _Batch, future: asyncio.Future[None]) -> None:
+        self._in_flight.discard(batch)
+        error = None if future.cancelled() else future.exception()
+        if error is None and not future.cancelled():
+            # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
+            self._flush()
+            self._run(batch)
+            return
+        # Batches fail together and in order; the order among them is that of their first events.
+        self._failed.append(batch)
+        self._failed = deque(sorted(self._failed, key=lambda one: one.events[0].id))
+        if isinstance(error, MessageReturned):
+            _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
+            self._declarer.forget_shared()
+        else:
+            _log.warning("events are held back: %r", error)
+        self._loop.call_later(RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._failed and not self._in_flight:
+            task = self._loop.create_task(self._declare_and_flush())
+            task.add_done_callback(_report)
+
+    async def _declare_and_flush(self) -> None:
+        await self._declarer.ensure_shared()
+        self._flush()
+
+    @staticmethod
+    def _run(batch: _Batch) -> None:
+        for action in batch.actions:
+            action()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.warning("events are still held back: %r", task.exception())
+
+
+__all__ = ["BATCH_TYPE", "EventWriter"]

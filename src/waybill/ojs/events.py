@@ -1,0 +1,301 @@
+"""Lifecycle events (ojs-events.md): one envelope, and one data type for each kind of event.
+
+An AMQP message of the event stream carries one event, or a JSON array of many; `decode_events` reads both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.identifiers import new_id
+
+BATCH_TYPE: Final = "ojs.events"
+"""The `type` property of a message that carries a JSON array of events."""
+
+
+class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error inside an event: its OJS code, its text, the handler's name for it."""
+
+    code: str
+    message: str
+    type: str | None = None
+    retryable: bool | None = None
+    stack_trace: str | None = None
+
+
+class EventData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of what an event says; optional fields are None and left out."""
+
+
+class JobEventData(EventData, frozen=True, kw_only=True):
+    """What every job event says."""
+
+    job_type: str
+    queue: str
+
+
+class JobEnqueued(JobEventData, frozen=True, kw_only=True):
+    """A job became available in its queue, or will at `scheduled_at`."""
+
+    priority: int | None = None
+    scheduled_at: str | None = None
+    unique_key: str | None = None
+
+
+class JobScheduled(JobEventData, frozen=True, kw_only=True):
+    """A job was accepted for later."""
+
+    scheduled_at: str
+
+
+class JobStarted(JobEventData, frozen=True, kw_only=True):
+    """A worker began an attempt, counted from 1."""
+
+    worker_id: str
+    attempt: int
+
+
+class JobCompleted(JobEventData, frozen=True, kw_only=True):
+    """A handler succeeded; `result` is JSON."""
+
+    duration_ms: int
+    attempt: int
+    result: msgspec.Raw | None = None
+
+
+class JobFailed(JobEventData, frozen=True, kw_only=True):
+    """One attempt failed, whatever comes next."""
+
+    attempt: int
+    error: ErrorSummary
+    duration_ms: int | None = None
+
+
+class JobRetrying(JobEventData, frozen=True, kw_only=True):
+    """The job waits for its next attempt; `attempt` is the one that failed."""
+
+    attempt: int
+    max_attempts: int
+    next_retry_at: str
+    error: ErrorSummary
+
+
+class JobDiscarded(JobEventData, frozen=True, kw_only=True):
+    """The job has failed for good."""
+
+    total_attempts: int
+    last_error: ErrorSummary
+
+
+class JobCancelled(JobEventData, frozen=True, kw_only=True):
+    """The job was stopped on purpose."""
+
+    cancelled_by: str | None = None
+    reason: str | None = None
+
+
+class JobHeartbeat(JobEventData, frozen=True, kw_only=True):
+    """A worker keeps hold of a long job."""
+
+    worker_id: str
+    attempt: int
+    visible_until: str
+
+
+class JobExpired(JobEventData, frozen=True, kw_only=True):
+    """The deadline passed before the job could start."""
+
+    created_at: str
+    expired_at: str
+    ttl_ms: int
+
+
+class JobProgress(JobEventData, frozen=True, kw_only=True):
+    """A running job tells how far it is, 0 to 100."""
+
+    worker_id: str
+    attempt: int
+    progress_percent: float
+    progress_message: str | None = None
+
+
+class QueuePaused(EventData, frozen=True, kw_only=True):
+    """Workers stop fetching from a queue."""
+
+    queue: str
+    paused_by: str | None = None
+
+
+class QueueResumed(EventData, frozen=True, kw_only=True):
+    """Workers fetch from a queue again."""
+
+    queue: str
+    resumed_by: str | None = None
+
+
+class WorkerStarted(EventData, frozen=True, kw_only=True):
+    """A worker consumes."""
+
+    worker_id: str
+    queues: Sequence[str]
+    concurrency: int
+
+
+class WorkerStopped(EventData, frozen=True, kw_only=True):
+    """A worker has shut down; `reason` is shutdown, signal or error."""
+
+    worker_id: str
+    reason: str
+    jobs_completed: int
+    uptime_ms: int
+
+
+class WorkerQuiet(EventData, frozen=True, kw_only=True):
+    """A worker takes no new jobs and finishes those that it has."""
+
+    worker_id: str
+    active_jobs: int
+
+
+class WorkerHeartbeat(EventData, frozen=True, kw_only=True):
+    """A worker is alive."""
+
+    worker_id: str
+    active_jobs: int
+    queues: Sequence[str]
+    memory_mb: float | None = None
+    cpu_percent: float | None = None
+
+
+class WorkflowStarted(EventData, frozen=True, kw_only=True):
+    """The first step of a workflow begins."""
+
+    workflow_id: str
+    workflow_name: str
+    total_steps: int
+
+
+class WorkflowStepCompleted(EventData, frozen=True, kw_only=True):
+    """One step of a workflow is done."""
+
+    workflow_id: str
+    workflow_name: str
+    step_id: str
+    step_type: str
+    duration_ms: int
+    steps_remaining: int
+
+
+class WorkflowCompleted(EventData, frozen=True, kw_only=True):
+    """All steps of a workflow are done."""
+
+    workflow_id: str
+    workflow_name: str
+    total_steps: int
+    duration_ms: int
+
+
+class WorkflowFailed(EventData, frozen=True, kw_only=True):
+    """A step failed for good, and with it the workflow."""
+
+    workflow_id: str
+    workflow_name: str
+    failed_step_id: str
+    failed_step_type: str
+    error: ErrorSummary
+
+
+class CronTriggered(EventData, frozen=True, kw_only=True):
+    """A schedule fired and enqueued a job."""
+
+    cron_name: str
+    cron_expr: str
+    job_type: str
+    job_id: str
+    scheduled_at: str
+
+
+class CronSkipped(EventData, frozen=True, kw_only=True):
+    """A schedule fired while its previous job was still running."""
+
+    cron_name: str
+    cron_expr: str
+    job_type: str
+    reason: str
+    existing_job_id: str | None = None
+
+
+EVENT_TYPES: Final[dict[type[EventData], str]] = {
+    JobEnqueued: "job.enqueued",
+    JobScheduled: "job.scheduled",
+    JobStarted: "job.started",
+    JobCompleted: "job.completed",
+    JobFailed: "job.failed",
+    JobRetrying: "job.retrying",
+    JobDiscarded: "job.discarded",
+    JobCancelled: "job.cancelled",
+    JobHeartbeat: "job.heartbeat",
+    JobExpired: "job.expired",
+    JobProgress: "job.progress",
+    QueuePaused: "queue.paused",
+    QueueResumed: "queue.resumed",
+    WorkerStarted: "worker.started",
+    WorkerStopped: "worker.stopped",
+    WorkerQuiet: "worker.quiet",
+    WorkerHeartbeat: "worker.heartbeat",
+    WorkflowStarted: "workflow.started",
+    WorkflowStepCompleted: "workflow.step_completed",
+    WorkflowCompleted: "workflow.completed",
+    WorkflowFailed: "workflow.failed",
+    CronTriggered: "cron.triggered",
+    CronSkipped: "cron.skipped",
+}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event. `time` is RFC 3339, `subject` the id of the job, queue, worker, workflow or schedule."""
+
+    id: str
+    type: str
+    source: str
+    time: str
+    subject: str
+    data: EventData
+    specversion: str = "1.0"
+
+
+class ReceivedEvent(msgspec.Struct, frozen=True):
+    """An event read from the stream; `data` is what the producer wrote."""
+
+    id: str
+    type: str
+    source: str
+    time: str
+    subject: str = ""
+    data: dict[str, object] = msgspec.field(default_factory=dict)
+    specversion: str = "1.0"
+
+
+_encoder = msgspec.json.Encoder()
+_one_decoder = msgspec.json.Decoder(ReceivedEvent)
+_many_decoder = msgspec.json.Decoder(list[ReceivedEvent])
+
+
+def make_event(source: str, time: str, subject: str, data: EventData) -> Event:
+    """Wrap event data into its envelope with a new unique id, `evt_` and a UUIDv7."""
+    return Event("evt_" + new_id(), EVENT_TYPES[type(data)], source, time, subject, data)
+
+
+def encode_events(events: Sequence[Event]) -> tuple[str, bytes]:
+    """Return the `type` property and the body of the message that carries these events."""
+    if len(events) == 1:
+        return events[0].type, _encoder.encode(events[0])
+    return BATCH_TYPE, _encoder.encode(events)
+
+
+def decode_events(body: bytes) -> list[ReceivedEvent]:
+    """Read the message of one event or of many. Raises msgspec.DecodeError for what is neither."""
+    return _many_decoder.decode(body) if body[:1] == b"[" else [_one_decoder.decode(body)]

@@ -1,0 +1,121 @@
+"""One attempt at one job: what the worker holds while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from waybill.client import Delivery
+from waybill.ojs.envelope import Envelope, ErrorRecord
+from waybill.ojs.errors import JobError, ResponseCode
+from waybill.ojs.handler import AnyHandler
+
+MAX_BACKTRACE_LINES: Final = 50
+MAX_BACKTRACE_CHARACTERS: Final = 10_000
+
+LOST: Final = "WorkerLost"
+"""The error type of an attempt whose worker vanished without a word."""
+SHUTDOWN: Final = "ShutdownError"
+TIMEOUT: Final = "timeout"
+
+
+class Ending(Enum):
+    """Why the worker, not the handler, ended an attempt."""
+
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+
+
+class Execution:
+    """An attempt. `attempt` counts from 1; `started` and `deadline` are seconds of the loop's clock."""
+
+    __slots__ = (
+        "attempt", "deadline", "delivery", "ending", "envelope", "future", "handler", "queue", "settled", "started",
+    )  # fmt: skip
+
+    def __init__(self, delivery: Delivery, queue: str, envelope: Envelope, attempt: int) -> None:
+        self.delivery = delivery
+        self.queue = queue
+        self.envelope = envelope
+        self.attempt = attempt
+        self.handler: AnyHandler | None = None
+        self.future: asyncio.Future[object] | None = None
+        self.started = 0.0
+        self.deadline = 0.0
+        self.ending: Ending | None = None
+        self.settled = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes a second delivery of the same attempt recognisable."""
+        return self.envelope.id, self.attempt
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt failed, and what the handler asked for."""
+
+    record: ErrorRecord
+    response: ResponseCode = ResponseCode.RETRY
+
+
+def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> Failure:
+    """Describe what a handler raised (ojs-errors sections 4.5 and 6)."""
+    response = error.response if isinstance(error, JobError) else ResponseCode.RETRY
+    named = error.type if isinstance(error, JobError) else None
+    record = ErrorRecord(
+        type=named or type(error).__name__,
+        message=str(error) or type(error).__name__,
+        code="HANDLER_ERROR",
+        attempt=execution.attempt,
+        occurred_at=occurred_at,
+        backtrace=_backtrace(error),
+        details=error.details if isinstance(error, JobError) else None,
+    )
+    return Failure(record, response)
+
+
+def timeout_failure(execution: Execution, occurred_at: str) -> Failure:
+    """Describe an attempt that took too long."""
+    seconds = execution.envelope.timeout_seconds
+    return _plain(TIMEOUT, f"the handler exceeded its {seconds:g} s", "HANDLER_TIMEOUT", execution.attempt, occurred_at)
+
+
+def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
+    """Describe an attempt that the worker could not wait for."""
+    text = "the worker shut down before the job was done"
+    return _plain(SHUTDOWN, text, "HANDLER_ERROR", execution.attempt, occurred_at)
+
+
+def lost_failure(attempt: int, occurred_at: str) -> Failure:
+    """Describe an attempt of which nothing is known but that it was delivered."""
+    text = "the worker that had the job vanished without an answer"
+    return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
+
+
+def arguments_failure(execution: Execution, error: TypeError, occurred_at: str) -> Failure:
+    """Describe a job whose arguments do not fit its handler: no attempt could ever succeed."""
+    record = ErrorRecord(
+        type="InvalidArguments",
+        message=str(error),
+        code="INVALID_ARGS",
+        attempt=execution.attempt,
+        occurred_at=occurred_at,
+    )
+    return Failure(record, ResponseCode.FAIL)
+
+
+def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -> Failure:
+    return Failure(ErrorRecord(type=kind, message=message, code=code, attempt=attempt, occurred_at=occurred_at))
+
+
+def _backtrace(error: BaseException) -> list[str] | None:
+    """Return the innermost frames, one string each, within the limits of ojs-core section 8."""
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_BACKTRACE_LINES:]
+    lines = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
+    while lines and sum(map(len, lines)) > MAX_BACKTRACE_CHARACTERS:
+        del lines[0]
+    return lines or None

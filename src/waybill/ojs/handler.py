@@ -1,0 +1,131 @@
+"""Handlers: functions that do jobs, and the typed way to push jobs for them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+
+from waybill.ojs.envelope import Envelope, check_queue, check_type
+from waybill.ojs.retry import Retry
+
+if TYPE_CHECKING:
+    from waybill.ojs.client import Jobs
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Options(TypedDict, total=False):
+    """What may be said about a job beside its type and its arguments.
+
+    `delay` and `scheduled_at` name the same thing, as a duration from now or as a time; a time is a datetime that
+    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds. `unique_key` goes out as
+    `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the job that pushes it, or begins one.
+    """
+
+    id: str
+    queue: str
+    priority: int
+    delay: timedelta
+    scheduled_at: datetime | timedelta | str
+    expires_at: datetime | timedelta | str
+    retry: Retry
+    timeout: float
+    meta: dict[str, object]
+    tags: list[str]
+    unique_key: str
+    correlation_id: str
+    traceparent: str
+    tracestate: str
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that has not been pushed yet."""
+
+    type: str
+    args: list[object]
+    options: Options
+
+
+class Handler(Generic[P, R_co]):
+    """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated."""
+
+    def __init__(self, jobs: Jobs, job_type: str, function: Callable[P, R_co], defaults: Options) -> None:
+        """Made by `Jobs.handler`. Raises InvalidJob for a bad type or queue, TypeError for keyword-only parameters."""
+        check_type(job_type)
+        check_queue(defaults.get("queue", "default"))
+        self.type = job_type
+        self.function = function
+        self.defaults = defaults
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = inspect.signature(function)
+        self._jobs = jobs
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+                raise TypeError(f"{job_type}: arguments of jobs are positional, {parameter.name} could never be given")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function here and now."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def queue(self) -> str:
+        """The queue that its jobs go to unless an option says otherwise."""
+        return self.defaults.get("queue", "default")
+
+    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Envelope:
+        """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""
+        return await self._jobs.push_job(self.job(*args, **kwargs))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """Return a job for `Jobs.push_many`. Raises TypeError if the arguments do not fit the function."""
+        return NewJob(self.type, self.positional(args, kwargs), self.defaults)
+
+    def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P]:
+        """Return this handler with other options for the jobs pushed through it."""
+        return ConfiguredHandler(self, options)
+
+    def positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
+        """Return the arguments in their order, as an envelope has them: it knows no names."""
+        bound = self.signature.bind(*args, **kwargs)
+        if kwargs:
+            bound.apply_defaults()
+            for name in bound.kwargs:
+                if name in kwargs:
+                    raise TypeError(f"{self.type}: {name} cannot be given, arguments of jobs are positional")
+        return list(bound.args)
+
+    def accepts(self, args: list[object]) -> bool:
+        """Say whether the function can be called with these arguments."""
+        try:
+            self.signature.bind(*args)
+        except TypeError:
+            return False
+        return True
+
+
+class ConfiguredHandler(Generic[P]):
+    """A handler with options."""
+
+    def __init__(self, handler: Handler[P, object], options: Options) -> None:
+        """Made by `Handler.options`."""
+        self._handler = handler
+        self._options: Options = {**handler.defaults, **options}
+
+    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Envelope:
+        """Enqueue a job; see `Jobs.push`."""
+        return await self._handler._jobs.push_job(self.job(*args, **kwargs))  # noqa: SLF001 - two halves of one thing
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """Return a job for `Jobs.push_many`."""
+        return NewJob(self._handler.type, self._handler.positional(args, kwargs), self._options)
+
+
+AnyHandler = Handler[..., object]
+AsyncFunction = Callable[..., Awaitable[object]]

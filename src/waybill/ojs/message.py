@@ -1,0 +1,171 @@
+"""The AMQP message of a job: its properties and headers, written and read (binding section 6).
+
+The traceparent goes under both names, that of the specification and that of the web page, and either is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from waybill.client import BasicProperties
+from waybill.ojs.envelope import CONTENT_TYPE, Envelope, ErrorRecord
+from waybill.ojs.priority import message_priority
+from waybill.ojs.timestamps import parse_timestamp
+
+PERSISTENT: Final = 2
+
+QUEUE: Final = "x-ojs-queue"
+ATTEMPT: Final = "x-ojs-attempt"
+MAX_ATTEMPTS: Final = "x-ojs-max-attempts"
+CREATED_AT: Final = "x-ojs-created-at"
+ENQUEUED_AT: Final = "x-ojs-enqueued-at"
+SCHEDULED_AT: Final = "x-ojs-scheduled-at"
+EXPIRES_AT: Final = "x-ojs-expires-at"
+TAGS: Final = "x-ojs-tags"
+TRACE_ID: Final = "x-ojs-trace-id"
+TRACEPARENT: Final = "x-ojs-traceparent"
+TRACE_STATE: Final = "x-ojs-trace-state"
+IDEMPOTENCY_KEY: Final = "x-ojs-idempotency-key"
+ERROR_MESSAGE: Final = "x-ojs-error-message"
+ERROR_CODE: Final = "x-ojs-error-code"
+
+MAX_ERROR_MESSAGE_LENGTH: Final = 1000
+"""Headers are held in memory by brokers; the whole message is in the envelope's `errors`."""
+
+_BROKER_HEADERS: Final = frozenset(
+    {
+        "x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason",
+        "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count",
+    }
+)  # fmt: skip
+_INT32_MAX: Final = 2**31 - 1
+_ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+"""Length, name and type of the header in a field table; four octets follow."""
+
+
+def push_properties(
+    envelope: Envelope,
+    *,
+    max_priority: int,
+    traceparent: str,
+    tracestate: str | None = None,
+    idempotency_key: str | None = None,
+    correlation_id: str | None = None,
+) -> BasicProperties:
+    """Return the properties of a job that is pushed for the first time.
+
+    `x-ojs-attempt` is the number that the attempt of this delivery will have, so it starts at 1, while the envelope's
+    `attempt` counts the attempts that were started, so it starts at 0. `max_priority` is that of the job's queue.
+    """
+    created_at = envelope.created_at or ""
+    headers: dict[str, object] = {
+        QUEUE: envelope.queue,
+        ATTEMPT: 1,
+        MAX_ATTEMPTS: min(envelope.policy.max_attempts, _INT32_MAX),
+        CREATED_AT: created_at,
+        ENQUEUED_AT: envelope.enqueued_at or created_at,
+        TRACE_ID: traceparent,
+        TRACEPARENT: traceparent,
+    }
+    if envelope.scheduled_at is not None:
+        headers[SCHEDULED_AT] = envelope.scheduled_at
+    if envelope.expires_at is not None:
+        headers[EXPIRES_AT] = envelope.expires_at
+    if envelope.tags:
+        headers[TAGS] = ",".join(envelope.tags)
+    if tracestate is not None:
+        headers[TRACE_STATE] = tracestate
+    if idempotency_key is not None:
+        headers[IDEMPOTENCY_KEY] = idempotency_key
+    return BasicProperties(
+        content_type=CONTENT_TYPE,
+        content_encoding="utf-8",
+        headers=headers,
+        delivery_mode=PERSISTENT,
+        # A message without a priority sorts below all others on RabbitMQ, so it is set even for 0.
+        priority=message_priority(envelope.priority, max_priority),
+        correlation_id=correlation_id,
+        message_id=envelope.id,
+        timestamp=math.floor(parse_timestamp(created_at, "created_at").timestamp()),
+        type=envelope.type,
+        app_id="ojs",
+    )
+
+
+def kept_headers(headers: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the headers of a delivered job for its republication: all but those that brokers write.
+
+    An `x-death` that came back with a message would make RabbitMQ take the second stay in one retry queue for a
+    dead-letter cycle, and drop the job.
+    """
+    return {name: value for name, value in (headers or {}).items() if name not in _BROKER_HEADERS}
+
+
+def republish_properties(original: BasicProperties, headers: dict[str, object]) -> BasicProperties:
+    """Return the properties of a delivered job with other headers.
+
+    The expiration is left out: it was for the stay that is over, and would count again.
+    """
+    return BasicProperties(
+        content_type=original.content_type or CONTENT_TYPE,
+        content_encoding=original.content_encoding or "utf-8",
+        headers=headers,
+        delivery_mode=PERSISTENT,
+        priority=original.priority,
+        correlation_id=original.correlation_id,
+        reply_to=original.reply_to,
+        message_id=original.message_id,
+        timestamp=original.timestamp,
+        type=original.type,
+        app_id=original.app_id,
+    )
+
+
+def retry_headers(
+    headers: Mapping[str, object] | None, *, queue: str, attempt: int, failure: ErrorRecord
+) -> dict[str, object]:
+    """Return the headers for the attempt number `attempt` after a failure (binding section 8.3)."""
+    kept = kept_headers(headers)
+    kept.setdefault(QUEUE, queue)
+    kept[ATTEMPT] = min(attempt, _INT32_MAX)
+    kept[ERROR_MESSAGE] = failure.message[:MAX_ERROR_MESSAGE_LENGTH]
+    kept[ERROR_CODE] = failure.code
+    return kept
+
+
+def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
+    """Return the number of the attempt that a delivery is for, 1 or more; the header rules, the envelope helps out.
+
+    The header is found in the encoded property list without decoding the rest of it: this is the only one that every
+    delivery needs.
+    """
+    at = encoded_properties.find(_ENCODED_ATTEMPT)
+    if at >= 0:
+        at += len(_ENCODED_ATTEMPT)
+        attempt = int.from_bytes(encoded_properties[at : at + 4], signed=True)
+    else:
+        header = (BasicProperties.decode(encoded_properties).headers or {}).get(ATTEMPT)
+        attempt = header if isinstance(header, int) else 0
+    return attempt if attempt > 0 else envelope.attempt + 1
+
+
+def max_attempts(headers: Mapping[str, object] | None, envelope: Envelope) -> int:
+    """Return how many attempts a job has: by its policy, or by its header if the envelope has no policy."""
+    if envelope.retry is None:
+        header = (headers or {}).get(MAX_ATTEMPTS)
+        if isinstance(header, int) and header >= 0:
+            return header
+    return envelope.policy.max_attempts
+
+
+def trace_context(headers: Mapping[str, object] | None) -> tuple[str | None, str | None]:
+    """Return the traceparent and the tracestate of a delivery."""
+    headers = headers or {}
+    traceparent = headers.get(TRACE_ID) or headers.get(TRACEPARENT)
+    tracestate = headers.get(TRACE_STATE)
+    return (
+        traceparent if isinstance(traceparent, str) else None,
+        tracestate if isinstance(tracestate, str) else None,
+    )

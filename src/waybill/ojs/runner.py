@@ -1,0 +1,314 @@
+"""Runs jobs: one budget of concurrency over all queues of a worker, handlers as tasks or in threads, time limits.
+
+The path of a job that succeeds is short on purpose: decode, start event, task, completion event, acknowledgement. It
+awaits nothing by itself, so that a burst of deliveries becomes one message of events and one write of acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from waybill.client import Delivery
+from waybill.ojs.envelope import is_expired, read_envelope
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.events import JobProgress, JobStarted
+from waybill.ojs.execution import (
+    Ending,
+    Execution,
+    Failure,
+    arguments_failure,
+    failure_of,
+    lost_failure,
+    shutdown_failure,
+    timeout_failure,
+)
+from waybill.ojs.handler import AnyHandler
+from waybill.ojs.job_context import JobContext, current
+from waybill.ojs.message import attempt_number, trace_context
+from waybill.ojs.middleware.chain import Call, Middleware, compose
+from waybill.ojs.session import Session
+from waybill.ojs.settlement import Settlement
+
+MAX_CHECK_INTERVAL_SECONDS: Final = 60.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Runner:
+    """Takes deliveries, runs at most `concurrency` jobs at a time, and hands each outcome to the settlement."""
+
+    def __init__(
+        self,
+        session: Session,
+        settlement: Settlement,
+        handlers: dict[str, AnyHandler],
+        worker_id: str,
+        concurrency: int,
+        middleware: Sequence[Middleware],
+    ) -> None:
+        self.active: dict[Execution, None] = {}
+        self._session = session
+        self._events = session.events
+        self._settlement = settlement
+        self._handlers = handlers
+        self._worker_id = worker_id
+        self._concurrency = concurrency
+        self._waiting: deque[tuple[str, Delivery]] = deque()
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="waybill-job")
+        self._calls = {kind: self._call_of(handler, middleware) for kind, handler in handlers.items()}
+        self._limit_timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # Deliveries. ------------------------------------------------------------------------------------------------
+
+    def receive(self, queue: str, delivery: Delivery) -> None:
+        """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
+        if self._stopping:
+            self._settlement.hand_back(delivery, queue)
+        elif len(self.active) >= self._concurrency or self._waiting:
+            self._waiting.append((queue, delivery))
+        else:
+            self._begin(queue, delivery)
+
+    def connection_lost(self) -> None:
+        """Forget the deliveries that wait: the broker gives them out again."""
+        self._waiting.clear()
+
+    def stop(self) -> None:
+        """Start nothing more; what waits goes back to its queue."""
+        self._stopping = True
+        while self._waiting:
+            queue, delivery = self._waiting.popleft()
+            self._settlement.hand_back(delivery, queue)
+
+    async def wait_idle(self, timeout_seconds: float) -> bool:
+        """Wait until no job runs; False if some still do after the timeout."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def interrupt(self) -> None:
+        """Fail the jobs that still run, as a shutdown that cannot wait any longer does (ojs-graceful-shutdown 5.3)."""
+        for execution in list(self.active):
+            self._end_early(execution, Ending.SHUTDOWN)
+
+    def close(self) -> bool:
+        """Release the threads; False if some are stuck in a job and cannot be ended."""
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not any(execution.handler and not execution.handler.is_async for execution in self.active)
+
+    # One job. ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, queue: str, delivery: Delivery) -> None:
+        """Check a delivery and start its attempt."""
+        try:
+            envelope = read_envelope(delivery.body)
+            attempt = attempt_number(delivery.encoded_properties, envelope)
+            expired = envelope.expires_at is not None and is_expired(envelope, datetime.now(UTC))
+        except InvalidJob as error:
+            self._settlement.unreadable(delivery, queue, error)
+            return
+        execution = Execution(delivery, queue, envelope, attempt)
+        if delivery.redelivered and self._is_known(execution):
+            return
+        handler = self._handlers.get(envelope.type)
+        if expired:
+            self._settlement.expired(execution, datetime.now(UTC))
+        elif handler is None:
+            self._settlement.unknown_type(execution)
+        else:
+            self._start(execution, handler)
+
+    def _is_known(self, execution: Execution) -> bool:
+        """Deal with a job that was delivered before.
+
+        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. Otherwise a
+        worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
+        shall end in the dead letter queue, not in a loop.
+        """
+        if execution.key in self._settlement.recent:
+            self._events.after(execution.delivery.ack)
+            return True
+        for other in self.active:
+            if other.key == execution.key:
+                other.delivery = execution.delivery
+                return True
+        self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
+        return True
+
+    def _start(self, execution: Execution, handler: AnyHandler) -> None:
+        envelope = execution.envelope
+        execution.handler = handler
+        context = JobContext(
+            envelope=envelope,
+            queue=execution.queue,
+            attempt=execution.attempt,
+            worker_id=self._worker_id,
+            redelivered=False,
+            trace=lambda: trace_context(execution.delivery.properties.headers),
+            report_progress=self._report_progress,
+        )
+        self._events.record(
+            envelope.id,
+            JobStarted(
+                job_type=envelope.type, queue=execution.queue, worker_id=self._worker_id, attempt=execution.attempt
+            ),
+        )
+        execution.started = self._loop.time()
+        token = current.set(context)
+        try:
+            future = self._calls[envelope.type](context)
+        except TypeError as error:
+            # Raised by the call itself, before any of the handler's code ran.
+            self._settlement.failed(execution, arguments_failure(execution, error, self._events.timestamp()), 0.0)
+            return
+        finally:
+            current.reset(token)
+        if future.done():
+            self._settle(execution, future)
+            return
+        execution.future = future
+        execution.deadline = execution.started + envelope.timeout_seconds
+        self.active[execution] = None
+        self._idle.clear()
+        self._limit(execution.deadline)
+        future.add_done_callback(lambda done: self._done(execution, done))
+
+    def _done(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        del self.active[execution]
+        if not execution.settled:
+            self._settle(execution, future)
+        elif not future.cancelled():
+            # A thread that went on after its time limit: its late result is refused, whatever it is.
+            future.exception()
+        while self._waiting and len(self.active) < self._concurrency:
+            self._begin(*self._waiting.popleft())
+        if not self.active:
+            self._idle.set()
+
+    def _settle(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        """Tell the settlement how an attempt ended."""
+        execution.settled = True
+        duration = self._loop.time() - execution.started
+        now = self._events.timestamp()
+        if execution.ending is not None:
+            if not future.cancelled():
+                future.exception()
+            self._settlement.failed(execution, _ended(execution, now), duration)
+        elif future.cancelled():
+            self._settlement.failed(execution, failure_of(asyncio.CancelledError(), execution, now), duration)
+        elif (error := future.exception()) is not None:
+            if isinstance(error, TypeError) and not self._accepts(execution):
+                self._settlement.failed(execution, arguments_failure(execution, error, now), duration)
+            else:
+                self._settlement.failed(execution, failure_of(error, execution, now), duration)
+        else:
+            self._settlement.completed(execution, future.result(), duration)
+
+    @staticmethod
+    def _accepts(execution: Execution) -> bool:
+        return execution.handler is None or execution.handler.accepts(execution.envelope.args)
+
+    def _report_progress(self, job: JobContext, percent: float, message: str | None) -> None:
+        self._events.record(
+            job.id,
+            JobProgress(
+                job_type=job.type,
+                queue=job.queue,
+                worker_id=self._worker_id,
+                attempt=job.attempt,
+                progress_percent=percent,
+                progress_message=message,
+            ),
+        )
+
+    # Time limits. -----------------------------------------------------------------------------------------------
+
+    def _limit(self, deadline: float) -> None:
+        """Have the time limits checked by then: one timer for all jobs, which most jobs leave as it is."""
+        timer = self._limit_timer
+        latest = min(deadline, self._loop.time() + MAX_CHECK_INTERVAL_SECONDS)
+        if timer is None or timer.cancelled() or timer.when() > latest:
+            if timer is not None:
+                timer.cancel()
+            self._limit_timer = self._loop.call_at(latest, self._check_limits)
+
+    def _check_limits(self) -> None:
+        self._limit_timer = None
+        now = self._loop.time()
+        for execution in list(self.active):
+            if execution.deadline <= now:
+                self._end_early(execution, Ending.TIMEOUT)
+        running = [execution.deadline for execution in self.active if execution.ending is None]
+        if running:
+            self._limit(min(running))
+
+    def _end_early(self, execution: Execution, ending: Ending) -> None:
+        """End an attempt from outside: a coroutine is cancelled, a thread is left alone and its result refused."""
+        if execution.ending is not None or execution.future is None:
+            return
+        execution.ending = ending
+        if execution.handler is not None and not execution.handler.is_async:
+            execution.settled = True
+            duration = self._loop.time() - execution.started
+            self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
+        else:
+            execution.future.cancel()
+
+    # Calls. -----------------------------------------------------------------------------------------------------
+
+    def _call_of(
+        self, handler: AnyHandler, middleware: Sequence[Middleware]
+    ) -> Callable[[JobContext], asyncio.Future[object]]:
+        """Return what starts a handler: made once, so that a job pays for no decision."""
+        function = handler.function
+        start_task = self._start_task
+        if middleware:
+            inner: Call = _async_call(function) if handler.is_async else self._thread_call(function)
+            wrapped = compose(middleware, inner)
+            return lambda job: start_task(wrapped(job))
+        if handler.is_async:
+            return lambda job: start_task(cast("Awaitable[object]", function(*job.envelope.args)))
+        return self._thread_call(function)
+
+    def _thread_call(self, function: Callable[..., object]) -> Callable[[JobContext], asyncio.Future[object]]:
+        def call(job: JobContext) -> asyncio.Future[object]:
+            # The thread sees the context of the job, current_job() above all.
+            context = copy_context()
+            return self._loop.run_in_executor(self._threads, lambda: context.run(function, *job.envelope.args))
+
+        return call
+
+    def _start_task(self, awaitable: Awaitable[object]) -> asyncio.Future[object]:
+        coroutine = cast("Coroutine[Any, Any, object]", awaitable)
+        if sys.version_info >= (3, 12):
+            # A handler that never waits is done when this returns, and costs the loop nothing.
+            return asyncio.Task(coroutine, loop=self._loop, eager_start=True)
+        return self._loop.create_task(coroutine)
+
+
+def _async_call(function: Callable[..., object]) -> Call:
+    def call(job: JobContext) -> Awaitable[object]:
+        return cast("Awaitable[object]", function(*job.envelope.args))
+
+    return call
+
+
+def _ended(execution: Execution, now: str) -> Failure:
+    return timeout_failure(execution, now) if execution.ending is Ending.TIMEOUT else shutdown_failure(execution, now)

@@ -1,0 +1,335 @@
+"""What becomes of a delivery: acknowledged, tried again, or put aside. Events first, the broker's copy last.
+
+Nothing is acknowledged before what it stands for is safe (binding section 5.4 lists the acknowledgement first, and
+would lose the job in a crash between the two):
+
+    done       job.completed confirmed                        -> ack
+    retry      copy at the retry exchange confirmed -> job.retrying confirmed -> ack
+    discarded  job.discarded confirmed                        -> nack without requeue: the dead letter exchange
+
+So a crash in between makes a duplicate at worst. A duplicate delivery of an attempt that this worker has finished is
+recognised by job id and attempt, and settled without running again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from waybill.client import ConnectionLost, Delivery, MessageNacked, MessageReturned
+from waybill.ojs import delay_ladder
+from waybill.ojs.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
+from waybill.ojs.errors import InvalidJob, ResponseCode
+from waybill.ojs.events import (
+    ErrorSummary,
+    JobCompleted,
+    JobDiscarded,
+    JobExpired,
+    JobFailed,
+    JobRetrying,
+)
+from waybill.ojs.execution import Execution, Failure
+from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
+from waybill.ojs.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
+from waybill.ojs.session import Session
+from waybill.ojs.states import Operation, State, transition
+from waybill.ojs.timestamps import format_timestamp, parse_timestamp
+
+REMEMBERED_ATTEMPTS: Final = 20_000
+MAX_RESULT_BYTES: Final = 1024 * 1024
+MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
+
+OnDiscard = Literal["dead_letter", "acknowledge"]
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class RecentAttempts:
+    """Remembers at least the last REMEMBERED_ATTEMPTS attempts that were finished here."""
+
+    def __init__(self) -> None:
+        self._young: set[tuple[str, int]] = set()
+        self._old: set[tuple[str, int]] = set()
+
+    def add(self, key: tuple[str, int]) -> None:
+        """Remember an attempt; from time to time the older half is forgotten."""
+        self._young.add(key)
+        if len(self._young) >= REMEMBERED_ATTEMPTS:
+            self._old, self._young = self._young, set()
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        """Say whether an attempt is remembered."""
+        return key in self._young or key in self._old
+
+
+class Settlement:
+    """Settles the deliveries of one worker over one session."""
+
+    def __init__(self, session: Session, on_discard: OnDiscard) -> None:
+        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it."""
+        self.recent = RecentAttempts()
+        self.completed_count = 0
+        self.failed_count = 0
+        self.retried_count = 0
+        self.discarded_count = 0
+        self._session = session
+        self._on_discard = on_discard
+        self._republishing: set[asyncio.Task[None]] = set()
+
+    def completed(self, execution: Execution, result: object, duration_seconds: float) -> None:
+        """Settle a success."""
+        encoded = None if result is None else _encode_result(execution.envelope, result)
+        envelope = execution.envelope
+        events = self._session.events
+        events.record(
+            envelope.id,
+            JobCompleted(
+                job_type=envelope.type,
+                queue=execution.queue,
+                duration_ms=int(duration_seconds * 1000),
+                attempt=execution.attempt,
+                result=encoded,
+            ),
+        )
+        self.completed_count += 1
+        self.recent.add((envelope.id, execution.attempt))
+        # The delivery is looked up when the event is confirmed: it may have been replaced after a reconnect.
+        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - see above
+
+    def failed(self, execution: Execution, failure: Failure, duration_seconds: float) -> None:
+        """Settle a failure: another attempt if the handler and the policy allow one, or the end."""
+        envelope = execution.envelope
+        headers = execution.delivery.properties.headers
+        limit = max_attempts(headers, envelope)
+        again = (
+            failure.response is ResponseCode.RETRY
+            and execution.attempt < limit
+            and not is_non_retryable(envelope.policy, failure.record.type)
+        )
+        failure.record.retryable = again
+        self.failed_count += 1
+        self._session.events.record(
+            envelope.id,
+            JobFailed(
+                job_type=envelope.type,
+                queue=execution.queue,
+                attempt=execution.attempt,
+                error=_summary(failure.record),
+                duration_ms=int(duration_seconds * 1000),
+            ),
+        )
+        if again:
+            self._start(self._retry(execution, failure, limit))
+        else:
+            self._end(execution, failure)
+
+    def expired(self, execution: Execution, now: datetime) -> None:
+        """Settle a job whose deadline passed before it could start (ojs-core section 5.2, expires_at)."""
+        envelope = execution.envelope
+        created_at = envelope.created_at or envelope.expires_at or ""
+        deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
+        lifetime = deadline - parse_timestamp(created_at, "created_at")
+        self._session.events.record(
+            envelope.id,
+            JobExpired(
+                job_type=envelope.type,
+                queue=execution.queue,
+                created_at=created_at,
+                expired_at=format_timestamp(now),
+                ttl_ms=int(lifetime / timedelta(milliseconds=1)),
+            ),
+        )
+        record = ErrorRecord(type="Expired", message=f"it expired at {envelope.expires_at}", code="JOB_EXPIRED")
+        self._discard(execution.delivery, execution.queue, envelope, execution.attempt - 1, record)
+
+    def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
+        """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
+        properties = delivery.properties
+        _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, error)
+        placeholder = Envelope(id=properties.message_id or "unknown", type=properties.type or "unknown", queue=queue)
+        record = ErrorRecord(type="InvalidJob", message=str(error), code=error.code)
+        self._discard(delivery, queue, placeholder, 0, record)
+
+    def unknown_type(self, execution: Execution) -> None:
+        """Put a job aside for which this worker has no handler."""
+        job_type = execution.envelope.type
+        _log.error("job %s has no handler for its type %s", execution.envelope.id, job_type)
+        record = ErrorRecord(type="UnknownJobType", message=f"no handler for {job_type}", code="INVALID_JOB_TYPE")
+        self._discard(execution.delivery, execution.queue, execution.envelope, execution.attempt - 1, record)
+
+    def hand_back(self, delivery: Delivery, queue: str) -> None:
+        """Return a job that was never started.
+
+        It is published anew with the same attempt, and then acknowledged: a requeued message would come back flagged
+        redelivered, and the next worker would have to count an attempt that nobody made.
+        """
+        self._start(self._republish_unstarted(delivery, queue))
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Wait until all that was decided is safe; False if that takes longer."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        if self._republishing:
+            await asyncio.wait(set(self._republishing), timeout=timeout_seconds)
+        drained = await self._session.events.drain(max(0.0, deadline - loop.time()))
+        return drained and not self._republishing
+
+    def _end(self, execution: Execution, failure: Failure) -> None:
+        wants_dead_letter = failure.response is ResponseCode.DEAD_LETTER or (
+            failure.response is ResponseCode.RETRY and execution.envelope.policy.on_exhaustion == "dead_letter"
+        )
+        self.recent.add(execution.key)
+        self._discard(
+            execution.delivery,
+            execution.queue,
+            execution.envelope,
+            execution.attempt,
+            failure.record,
+            keep=wants_dead_letter,
+        )
+
+    def _discard(
+        self,
+        delivery: Delivery,
+        queue: str,
+        envelope: Envelope,
+        attempts: int,
+        record: ErrorRecord,
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Say that a job has ended, then let the broker move it to its dead letter queue."""
+        self.discarded_count += 1
+        events = self._session.events
+        events.record(
+            envelope.id,
+            JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
+        )
+        if keep or self._on_discard == "dead_letter":
+            events.after(lambda: delivery.nack(requeue=False))
+        else:
+            events.after(delivery.ack)
+
+    async def _retry(self, execution: Execution, failure: Failure, limit: int) -> None:
+        """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
+        envelope = execution.envelope
+        delay = retry_delay_seconds(envelope.policy, execution.attempt, random.random())  # noqa: S311 - jitter
+        now = datetime.now(UTC)
+        body = edit_envelope(
+            execution.delivery.body,
+            {
+                "state": transition(State.ACTIVE, Operation.FAIL_RETRYABLE).value,
+                "attempt": execution.attempt,
+                "error": failure.record,
+                "errors": with_failure(envelope.errors, failure.record),
+            },
+        )
+        headers = retry_headers(
+            execution.delivery.properties.headers,
+            queue=execution.queue,
+            attempt=execution.attempt + 1,
+            failure=failure.record,
+        )
+        if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
+            return
+        self.retried_count += 1
+        self.recent.add(execution.key)
+        events = self._session.events
+        bucket_ms = retry_bucket_ms(delay)
+        waits = bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
+        events.record(
+            envelope.id,
+            JobRetrying(
+                job_type=envelope.type,
+                queue=execution.queue,
+                attempt=execution.attempt,
+                max_attempts=limit,
+                next_retry_at=format_timestamp(now + timedelta(seconds=waits)),
+                error=_summary(failure.record),
+            ),
+        )
+        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - it may be replaced until then
+
+    async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
+        headers = kept_headers(delivery.properties.headers)
+        if await self._republish(delivery, queue, delivery.body, headers, None):
+            delivery.ack()
+
+    async def _republish(
+        self, delivery: Delivery, queue: str, body: bytes, headers: dict[str, object], delay: float | None
+    ) -> bool:
+        """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
+
+        False if the connection is lost: the original is on its way back to the queue then, so a copy would be one too
+        many. Retry queues end at 300 s; longer delays take the ladder.
+        """
+        declarer = self._session.declarer
+        topology = declarer.topology
+        properties = republish_properties(delivery.properties, headers)
+        pause_seconds = 1.0
+        while True:
+            if delay is None:
+                exchange, key = topology.direct, queue
+            elif (bucket_ms := retry_bucket_ms(delay)) is not None:
+                await declarer.ensure_retry(queue, bucket_ms)
+                exchange, key = topology.retry, topology.retry_key(queue, bucket_ms)
+            else:
+                await declarer.ensure_schedule(queue)
+                seconds = delay_ladder.whole_seconds(delay)
+                exchange = topology.delay_level(delay_ladder.entry_level(seconds))
+                key = delay_ladder.routing_key(seconds, queue)
+            try:
+                await self._session.publishing.publish(
+                    body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
+                )
+            except ConnectionLost:
+                return False
+            except MessageReturned:
+                _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
+                declarer.forget_queue(queue)
+            except MessageNacked:
+                _log.warning("the broker refuses %s at %s, trying again in %g s", key, exchange, pause_seconds)
+            else:
+                return True
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._republishing.add(task)
+        task.add_done_callback(self._republished)
+
+    def _republished(self, task: asyncio.Task[None]) -> None:
+        self._republishing.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # The delivery stays unacknowledged: the broker gives it to somebody when this connection ends.
+            _log.error("a job could not be published for its next attempt", exc_info=task.exception())
+
+
+def _summary(record: ErrorRecord) -> ErrorSummary:
+    return ErrorSummary(
+        code=record.code,
+        message=record.message,
+        type=record.type,
+        retryable=record.retryable,
+        stack_trace="\n".join(record.backtrace) if record.backtrace else None,
+    )
+
+
+def _encode_result(envelope: Envelope, result: object) -> msgspec.Raw | None:
+    """Return a handler's result as JSON; the job is done in any case, so a result that is not JSON is only left out."""
+    try:
+        encoded = msgspec.json.encode(result)
+    except (TypeError, ValueError) as error:
+        _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, error)
+        return None
+    if len(encoded) > MAX_RESULT_BYTES:
+        _log.error("the result of job %s (%s) is too large: %d bytes", envelope.id, envelope.type, len(encoded))
+        return None
+    return msgspec.Raw(encoded)

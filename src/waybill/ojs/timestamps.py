@@ -1,0 +1,63 @@
+"""Times and durations as the envelope writes them: RFC 3339 with a zone, ISO 8601 (ojs-json-format section 5)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from waybill.ojs.errors import InvalidJob
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def format_timestamp(moment: datetime) -> str:
+    """Write a moment in UTC with milliseconds: `2026-02-15T10:30:00.000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def format_unix_time(seconds: float) -> str:
+    """Write Unix seconds in UTC with milliseconds."""
+    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def parse_timestamp(text: str, field: str) -> datetime:
+    """Read an RFC 3339 timestamp; its offset is kept.
+
+    Raises InvalidJob naming `field` for anything else, above all for a time without a zone.
+    """
+    if _RFC_3339.fullmatch(text) is None:
+        raise InvalidJob(field, f"{text!r} is not an RFC 3339 timestamp with a time zone")
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError as error:
+        raise InvalidJob(field, f"{text!r} is not a valid time: {error}") from error
+
+
+def parse_duration(text: str, field: str) -> timedelta:
+    """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds (`PT1.5S`, `P1DT12H`).
+
+    Years and months are refused, because their length is not fixed. Raises InvalidJob naming `field`.
+    """
+    try:
+        return msgspec.convert(text, timedelta)
+    except msgspec.ValidationError as error:
+        raise InvalidJob(field, f"{text!r} is not an ISO 8601 duration") from error
+
+
+def resolve_moment(value: str | datetime | timedelta, field: str, now: datetime) -> str:
+    """Turn what a caller gives as a time into RFC 3339 text.
+
+    A timedelta, or text like `+PT2S`, counts from `now`. A datetime must know its zone, and text keeps its own offset.
+    """
+    if isinstance(value, timedelta):
+        return format_timestamp(now + value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidJob(field, "a datetime without a time zone is ambiguous")
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if value.startswith("+"):
+        return format_timestamp(now + parse_duration(value[1:], field))
+    parse_timestamp(value, field)
+    return value

@@ -1,0 +1,306 @@
+"""The worker: consumes queues, runs jobs, goes away in an orderly manner (ojs-worker-protocol, ojs-graceful-shutdown).
+
+running --SIGTSTP--> quiet --SIGCONT--> running
+running or quiet --SIGTERM, SIGINT--> drain --jobs done, or grace period over--> stopped
+drain --second SIGTERM, SIGINT--> stopped at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from waybill.client import Channel, Consumer
+from waybill.ojs.client import Jobs
+from waybill.ojs.envelope import check_queue
+from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
+from waybill.ojs.identifiers import new_id
+from waybill.ojs.middleware.chain import Middleware
+from waybill.ojs.runner import Runner
+from waybill.ojs.session import Session
+from waybill.ojs.settlement import OnDiscard, Settlement
+
+HEARTBEAT_SECONDS: Final = 15.0
+DRAIN_REPORT_SECONDS: Final = 5.0
+LAST_EVENTS_SECONDS: Final = 5.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Worker:
+    """Does the jobs of some queues.
+
+        await Worker(jobs, queues=["email"], concurrency=10).run()
+
+    `run` returns when a signal, or `stop`, has ended it. `async with Worker(...)` runs it in the background instead,
+    without signals. Delivery is at least once: a handler may see a job again after a crash or a lost connection.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        grace_period: float = 30.0,
+        middleware: Sequence[Middleware] = (),
+        on_discard: OnDiscard = "dead_letter",
+    ) -> None:
+        """Prepare a worker; nothing happens before `run`.
+
+        `queues` are those of the handlers unless given. `concurrency` jobs run at a time, over all queues together;
+        `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
+        the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
+        `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue. Raises
+        InvalidJob for a bad queue name, ValueError for figures below 1.
+        """
+        if concurrency < 1 or (prefetch is not None and prefetch < 1):
+            raise ValueError("concurrency and prefetch must be at least 1")
+        self.id = new_id()
+        self.queues = list(
+            dict.fromkeys(queues or [handler.queue for handler in jobs.handlers.values()] or ["default"])
+        )
+        for queue in self.queues:
+            check_queue(queue)
+        self._jobs = jobs
+        self._concurrency = concurrency
+        self._prefetch = prefetch or concurrency
+        self._grace_seconds = grace_period
+        self._middleware = middleware
+        self._on_discard = on_discard
+        self._session: Session | None = None
+        self._runner: Runner | None = None
+        self._settlement: Settlement | None = None
+        self._consumers: list[Consumer] = []
+        self._channel: Channel | None = None
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._quiet = False
+        self._reason = "shutdown"
+        self._started = 0.0
+        self._beating: asyncio.Task[None] | None = None
+        self._changes: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether new jobs reach this worker: the connection is up, and it is neither quiet nor stopping."""
+        return bool(self._consumers) and self._session is not None and self._session.connection.is_open
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded."""
+        settled = self._settlement
+        if settled is None:
+            return {"completed": 0, "failed": 0, "retried": 0, "discarded": 0}
+        return {
+            "completed": settled.completed_count,
+            "failed": settled.failed_count,
+            "retried": settled.retried_count,
+            "discarded": settled.discarded_count,
+        }
+
+    async def run(self) -> None:
+        """Work until a signal or `stop` ends it. Raises what connecting and declaring raise."""
+        with self._signals():
+            await self.start()
+            try:
+                await self._stop_requested.wait()
+            finally:
+                await self._shut_down()
+
+    def stop(self, reason: str = "shutdown") -> None:
+        """Begin to shut down; the second call ends the grace period."""
+        if self._stop_requested.is_set():
+            self._stop_now.set()
+        self._reason = reason
+        self._stop_requested.set()
+
+    def quiet(self) -> None:
+        """Take no new jobs, and finish those at hand."""
+        self._change(self._go_quiet())
+
+    def resume(self) -> None:
+        """Take new jobs again after `quiet`."""
+        self._change(self._go_on())
+
+    async def start(self) -> None:
+        """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
+        self._started = asyncio.get_running_loop().time()
+        session = await Session.open(self._jobs.uri, self._jobs.topology, f"/waybill/worker/{self.id}")
+        self._session = session
+        try:
+            self._settlement = Settlement(session, self._on_discard)
+            self._runner = Runner(
+                session, self._settlement, self._jobs.handlers, self.id, self._concurrency, self._middleware
+            )
+            session.connection.on_reconnect(self._runner.connection_lost)
+            await self._declare(session)
+            # The topology may have changed by now: a broker without quorum queues makes it classic.
+            shares_budget = len(self.queues) > 1 and session.declarer.topology.queue_type == "classic"
+            self._channel = await session.connection.channel(prefetch_count=0 if shares_budget else self._share())
+            if shares_budget:
+                # One budget over all consumers of the channel; quorum queues know none, so there it is divided.
+                await self._channel.qos(self._prefetch, global_=True)
+            await self._consume()
+        except BaseException:
+            await session.close()
+            raise
+        session.events.record(
+            self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
+        )
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        _log.info("worker %s consumes %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
+
+    async def __aenter__(self) -> Self:
+        """Start working in the background."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Shut down gracefully."""
+        self.stop()
+        await self._shut_down()
+
+    # Consuming. -------------------------------------------------------------------------------------------------
+
+    def _share(self) -> int:
+        return max(1, self._prefetch // len(self.queues))
+
+    async def _declare(self, session: Session) -> None:
+        usable = []
+        for queue in self.queues:
+            try:
+                await session.declarer.ensure_queue(queue)
+                usable.append(queue)
+            except TopologyConflict:
+                if len(self.queues) == 1:
+                    raise
+        self.queues = usable
+
+    async def _consume(self) -> None:
+        if self._session is None or self._runner is None or self._channel is None:
+            return
+        topology = self._session.declarer.topology
+        for queue in self.queues:
+            receive = functools.partial(self._runner.receive, queue)
+            self._consumers.append(await self._channel.consume(topology.job_queue(queue), receive))
+
+    async def _cancel(self) -> None:
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            await consumer.cancel()
+
+    async def _go_quiet(self) -> None:
+        if self._quiet or self._session is None or self._runner is None:
+            return
+        self._quiet = True
+        await self._cancel()
+        active = len(self._runner.active)
+        self._session.events.record(self.id, WorkerQuiet(worker_id=self.id, active_jobs=active))
+        _log.info("worker %s is quiet, %d jobs are running", self.id, active)
+
+    async def _go_on(self) -> None:
+        if self._quiet and not self._stop_requested.is_set():
+            self._quiet = False
+            await self._consume()
+            _log.info("worker %s consumes again", self.id)
+
+    def _change(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _beat(self) -> None:
+        session, runner = self._session, self._runner
+        while session is not None and runner is not None:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            session.events.record(
+                self.id,
+                WorkerHeartbeat(
+                    worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
+                ),
+            )
+
+    # Shutting down. ---------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        session, runner, settlement = self._session, self._runner, self._settlement
+        if session is None or runner is None or settlement is None:
+            return
+        try:
+            await self._go_quiet()
+            runner.stop()
+            await self._drain(runner)
+            runner.interrupt()
+            await runner.wait_idle(LAST_EVENTS_SECONDS)
+            uptime = asyncio.get_running_loop().time() - self._started
+            session.events.record(
+                self.id,
+                WorkerStopped(
+                    worker_id=self.id,
+                    reason=self._reason,
+                    jobs_completed=settlement.completed_count,
+                    uptime_ms=int(uptime * 1000),
+                ),
+            )
+            if not await settlement.drain(LAST_EVENTS_SECONDS):
+                _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
+        finally:
+            if self._beating is not None:
+                self._beating.cancel()
+            if not runner.close():
+                _log.warning("worker %s leaves threads behind that do not end", self.id)
+            await session.close()
+            self._session = None
+
+    async def _drain(self, runner: Runner) -> None:
+        """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_seconds
+        while runner.active and not self._stop_now.is_set() and loop.time() < deadline:
+            _log.info("worker %s waits for %d jobs", self.id, len(runner.active))
+            idle = loop.create_task(runner.wait_idle(min(DRAIN_REPORT_SECONDS, max(0.0, deadline - loop.time()))))
+            hurry = loop.create_task(self._stop_now.wait())
+            await asyncio.wait({idle, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (idle, hurry):
+                task.cancel()
+            await asyncio.gather(idle, hurry, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Answer signals while the worker runs, where there are any: on the main thread of a POSIX system."""
+        loop = asyncio.get_running_loop()
+        actions = {
+            signal.SIGTERM: lambda: self.stop("signal"),
+            signal.SIGINT: lambda: self.stop("signal"),
+            signal.SIGTSTP: self.quiet,
+            signal.SIGCONT: self.resume,
+        }
+        handled = []
+        for number, action in actions.items():
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, action)
+                handled.append(number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+
+def _memory_mb() -> float:
+    """Return the greatest resident size of this process so far, in megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
