@@ -9,8 +9,8 @@ from waybill.pipeline.schemas import BRONZE_EVENTS, QUARANTINE
 def bronze_events(source: DataFrame, batch_id: int) -> DataFrame:
     """The usable rows of `source` (`schemas.EVENT`) as `schemas.BRONZE_EVENTS`.
 
-    The date is that of the event's own time, so that the same range of offsets falls into the same partitions whenever it
-    is read again.
+    The date is that of the event's own time, so that the same range of offsets falls into the same partitions
+    whenever it is read again.
     """
     events = source.where(F.col("malformed").isNull()).withColumns(
         {"date": F.to_date("time"), "batch_id": _batch(batch_id)}

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from waybill.pipeline.schemas import ACTIVITY, DEAD_LETTERS, FAILURES, PERCENTILES
 
 UNKNOWN: Final = "unknown"
-_KEYS: Final = ("bucket", "queue", "job_type")
+# The k of a KLL sketch: ranks are right within 0.4 %, which the 99th percentile needs.
+_SKETCH_SIZE: Final = 800
 _COUNTS: Final = ("enqueued", "started", "completed", "failed", "retried", "discarded")
 
 
@@ -39,7 +40,7 @@ def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> 
     counted = union.groupBy(_bucket(bucket_seconds), "queue", "job_type").agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
         F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
-        *(F.kll_sketch_agg_bigint(name).alias(f"{name}_sketch") for name in ("queue_wait_ms", "run_ms")),
+        *(F.kll_sketch_agg_bigint(name, _SKETCH_SIZE).alias(f"{name}_sketch") for name in ("queue_wait_ms", "run_ms")),
     )
     ends = F.col("completed") + F.col("failed")
     return (
@@ -61,7 +62,7 @@ def rolled_up(activity: DataFrame, *keys: Column | str) -> DataFrame:
     sketches = ("queue_wait", "run")
     merged = activity.groupBy(*keys).agg(
         *(F.sum(name).alias(name) for name in (*_COUNTS, "busy_ms")),
-        *(F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in sketches),
+        *(F.kll_merge_agg_bigint(f"{name}_sketch", _SKETCH_SIZE).alias(f"{name}_sketch") for name in sketches),
     )
     return merged.withColumns({f"{name}_ms": percentiles(F.col(f"{name}_sketch")) for name in sketches}).drop(
         *(f"{name}_sketch" for name in sketches)

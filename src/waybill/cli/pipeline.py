@@ -1,0 +1,130 @@
+"""`waybill pipeline`: job events into tables, and the tables into a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DATA_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group()
+def command() -> None:
+    """Job events into tables and a report."""
+
+
+@command.command()
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
+@click.option("--data", required=True, type=_DATA_DIRECTORY, help="Where the tables and the checkpoint are kept.")
+@click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
+@click.option("--once", is_flag=True, help="Read what is there, bring all tables up to date, and end.")
+def run(uri: str, data: Path, stream: str, once: bool) -> None:
+    """Read events from the broker into bronze, silver and gold tables."""
+    console = Console(stderr=True)
+    with _explained_failures(), _spark(console, data) as spark:
+        from waybill.pipeline.run import Settings, run_continuously, run_once
+
+        settings = Settings(uri, data, stream=stream)
+        progress = _Steps(console)
+        if once:
+            with console.status("Reading events"):
+                run_once(spark, settings, progress)
+            console.print(progress.summary(), f"Tables: {data}", sep="\n")
+            return
+        console.print("Following the stream. Press Ctrl-C to end.")
+        try:
+            run_continuously(spark, settings, progress)
+        except KeyboardInterrupt:
+            console.print(progress.summary())
+
+
+@command.command()
+@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as one self-contained page."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
+def report(data: Path, html: Path | None, as_json: bool) -> None:
+    """Show throughput, waits, run times, failures and dead letters."""
+    console = Console(stderr=True)
+    if not data.is_dir():
+        raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
+    with _explained_failures(), _spark(console, data) as spark:
+        from waybill.pipeline.report.figures import collect
+        from waybill.pipeline.report.page import render
+        from waybill.pipeline.report.terminal import show
+        from waybill.pipeline.tables import Tables
+
+        with console.status("Reading tables"):
+            figures = collect(spark, Tables(data))
+        if html is not None:
+            html.parent.mkdir(parents=True, exist_ok=True)
+            html.write_text(render(figures, datetime.now(UTC)), encoding="utf-8")
+            console.print(f"Page: {html}")
+        if as_json:
+            click.echo(json.dumps(figures.as_json(), indent=2))
+        else:
+            show(figures, Console())
+
+
+class _Steps:
+    """Prints each step of a run as it is done, and keeps count."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._events = 0
+        self._malformed = 0
+
+    def __call__(self, step: object) -> None:
+        from waybill.pipeline.run import BatchWritten, TableWritten
+
+        if isinstance(step, BatchWritten):
+            self._events += step.events
+            self._malformed += step.malformed
+            refused = f", {step.malformed:,} to quarantine" if step.malformed else ""
+            self._console.print(f"batch {step.batch_id}: {step.events:,} events{refused}", highlight=False)
+        elif isinstance(step, TableWritten):
+            self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
+
+    def summary(self) -> str:
+        """What has come in during this run."""
+        return f"{self._events:,} events read, {self._malformed:,} to quarantine."
+
+
+@contextmanager
+def _spark(console: Console, data: Path) -> Iterator[SparkSession]:
+    """A session for one command. Java's own log goes below the data directory."""
+    try:
+        from waybill.pipeline.session import local_session
+    except ImportError as problem:
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
+    with console.status("Starting Spark"):
+        session = local_session(log_file=data / "spark.log")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _explained_failures() -> Iterator[None]:
+    """What users can do something about becomes one line, without a trace."""
+    try:
+        yield
+    except ImportError as problem:
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
+    except RuntimeError as problem:
+        # All errors that the pipeline raises on purpose are RuntimeErrors of its own.
+        if type(problem).__module__.startswith("waybill."):
+            raise click.ClickException(str(problem)) from None
+        raise

@@ -1,0 +1,316 @@
+"""The figures of a report, collected from silver and gold in a handful of small queries.
+
+Everything after this file works on plain values: neither the terminal nor the page knows Spark.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+
+from waybill.pipeline import tables
+from waybill.pipeline.tables import Tables
+from waybill.pipeline.transforms import gold
+
+# A time axis has at most this many buckets, each of one of these lengths.
+_BUCKETS_MAX: Final = 120
+_BUCKET_SECONDS: Final = (
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1800,
+    3600,
+    10_800,
+    21_600,
+    86_400,
+    604_800,
+    2_592_000,
+)
+_STORED_BUCKET_S: Final = 60
+_ROWS_MAX: Final = 50
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """The median, 95th and 99th percentile, in milliseconds."""
+
+    p50: int
+    p95: int
+    p99: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts over everything that was read.
+
+    `pushed` are jobs whose push was seen. `redelivered` are attempts that were started more than once, `repeated` jobs
+    that were completed more than once. `open` are jobs that had not ended yet.
+    """
+
+    events: int
+    malformed: int
+    jobs: int
+    pushed: int
+    completed: int
+    discarded: int
+    cancelled: int
+    open: int
+    attempts: int
+    failures: int
+    retries: int
+    recovered: int
+    redelivered: int
+    repeated: int
+    queue_wait: Percentiles | None
+    run: Percentiles | None
+
+
+@dataclass(frozen=True)
+class JobType:
+    """One job type in one queue. `recovered` jobs completed after at least one retry."""
+
+    job_type: str
+    queue: str
+    pushed: int
+    completed: int
+    recovered: int
+    discarded: int
+    open: int
+    failures: int
+    retries: int
+    queue_wait: Percentiles | None
+    run: Percentiles | None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What happened in the `bucket_seconds` of the report from `start` on."""
+
+    start: datetime
+    enqueued: int
+    completed: int
+    failed: int
+    discarded: int
+    queue_wait: Percentiles | None
+    run: Percentiles | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed attempts of one job type with one error type, and how many of them were tried again."""
+
+    job_type: str
+    error_type: str
+    failed: int
+    retried: int
+    example_message: str | None
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Jobs that were given up for one reason, with one of them as an example."""
+
+    reason: str
+    jobs: int
+    attempts: int
+    job_types: list[str]
+    example_job_id: str
+    example_message: str | None
+
+
+@dataclass(frozen=True)
+class WorkerShare:
+    """What one worker has done."""
+
+    worker_id: str
+    attempts: int
+    completed: int
+    failed: int
+    busy_ms: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a report shows. Times are UTC; `start` and `end` are those of the first and last event."""
+
+    start: datetime | None
+    end: datetime | None
+    bucket_seconds: int
+    totals: Totals
+    job_types: list[JobType]
+    timeline: list[Bucket]
+    failures: list[Failure]
+    dead_letters: list[DeadLetters]
+    workers: list[WorkerShare]
+    malformed_reasons: dict[str, int]
+
+    def as_json(self) -> dict[str, object]:
+        """The report as JSON types, times in RFC 3339."""
+        plain = _plain(asdict(self))
+        if not isinstance(plain, dict):
+            raise TypeError("a report is an object")
+        return plain
+
+
+def collect(spark: SparkSession, store: Tables) -> Report:
+    """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros."""
+    jobs = store.read(spark, tables.JOBS)
+    attempts = store.read(spark, tables.ATTEMPTS)
+    activity = store.read(spark, tables.ACTIVITY)
+    reasons = (
+        store.read(spark, tables.QUARANTINE).groupBy("reason").count().orderBy(F.desc("count"), "reason").collect()
+    )
+    malformed = {row["reason"]: int(row["count"]) for row in reasons}
+    events = store.read(spark, tables.EVENTS).agg(F.count("*"), F.min("time"), F.max("time")).first()
+    count, start, end = events or (0, None, None)
+    seconds = _bucket_seconds(start, end)
+    fine = activity if seconds >= _STORED_BUCKET_S else gold.activity(jobs, attempts, seconds)
+    return Report(
+        start=start,
+        end=end,
+        bucket_seconds=seconds,
+        totals=_totals(jobs, attempts, activity, events=count, malformed=sum(malformed.values())),
+        job_types=_job_types(jobs, activity),
+        timeline=_timeline(fine, seconds),
+        failures=_failures(store.read(spark, tables.FAILURES)),
+        dead_letters=_dead_letters(store.read(spark, tables.DEAD_LETTERS)),
+        workers=_workers(attempts),
+        malformed_reasons=dict(list(malformed.items())[:_ROWS_MAX]),
+    )
+
+
+def _bucket_seconds(start: datetime | None, end: datetime | None) -> int:
+    """The shortest bucket with which the whole span fits the axis."""
+    if start is None or end is None:
+        return _STORED_BUCKET_S
+    span = (end - start).total_seconds()
+    return next((seconds for seconds in _BUCKET_SECONDS if span / seconds <= _BUCKETS_MAX), _BUCKET_SECONDS[-1])
+
+
+def _job_counts() -> list[Column]:
+    """What is counted of jobs, in all and by type."""
+    state = F.col("state")
+    ended = state.isin("completed", "discarded", "cancelled", "expired")
+    conditions = {
+        "pushed": F.col("enqueued_at").isNotNull(),
+        "completed": state == "completed",
+        "recovered": (state == "completed") & (F.col("failures") > 0),
+        "discarded": state == "discarded",
+        "cancelled": state.isin("cancelled", "expired"),
+        "open": ~ended,
+        "repeated": F.col("completions") > 1,
+    }
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("failures", "retries")]
+    return [F.count("*").alias("jobs"), *(F.count_if(test).alias(name) for name, test in conditions.items()), *sums]
+
+
+def _totals(jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events: int, malformed: int) -> Totals:
+    counted = _only(jobs.agg(*_job_counts()))
+    tried = _only(attempts.agg(F.count("*").alias("attempts"), F.count_if(F.col("starts") > 1).alias("redelivered")))
+    rolled = gold.rolled_up(activity, F.lit(1).alias("all")).first()
+    return Totals(
+        events=events,
+        malformed=malformed,
+        **{name: int(value) for name, value in (counted | tried).items()},
+        queue_wait=_percentiles(rolled, "queue_wait_ms"),
+        run=_percentiles(rolled, "run_ms"),
+    )
+
+
+def _job_types(jobs: DataFrame, activity: DataFrame) -> list[JobType]:
+    keys = ("job_type", "queue")
+    rolled = {(row["job_type"], row["queue"]): row for row in gold.rolled_up(activity, *keys).collect()}
+    counted = jobs.groupBy(*keys).agg(*_job_counts()).orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX).collect()
+    names = ("pushed", "completed", "recovered", "discarded", "open", "failures", "retries")
+    return [
+        JobType(
+            job_type=row["job_type"] or gold.UNKNOWN,
+            queue=row["queue"] or gold.UNKNOWN,
+            **{name: int(row[name]) for name in names},
+            queue_wait=_percentiles(rolled.get((row["job_type"], row["queue"])), "queue_wait_ms"),
+            run=_percentiles(rolled.get((row["job_type"], row["queue"])), "run_ms"),
+        )
+        for row in counted
+    ]
+
+
+def _timeline(activity: DataFrame, seconds: int) -> list[Bucket]:
+    """One entry a bucket, also for those in which nothing happened: silence is a fact worth seeing."""
+    start = gold.bucket_start(F.col("bucket"), seconds).alias("start")
+    found = {row["start"]: row for row in gold.rolled_up(activity, start).collect()}
+    if not found:
+        return []
+    step = timedelta(seconds=seconds)
+    count = (max(found) - min(found)) // step + 1
+    return [_bucket(min(found) + step * index, found.get(min(found) + step * index)) for index in range(count)]
+
+
+def _bucket(start: datetime, row: Row | None) -> Bucket:
+    counts = {name: int(row[name]) if row else 0 for name in ("enqueued", "completed", "failed", "discarded")}
+    return Bucket(start, **counts, queue_wait=_percentiles(row, "queue_wait_ms"), run=_percentiles(row, "run_ms"))
+
+
+def _failures(failures: DataFrame) -> list[Failure]:
+    grouped = failures.groupBy("job_type", "error_type").agg(
+        F.sum("failed").alias("failed"),
+        F.sum("retried").alias("retried"),
+        F.min_by("example_message", F.struct("bucket", "queue")).alias("example_message"),
+    )
+    rows = grouped.orderBy(F.desc("failed"), "job_type", "error_type").limit(_ROWS_MAX).collect()
+    return [Failure(**row.asDict()) for row in rows]
+
+
+def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
+    first = F.struct("bucket", "queue", "job_type")
+    grouped = dead_letters.groupBy("reason").agg(
+        F.sum("jobs").alias("jobs"),
+        F.sum("attempts").alias("attempts"),
+        F.sort_array(F.collect_set("job_type")).alias("job_types"),
+        F.min_by("example_job_id", first).alias("example_job_id"),
+        F.min_by("example_message", first).alias("example_message"),
+    )
+    rows = grouped.orderBy(F.desc("jobs"), "reason").limit(_ROWS_MAX).collect()
+    return [DeadLetters(**row.asDict()) for row in rows]
+
+
+def _workers(attempts: DataFrame) -> list[WorkerShare]:
+    grouped = attempts.groupBy(F.coalesce("worker_id", F.lit(gold.UNKNOWN)).alias("worker_id")).agg(
+        F.count("*").alias("attempts"),
+        F.count_if(F.col("outcome") == "completed").alias("completed"),
+        F.count_if(F.col("outcome") == "failed").alias("failed"),
+        F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
+    )
+    rows = grouped.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX).collect()
+    return [WorkerShare(**row.asDict()) for row in rows]
+
+
+def _only(aggregate: DataFrame) -> dict[str, int]:
+    """The single row of an aggregate without keys."""
+    row = aggregate.first()
+    return {} if row is None else row.asDict()
+
+
+def _percentiles(row: Row | None, column: str) -> Percentiles | None:
+    values = None if row is None else row[column]
+    return None if values is None else Percentiles(*(int(value) for value in values))
+
+
+def _plain(value: object) -> object:
+    """Dataclasses turned to dictionaries, with their moments as text."""
+    if isinstance(value, datetime):
+        return value.isoformat() + "Z"
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,129 @@
+"""The report as tables in the terminal."""
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from waybill.pipeline.report.figures import Percentiles, Report, Totals
+from waybill.pipeline.report.words import duration, number, share, span
+
+
+def show(report: Report, console: Console) -> None:
+    """Print `report`. Tables without rows are left out."""
+    console.print(
+        Panel(_summary(report), title="[bold]Jobs[/bold]", subtitle=span(report.start, report.end), expand=False)
+    )
+    for table in (_job_types(report), _failures(report), _dead_letters(report), _workers(report), _malformed(report)):
+        if table.row_count:
+            console.print(table)
+
+
+def _summary(report: Report) -> RenderableType:
+    totals = report.totals
+    grid = Table.grid(padding=(0, 3))
+    for _ in range(4):
+        grid.add_column()
+    grid.add_row(*_figures(totals))
+    counts = Text(
+        f"{number(totals.events)} events, {number(totals.attempts)} attempts, {number(totals.failures)} failed, "
+        f"{number(totals.retries)} retried, {number(totals.recovered)} jobs completed after a retry",
+        style="dim",
+    )
+    twice = Text(
+        f"{number(totals.redelivered)} attempts delivered more than once, "
+        f"{number(totals.repeated)} jobs completed more than once, {number(totals.malformed)} events in quarantine",
+        style="dim",
+    )
+    return Group(grid, Text(), _waits(totals), counts, twice)
+
+
+def _figures(totals: Totals) -> list[Text]:
+    shown = [
+        (number(totals.pushed), "pushed", "bold"),
+        (number(totals.completed), "completed", "bold green"),
+        (number(totals.discarded), "discarded", "bold red" if totals.discarded else "bold"),
+        (number(totals.open), "open", "bold yellow" if totals.open else "bold"),
+    ]
+    return [Text.assemble((figure, style), " ", name) for figure, name, style in shown]
+
+
+def _waits(totals: Totals) -> Text:
+    return Text.assemble(
+        "queue wait ",
+        (_three(totals.queue_wait), "cyan"),
+        "   run time ",
+        (_three(totals.run), "cyan"),
+        "  (p50 / p95 / p99)",
+    )
+
+
+def _job_types(report: Report) -> Table:
+    table = _table("By job type", "job type", "queue")
+    for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures"):
+        table.add_column(heading, justify="right")
+    for heading in ("queue wait", "run time"):
+        table.add_column(f"{heading}\np50 / p95 / p99", justify="right")
+    for row in report.job_types:
+        counts = (row.pushed, row.completed, row.recovered, row.discarded, row.open, row.failures)
+        table.add_row(row.job_type, row.queue, *map(number, counts), _three(row.queue_wait), _three(row.run))
+    return table
+
+
+def _failures(report: Report) -> Table:
+    table = _table("Failed attempts", "job type", "error")
+    table.add_column("failed", justify="right")
+    table.add_column("retried", justify="right")
+    table.add_column("for example", style="dim", max_width=60, no_wrap=True)
+    for row in report.failures:
+        example = _one_line(row.example_message)
+        table.add_row(row.job_type, row.error_type, number(row.failed), number(row.retried), example)
+    return table
+
+
+def _dead_letters(report: Report) -> Table:
+    table = _table("Dead letters", "reason", "job types")
+    table.add_column("jobs", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("for example", style="dim", max_width=60, no_wrap=True)
+    total = sum(row.jobs for row in report.dead_letters)
+    for row in report.dead_letters:
+        counts = (number(row.jobs), share(row.jobs, total))
+        table.add_row(row.reason, ", ".join(row.job_types), *counts, _one_line(row.example_message))
+    return table
+
+
+def _workers(report: Report) -> Table:
+    table = _table("Workers", "worker")
+    for heading in ("attempts", "completed", "failed", "busy"):
+        table.add_column(heading, justify="right")
+    for row in report.workers:
+        counts = (row.attempts, row.completed, row.failed)
+        table.add_row(row.worker_id, *map(number, counts), duration(row.busy_ms))
+    return table
+
+
+def _malformed(report: Report) -> Table:
+    table = _table("Quarantine", "reason")
+    table.add_column("events", justify="right")
+    for reason, count in report.malformed_reasons.items():
+        table.add_row(_one_line(reason), number(count))
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _three(values: Percentiles | None) -> str:
+    if values is None:
+        return duration(None)
+    return " / ".join(duration(value) for value in (values.p50, values.p95, values.p99))
+
+
+def _one_line(text: str | None) -> Text:
+    """A message as plain text: what jobs say about themselves is no markup."""
+    return Text(" ".join((text or "").split()))
