@@ -86,11 +86,13 @@ bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many
-	@$(BUILT_RUN) -m waybill.testing.simulator --seeds $(SEEDS)
+	@$(BUILT_RUN) -m tests.simulation.simulate --seeds $(SEEDS) --jobs 2
 
 SOAK_SECONDS ?= 3600
 soak: $(BUILT)/stamp ## the simulator for a long time: SOAK_SECONDS=how long
-	@$(BUILT_RUN) -m waybill.testing.simulator --seconds $(SOAK_SECONDS)
+	@while [ "$$SECONDS" -lt $(SOAK_SECONDS) ]; do \
+		$(BUILT_RUN) -m tests.simulation.simulate --seeds 500 --jobs 2; \
+	done
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance
