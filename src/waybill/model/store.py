@@ -143,6 +143,17 @@ class Store:
         """The live messages of a queue that recovery found, by sequence. To be asked once a queue."""
         raise NotImplementedError
 
+    def next_sequence(self, queue_id: i64) -> i64:
+        """The lowest sequence that a recovered queue may give to a new message.
+
+        A queue's sequences are never used twice: what the log says of an old message would hold for the new one.
+        """
+        raise NotImplementedError
+
+    def remove_queue(self, queue_id: i64) -> None:
+        """The queue is gone for good, with all that was put for it. It calls `forget` for each location besides."""
+        raise NotImplementedError
+
     def new_id(self) -> i64:
         """An id for a queue or a stream: never given twice in the life of a data directory."""
         raise NotImplementedError

@@ -1,0 +1,140 @@
+"""One group commit: the file work for a batch, apart from the state of the store, so that another thread can do it."""
+
+from mypy_extensions import i64
+
+from waybill.model.store import CommitWaiter, Store
+from waybill.storage.filesystem import Filesystem
+from waybill.storage.log import LogFile
+
+
+class Write:
+    """Data for the end of a log file."""
+
+    def __init__(self, log: LogFile, pieces: list[bytes]) -> None:
+        self.log = log
+        self.pieces = pieces
+
+
+class Replacement:
+    """New content for a whole log file. It takes the place of the old one in one step."""
+
+    def __init__(self, log: LogFile, data: bytes) -> None:
+        self.log = log
+        self.data = data
+
+
+class Commit:
+    """A batch on its way. `is_synced` if somebody waits for it, so that `execute` takes as long as a disk takes."""
+
+    def __init__(self, batch: i64) -> None:
+        self.batch: i64 = batch
+        self.waiters: list[CommitWaiter] = []
+        self.marks: list[int] = []
+        self.is_synced = False
+        self.is_done = False
+
+    def execute(self) -> None:
+        """Write, sync, remove. Raises OSError; then nothing is known about what is durable, and nothing is retried."""
+        self.is_done = True
+
+
+class DiskCommit(Commit):
+    """`execute` does blocking work and touches nothing but this object and its files.
+
+    The order is what recovery relies on: directories before the files in them, definitions before streams before
+    messages, everything durable before anything is removed.
+    """
+
+    def __init__(self, filesystem: Filesystem, batch: i64) -> None:
+        super().__init__(batch)
+        self.filesystem = filesystem
+        self.directories: list[str] = []
+        self.replacements: list[Replacement] = []
+        self.writes: list[Write] = []
+        self.dirty: list[LogFile] = []
+        self.dirty_sizes: list[int] = []
+        self.dirty_directories: list[str] = []
+        self.removals: list[str] = []
+
+    def execute(self) -> None:
+        filesystem = self.filesystem
+        for directory in self.directories:
+            filesystem.make_directory(directory)
+        for replacement in self.replacements:
+            self._replace(replacement)
+        for write in self.writes:
+            write.log.append(filesystem, b"".join(write.pieces))
+        if self.is_synced:
+            for log in self.dirty:
+                log.opened().sync()
+            for directory in self.dirty_directories:
+                filesystem.sync_directory(directory)
+        self._remove()
+        self.is_done = True
+
+    def _replace(self, replacement: Replacement) -> None:
+        filesystem = self.filesystem
+        log = replacement.log
+        file = filesystem.create(log.name + ".new")
+        file.append(replacement.data)
+        file.sync()
+        filesystem.rename(log.name + ".new", log.name)
+        filesystem.sync_directory(log.directory)
+        log.close()
+        log.file = file
+
+    def _remove(self) -> None:
+        parents: list[str] = []
+        for name in self.removals:
+            self.filesystem.remove(name)
+            parent = name.rpartition("/")[0]
+            # A directory that goes with its files needs no sync of its own: its parent forgets it.
+            if parent not in parents and parent not in self.removals:
+                parents.append(parent)
+        for parent in parents:
+            self.filesystem.sync_directory(parent)
+
+
+class CommittingStore(Store):
+    """A store as the node drives it. One commit runs at a time.
+
+    After each turn of work: `commit = store.begin_commit()`; if there is one, `commit.execute()` where blocking is
+    allowed; then `store.end_commit(commit)`, which calls the waiters; then again from the beginning.
+    """
+
+    has_failed: bool
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that no commit has taken yet. Hold publishers back when there are too many."""
+        raise NotImplementedError
+
+    def begin_commit(self) -> Commit | None:
+        """Take the current batch. None if there is nothing to do, or a commit is running, or a group is open.
+
+        Raises StoreFailed after a commit that failed.
+        """
+        raise NotImplementedError
+
+    def end_commit(self, commit: Commit) -> None:
+        """Bring a commit back: what was waited for is durable now. Raises StoreFailed if it was not executed whole."""
+        raise NotImplementedError
+
+    def maintain(self, now: float) -> bool:
+        """Do a small step of the work that keeps the disk small; commit afterwards. True if there is more to do soon.
+
+        `now`: seconds. To be called about once a second, and as long as it returns True whenever there is time.
+        """
+        raise NotImplementedError
+
+    def remove_unclaimed(self) -> int:
+        """Remove messages of queues that nobody has asked for, because they are defined no more. Returns how many."""
+        raise NotImplementedError
+
+    def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
+        """Give the directory back. No commit may be running.
+
+        `clean`: commit what is pending, and note that no crash came between. `redelivered`: by queue, exactly which
+        sequences have been delivered before; queues that are not in it have none.
+        """
+        raise NotImplementedError

@@ -1,0 +1,62 @@
+"""What storage asks of a disk: `transport.disk` has the real one, `testing.simulated_disk` a cruel one.
+
+Names are relative to the data directory and use `/`. Every method may raise `OSError`; the store never retries after
+one, because a disk that failed a sync may have dropped what it should have written and yet succeed the second time.
+
+Nothing here is durable by itself: bytes are after `File.sync`, and a file that was created, renamed or removed is
+after `Filesystem.sync_directory` of the directory that it is in.
+
+Both are protocols, so that a disk need not import storage; calls of them are rare enough not to mind their cost.
+"""
+
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file: appended to, read anywhere. Reads may run on one thread while an append runs on another."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes. Durable after the next sync."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def close(self) -> None:
+        """Give the file back. Nothing may be called after that."""
+
+
+class Filesystem(Protocol):
+    """A data directory."""
+
+    def create(self, name: str) -> File:
+        """Open a new, empty file; an older one of that name is emptied."""
+
+    def open(self, name: str) -> File:
+        """Open a file that exists."""
+
+    def list_directory(self, name: str) -> list[str]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory unless it is there."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or an empty directory."""
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file a new name, in one step replacing a file that has it."""
+
+    def sync_directory(self, name: str) -> None:
+        """Make the entries of a directory durable ("" is the data directory itself)."""
+
+    def free_space(self) -> int:
+        """Bytes that may still be written."""

@@ -1,0 +1,239 @@
+"""One log file: a header, then batches of records. Journal segments, streams and definitions all are such files.
+
+File header, 32 bytes:
+
+    0   8  magic "WAYBILL" and a zero byte
+    8   4  major version, then minor version, 2 bytes each
+    12  4  what the log is for
+    16  8  number of the file
+    24  8  xxh3-64 of the bytes before
+
+Batch header, 40 bytes, then the records. One batch is one write:
+
+    0   8  magic
+    8   8  position: where this header is (number of the file << 32 | offset)
+    16  8  durable: up to this position everything was known to be durable when the header was made
+    24  8  bytes of records
+    32  8  xxh3-64 of the bytes before
+
+`durable` is what lets recovery tell two kinds of bad bytes apart. Beyond the highest `durable` that is found, they are
+the end of what a crash left behind: nobody was told that it is safe, and it is cut off. Before it, the disk has lost
+what it had promised to keep: damage, which is reported and stepped over.
+
+A minor version may add kinds of records that an older reader can skip; a file of a newer major version is refused.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+from xxhash import xxh3_64_digest
+
+from waybill.model.errors import UnsupportedStoreVersion
+from waybill.storage.filesystem import File, Filesystem
+from waybill.storage.record import record_is_whole, record_length
+
+FILE_MAGIC: Final = b"WAYBILL\0"
+BATCH_MAGIC: Final = b"\xf7WBatch\n"
+VERSION_MAJOR: Final = 1
+VERSION_MINOR: Final = 0
+FILE_HEADER_SIZE: Final = 32
+BATCH_HEADER_SIZE: Final = 40
+
+JOURNAL: Final = 1
+DEFINITIONS: Final = 2
+STREAM: Final = 3
+
+WINDOW_BYTES: Final = 1 << 20
+
+
+def file_header(purpose: i64, number: i64) -> bytes:
+    """The first bytes of a log file."""
+    writer = BytesWriter()
+    writer.write(FILE_MAGIC)
+    write_i32_be(writer, (VERSION_MAJOR << 16) | VERSION_MINOR)
+    write_i32_be(writer, i32(purpose))
+    write_i64_be(writer, number)
+    head = writer.getvalue()
+    return head + xxh3_64_digest(head)
+
+
+def batch_header(position: i64, durable: i64, size: i64) -> bytes:
+    """What goes before `size` bytes of records."""
+    writer = BytesWriter()
+    writer.write(BATCH_MAGIC)
+    write_i64_be(writer, position)
+    write_i64_be(writer, durable)
+    write_i64_be(writer, size)
+    head = writer.getvalue()
+    return head + xxh3_64_digest(head)
+
+
+def batch_size(data: bytes, index: i64) -> i64:
+    """Bytes of records behind the batch header at `index`, or -1 if it is not a good one."""
+    if (
+        data[index : index + 8] != BATCH_MAGIC
+        or xxh3_64_digest(data[index : index + 32]) != data[index + 32 : index + 40]
+    ):
+        return -1
+    return read_i64_be(data, index + 24)
+
+
+class LogFile:
+    """A log file as its writer knows it. It is made by the first commit that writes to it.
+
+    `size` is what will be in the file once all commits begun so far are written; it is ahead of the disk.
+    `durable_size` is how much of it is known to be durable.
+    """
+
+    def __init__(self, directory: str, name: str, purpose: i64, number: i64) -> None:
+        self.directory = directory
+        self.name = f"{directory}/{name}" if directory else name
+        self.purpose: i64 = purpose
+        self.number: i64 = number
+        self.file: File | None = None
+        self.is_begun = False
+        self.is_dirty = False
+        self.size: i64 = FILE_HEADER_SIZE
+        self.durable_size: i64 = 0
+
+    def append(self, filesystem: Filesystem, data: bytes) -> None:
+        """Write a batch, after the header if it is the first."""
+        if self.file is None:
+            self.file = filesystem.create(self.name)
+            self.file.append(file_header(self.purpose, self.number) + data)
+        else:
+            self.file.append(data)
+
+    def opened(self) -> File:
+        """The file, which somebody has written or opened before."""
+        if self.file is None:
+            msg = f"{self.name} is not open"
+            raise RuntimeError(msg)
+        return self.file
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+def check_file_header(name: str, data: bytes, purpose: i64, number: i64) -> bool:
+    """Whether a log file's header is whole. UnsupportedStoreVersion if it is, and of a newer major version."""
+    if len(data) < FILE_HEADER_SIZE or data[:8] != FILE_MAGIC or xxh3_64_digest(data[:24]) != data[24:32]:
+        return False
+    major = read_i32_be(data, 8) >> 16
+    if major > VERSION_MAJOR:
+        raise UnsupportedStoreVersion(
+            f"{name} has format version {major}, this version of waybill reads {VERSION_MAJOR} and older"
+        )
+    return i64(read_i32_be(data, 12)) == purpose and read_i64_be(data, 16) == number
+
+
+class LogReader:
+    """Walks through a log file batch by batch. Indexes are into `data`, a window of the file that begins at `base`.
+
+    After `load(offset)` has returned True: `records` has the index of each record's first byte, or -1 where one was
+    bad; `bad_count` is how many of them; `end_offset` is where the next batch should be.
+    """
+
+    def __init__(self, file: File, number: i64) -> None:
+        self.file = file
+        self.number: i64 = number
+        self.size: i64 = file.size()
+        self.data: bytes = b""
+        self.base: i64 = 0
+        self.records: list[int] = []
+        self.bad_count: i64 = 0
+        self.durable: i64 = 0
+        self.end_offset: i64 = 0
+
+    def _require(self, offset: i64, size: i64) -> bool:
+        """Have `size` bytes from `offset` in the window. False if the file ends before."""
+        if offset + size > self.size:
+            return False
+        if offset < self.base or offset + size > self.base + len(self.data):
+            wanted: i64 = max(size, WINDOW_BYTES)
+            self.data = self.file.read(offset, wanted)
+            self.base = offset
+        return size <= len(self.data)
+
+    def load_header(self, offset: i64) -> bool:
+        """Read the batch header at `offset`. False if there is no whole batch."""
+        if not self._require(offset, BATCH_HEADER_SIZE):
+            return False
+        data = self.data
+        start = offset - self.base
+        size = batch_size(data, start)
+        if size < 0 or read_i64_be(data, start + 8) != (self.number << 32) | offset:
+            return False
+        self.durable = read_i64_be(data, start + 16)
+        if offset + BATCH_HEADER_SIZE + size > self.size:
+            return False
+        self.end_offset = offset + BATCH_HEADER_SIZE + size
+        return True
+
+    def load(self, offset: i64) -> bool:
+        """Read the batch at `offset` and check its records. False if there is no whole header."""
+        if not self.load_header(offset):
+            return False
+        self._require(offset, self.end_offset - offset)
+        self._check_records(offset + BATCH_HEADER_SIZE - self.base, self.end_offset - self.base)
+        return True
+
+    def salvage(self, offset: i64) -> None:
+        """After `load` has failed: the whole records behind the header that should have been at `offset`.
+
+        `end_offset` is then the next place with a good batch header, or the end of the file.
+        """
+        first = offset + BATCH_HEADER_SIZE
+        self.end_offset = self.find_batch(offset + 1)
+        self.records = []
+        self.bad_count = 0
+        if first < self.end_offset and self._require(first, self.end_offset - first):
+            self._check_records(first - self.base, self.end_offset - self.base)
+
+    def find_batch(self, offset: i64) -> i64:
+        """The first good batch header at or after `offset`; the file's size if there is none."""
+        while offset < self.size:
+            window = self.file.read(offset, WINDOW_BYTES)
+            found = window.find(BATCH_MAGIC)
+            while found >= 0:
+                if self.load_header(offset + found):
+                    return offset + found
+                found = window.find(BATCH_MAGIC, found + 1)
+            # The magic may lie across the border of two windows.
+            offset += max(len(window) - 7, 1)
+        return self.size
+
+    def highest_durable(self, offset: i64) -> i64:
+        """The highest `durable` of all good batch headers at or after `offset`; 0 if there is none."""
+        highest: i64 = 0
+        offset = self.find_batch(offset)
+        while offset < self.size:
+            highest = max(highest, self.durable)
+            offset = self.end_offset if self.load_header(self.end_offset) else self.find_batch(offset + 1)
+        return highest
+
+    def _check_records(self, index: i64, end: i64) -> None:
+        records: list[int] = []
+        self.bad_count = 0
+        data = self.data
+        while index < end:
+            length = record_length(data, index, end)
+            if length > 0 and record_is_whole(data, index, length):
+                records.append(index)
+            else:
+                records.append(-1)
+                self.bad_count += 1
+                if length < 0 or not self._continues(index + length, end):
+                    # Its length cannot be trusted either: nothing more to be had from this batch.
+                    break
+            index += length
+        self.records = records
+
+    def _continues(self, index: i64, end: i64) -> bool:
+        if index == end:
+            return True
+        length = record_length(self.data, index, end)
+        return length > 0 and record_is_whole(self.data, index, length)

@@ -1,0 +1,237 @@
+"""A store without a disk: everything is gone with the process, and nobody waits for more than the next commit."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from mypy_extensions import i64
+
+from waybill.model.message import Message
+from waybill.model.store import CommitWaiter, StoredMessage, StreamLog, StreamRecord
+from waybill.storage.commit import Commit, CommittingStore
+
+
+class MemoryStore(CommittingStore):
+    """Fulfils the contract of `Store` in the same way as the journal, as long as the process lives.
+
+    Messages that are put need not be kept, for their queues hold them; a location leads to a message only as long as
+    somebody may read it back.
+    """
+
+    def __init__(self) -> None:
+        self.batch: i64 = 1
+        self.written_batch: i64 = 0
+        self.durable_batch: i64 = 0
+        self.has_failed = False
+        self._next_id: i64 = 1
+        self._next_location: i64 = 1
+        self._messages: dict[int, Message] = {}
+        self._holders: dict[int, int] = {}
+        self._definitions: dict[str, dict[str, dict[str, object]]] = {}
+        self._streams: dict[int, MemoryStream] = {}
+        self._waiters: list[CommitWaiter] = []
+        self._marks: list[int] = []
+        self._is_running = False
+        self._has_news = False
+
+    def put(self, queue_id: i64, sequence: i64, message: Message) -> i64:
+        location = self._next_location
+        self._next_location = location + 1
+        self._messages[location] = message
+        self._has_news = True
+        return location
+
+    def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
+        if location not in self._messages:
+            raise ValueError("only a message of the current batch can be put for another queue")
+        self._holders[location] = self._holders.get(location, 1) + 1
+
+    def spill(self, message: Message) -> i64:
+        return self.put(0, 0, message)
+
+    def settle(self, queue_id: i64, sequence: i64, location: i64) -> None:
+        self.forget(location)
+
+    def forget(self, location: i64) -> None:
+        if self._holders:
+            count = self._holders.pop(location, 1)
+            if count > 1:
+                if count > 2:
+                    self._holders[location] = count - 1
+                return
+        del self._messages[location]
+
+    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64) -> None:
+        pass
+
+    def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
+        pass
+
+    def mark_delivering(self, queue_id: i64) -> None:
+        pass
+
+    def begin_atomic(self) -> None:
+        pass
+
+    def end_atomic(self) -> None:
+        pass
+
+    def read(self, location: i64) -> Message:
+        return self._messages[location]
+
+    def define(self, kind: str, key: str, value: dict[str, object]) -> None:
+        self._definitions.setdefault(kind, {})[key] = value
+
+    def undefine(self, kind: str, key: str) -> None:
+        self._definitions.get(kind, {}).pop(key, None)
+
+    def definitions(self, kind: str) -> Iterable[tuple[str, dict[str, object]]]:
+        return list(self._definitions.get(kind, {}).items())
+
+    def recovered(self, queue_id: i64) -> Iterator[StoredMessage]:
+        return iter(())
+
+    def next_sequence(self, queue_id: i64) -> i64:
+        return 0
+
+    def remove_queue(self, queue_id: i64) -> None:
+        pass
+
+    def remove_unclaimed(self) -> int:
+        return 0
+
+    def new_id(self) -> i64:
+        given = self._next_id
+        self._next_id = given + 1
+        return given
+
+    def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            stream = MemoryStream(segment_bytes)
+            self._streams[stream_id] = stream
+        return stream
+
+    def remove_stream(self, stream_id: i64) -> None:
+        self._streams.pop(stream_id, None)
+
+    def wait(self, waiter: CommitWaiter, mark: i64) -> None:
+        self._waiters.append(waiter)
+        self._marks.append(mark)
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0
+
+    def begin_commit(self) -> Commit | None:
+        if self._is_running or not (self._waiters or self._has_news):
+            return None
+        self._has_news = False
+        self._is_running = True
+        commit = Commit(self.batch)
+        commit.waiters = self._waiters
+        commit.marks = self._marks
+        for stream in self._streams.values():
+            stream.taken()
+        self._waiters = []
+        self._marks = []
+        self.batch += 1
+        return commit
+
+    def end_commit(self, commit: Commit) -> None:
+        self._is_running = False
+        self.written_batch = commit.batch
+        self.durable_batch = commit.batch
+        for stream in self._streams.values():
+            stream.committed()
+        for waiter, mark in zip(commit.waiters, commit.marks, strict=True):
+            waiter.committed(mark)
+
+    def maintain(self, now: float) -> bool:
+        return False
+
+    def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
+        self._messages.clear()
+
+
+class _Chunk:
+    """Records that retention drops together, as it drops a segment on a disk."""
+
+    def __init__(self, first_offset: i64) -> None:
+        self.first_offset: i64 = first_offset
+        self.size: i64 = 0
+        self.records: list[StreamRecord] = []
+
+
+class MemoryStream(StreamLog):
+    """A stream in memory."""
+
+    def __init__(self, segment_bytes: i64) -> None:
+        self.segment_bytes: i64 = segment_bytes
+        self.first_offset = 0
+        self.next_offset = 0
+        self.committed_offset = 0
+        self._taken_offset: i64 = 0
+        self._chunks: list[_Chunk] = [_Chunk(0)]
+
+    def append(self, message: Message, timestamp_ms: i64) -> i64:
+        offset = self.next_offset
+        chunk = self._chunks[-1]
+        if chunk.size >= self.segment_bytes:
+            chunk = _Chunk(offset)
+            self._chunks.append(chunk)
+        chunk.records.append(StreamRecord(offset, timestamp_ms, message))
+        chunk.size += message.size
+        self.next_offset = offset + 1
+        return offset
+
+    def taken(self) -> None:
+        """A commit has begun."""
+        self._taken_offset = self.next_offset
+
+    def committed(self) -> None:
+        """The commit has ended."""
+        self.committed_offset = self._taken_offset
+
+    def read(self, offset: i64, max_count: i64, max_bytes: i64) -> list[StreamRecord]:
+        records: list[StreamRecord] = []
+        offset = max(offset, self.first_offset)
+        while offset < self.committed_offset and len(records) < max_count and max_bytes > 0:
+            chunk = self._chunk_of(offset)
+            record = chunk.records[offset - chunk.first_offset]
+            records.append(record)
+            max_bytes -= record.message.size
+            offset += 1
+        return records
+
+    def _chunk_of(self, offset: i64) -> _Chunk:
+        low = 0
+        high = len(self._chunks)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._chunks[middle].first_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return self._chunks[low]
+
+    def offset_at(self, timestamp_ms: i64) -> i64:
+        for chunk in self._chunks:
+            if chunk.records and chunk.records[-1].timestamp_ms >= timestamp_ms:
+                index = bisect_left([record.timestamp_ms for record in chunk.records], timestamp_ms)
+                return chunk.records[index].offset
+        return self.next_offset
+
+    def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
+        while len(self._chunks) > 1:
+            oldest = self._chunks[0]
+            is_too_old = max_age_ms >= 0 and oldest.records[-1].timestamp_ms < now_ms - max_age_ms
+            if not is_too_old and not (max_bytes >= 0 and self.size() > max_bytes):
+                break
+            self._chunks.pop(0)
+            self.first_offset = self._chunks[0].first_offset
+
+    def size(self) -> i64:
+        total: i64 = 0
+        for chunk in self._chunks:
+            total += chunk.size
+        return total

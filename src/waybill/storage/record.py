@@ -1,0 +1,215 @@
+"""The layout of one record, the unit that carries a checksum.
+
+    offset  bytes  field
+    0       8      digest: xxh3-64 of the content, seeded with the xxh3-64 of everything between this field and it
+    8       4      length of the whole record, digest included
+    12      1      kind
+    13      1      flags (bit 0: durable)
+    14      1      code of the message format
+    15      1      priority
+    16      ...    fields, by kind
+
+A record with a message (PUT, SPILL, ENTRY) goes on so; all integers are big-endian:
+
+    16      8      queue id (ENTRY: timestamp in Unix milliseconds)
+    24      8      sequence (ENTRY: offset in the stream)
+    32      8      published at, seconds, IEEE 754 double
+    40      8      time to live in milliseconds, -1 for none
+    48      2      length of the exchange's name
+    50      2      length of the routing key
+    52      ...    exchange, routing key, content
+
+The two chained digests let a message's content be checksummed where it lies: putting a message copies no content.
+Records know nothing about where they are, so that compaction can move them as they are.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_f64_be, read_i32_be, read_i64_be, write_f64_be, write_i64_be
+from mypy_extensions import i64
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from waybill.model.errors import DamagedMessage
+from waybill.model.message import Address, Message, MessageFormat
+
+PUT: Final = 1  # a message for a queue
+REFERENCE: Final = 2  # a message of this batch is for this queue, too: queue id, sequence, bytes back to its PUT
+SETTLE: Final = 3  # any number of (queue id, sequence)
+REQUEUE: Final = 4  # queue id, sequence, delivery count
+PURGE: Final = 5  # queue id, highest sequence gone, any number of kept sequences
+MARK: Final = 6  # queue id, delivering (0 or 1), redelivered up to this sequence, any number of redelivered sequences
+SPILL: Final = 7  # a message that need not outlive the process
+ATOMIC_BEGIN: Final = 8
+ATOMIC_END: Final = 9
+START: Final = 10  # a process has taken the log over
+CLEAN: Final = 11  # ... and has let go of it in order
+ENTRY: Final = 12  # a message of a stream
+DEFINE: Final = 13  # a definition or its end, as MessagePack
+VOID: Final = 14  # what repair leaves where a damaged record was
+
+DIGEST_SIZE: Final = 8
+RECORD_HEAD_SIZE: Final = 16
+MESSAGE_HEAD_SIZE: Final = 52
+KIND_OFFSET: Final = 12
+MAX_NAME_BYTES: Final = 0xFFFF
+MAX_RECORD_BYTES: Final = 0x7FFFFFFF
+MAX_CACHED_ADDRESSES: Final = 4096
+
+
+def encode_address(address: Address) -> bytes:
+    """The four length bytes and the two names, as a record with a message has them. ValueError over 65,535 bytes."""
+    exchange = address.exchange.encode("utf-8", "surrogateescape")
+    routing_key = address.routing_key.encode("utf-8", "surrogateescape")
+    if len(exchange) > MAX_NAME_BYTES or len(routing_key) > MAX_NAME_BYTES:
+        msg = "exchange name and routing key may have at most 65535 bytes each"
+        raise ValueError(msg)
+    writer = BytesWriter()
+    for name in (exchange, routing_key):
+        writer.append(len(name) >> 8)
+        writer.append(len(name) & 0xFF)
+    writer.write(exchange)
+    writer.write(routing_key)
+    return writer.getvalue()
+
+
+def small_record(kind: i64, fields: bytes) -> bytes:
+    """A whole record without a message."""
+    writer = BytesWriter()
+    write_i64_be(writer, ((RECORD_HEAD_SIZE + len(fields)) << 32) | (kind << 24))
+    writer.write(fields)
+    head = writer.getvalue()
+    return xxh3_64_digest(head) + head
+
+
+def integers(values: list[int]) -> bytes:
+    """Eight bytes each, as the fields of a small record."""
+    writer = BytesWriter()
+    for value in values:
+        write_i64_be(writer, value)
+    return writer.getvalue()
+
+
+def message_record(
+    writer: BytesWriter, kind: i64, queue_id: i64, sequence: i64, message: Message, address: bytes, pieces: list[bytes]
+) -> i64:
+    """Append the pieces of a record with a message to `pieces`. Returns its length. `writer` is scratch space.
+
+    This is the hot path of storage: one buffer for the head, two digests, no copy of the content.
+    """
+    content = message.content
+    length: i64 = 48 + len(address) + len(content)
+    if length > MAX_RECORD_BYTES:
+        msg = f"a message of {len(content)} bytes is too large to store"
+        raise ValueError(msg)
+    flags: i64 = 0x10000 if message.durable else 0
+    writer.truncate(0)
+    write_i64_be(writer, (length << 32) | (kind << 24) | flags | (message.format.code << 8) | message.priority)
+    write_i64_be(writer, queue_id)
+    write_i64_be(writer, sequence)
+    write_f64_be(writer, message.published_at)
+    write_i64_be(writer, message.ttl_ms)
+    writer.write(address)
+    head = writer.getvalue()
+    pieces.append(xxh3_64_digest(content, xxh3_64_intdigest(head)))
+    pieces.append(head)
+    pieces.append(content)
+    return length
+
+
+def record_length(data: bytes, index: i64, end: i64) -> i64:
+    """The length that the record at `index` claims, or -1 if that cannot be."""
+    if end - index < RECORD_HEAD_SIZE:
+        return -1
+    length: i64 = i64(read_i32_be(data, index + DIGEST_SIZE))
+    if length < RECORD_HEAD_SIZE or length > end - index:
+        return -1
+    return length
+
+
+def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
+    """Whether the record's digest fits its bytes."""
+    stop = index + length
+    kind: i64 = i64(data[index + KIND_OFFSET])
+    if kind in (PUT, ENTRY, SPILL):
+        if length < MESSAGE_HEAD_SIZE:
+            return False
+        head_end = content_index(data, index)
+        if head_end > stop:
+            return False
+        seed = xxh3_64_intdigest(data[index + DIGEST_SIZE : head_end])
+        return xxh3_64_digest(data[head_end:stop], seed) == data[index : index + DIGEST_SIZE]
+    return xxh3_64_digest(data[index + DIGEST_SIZE : stop]) == data[index : index + DIGEST_SIZE]
+
+
+def content_index(data: bytes, index: i64) -> i64:
+    """Where the content begins in the record with a message at `index`."""
+    sizes: i64 = i64(read_i32_be(data, index + 48)) & 0xFFFFFFFF
+    return index + MESSAGE_HEAD_SIZE + (sizes >> 16) + (sizes & 0xFFFF)
+
+
+def with_holder(record: bytes, queue_id: i64, sequence: i64) -> bytes:
+    """A PUT record as another queue's."""
+    head_end = content_index(record, 0)
+    writer = BytesWriter()
+    writer.write(record[DIGEST_SIZE:RECORD_HEAD_SIZE])
+    write_i64_be(writer, queue_id)
+    write_i64_be(writer, sequence)
+    writer.write(record[32:head_end])
+    head = writer.getvalue()
+    content = record[head_end:]
+    return xxh3_64_digest(content, xxh3_64_intdigest(head)) + head + content
+
+
+class RecordReader:
+    """Turns records with a message back into messages; those published to one address share their `Address`."""
+
+    def __init__(self, formats: list[MessageFormat]) -> None:
+        self._formats: dict[int, MessageFormat] = {message_format.code: message_format for message_format in formats}
+        self._addresses: dict[bytes, Address] = {}
+
+    def message(self, data: bytes, index: i64, length: i64) -> Message:
+        """The message of a record that is whole. DamagedMessage if its format is none that we know."""
+        head_end = content_index(data, index)
+        message_format = self._formats.get(data[index + 14])
+        if message_format is None:
+            raise DamagedMessage(f"message format {data[index + 14]} is unknown")
+        address_bytes = data[index + 48 : head_end]
+        address = self._addresses.get(address_bytes)
+        if address is None:
+            address = self._decode_address(address_bytes)
+        return Message(
+            message_format,
+            data[head_end : index + length],
+            address,
+            data[index + 13] & 1 == 1,
+            data[index + 15],
+            read_i64_be(data, index + 40),
+            read_f64_be(data, index + 32),
+        )
+
+    def _decode_address(self, data: bytes) -> Address:
+        if len(self._addresses) >= MAX_CACHED_ADDRESSES:
+            self._addresses.clear()
+        exchange_end = 4 + (data[0] << 8 | data[1])
+        address = Address(
+            data[4:exchange_end].decode("utf-8", "surrogateescape"),
+            data[exchange_end:].decode("utf-8", "surrogateescape"),
+        )
+        self._addresses[data] = address
+        return address
+
+
+class AddressWriter:
+    """Encodes addresses; one that was encoded lately is found by identity."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[Address, bytes] = {}
+
+    def encode(self, address: Address) -> bytes:
+        encoded = self._encoded.get(address)
+        if encoded is None:
+            if len(self._encoded) >= MAX_CACHED_ADDRESSES:
+                self._encoded.clear()
+            encoded = encode_address(address)
+            self._encoded[address] = encoded
+        return encoded

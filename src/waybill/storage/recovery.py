@@ -1,0 +1,277 @@
+"""Reading the message log back when a process takes it over.
+
+All segments are read once, in order, and every checksum is checked. What is found in bad order is judged as `log` says:
+beyond the highest position known to be durable it is cut off, together with everything that follows it, for what came
+later may build upon what was lost; before that position it is damage, which is reported and stepped over.
+
+What was read may have been in the page cache only, if it was a process that died and not the machine. It is synced
+before anybody builds on it: otherwise a power cut could take back what consumers were told after the restart.
+"""
+
+from typing import Final
+
+from librt.strings import read_i64_be
+from mypy_extensions import i64
+
+from waybill.storage.log import FILE_HEADER_SIZE, JOURNAL, LogReader, check_file_header
+from waybill.storage.message_log import Mark, MessageLog, Purge
+from waybill.storage.queue_table import NOWHERE, QueueTable
+from waybill.storage.record import (
+    ATOMIC_BEGIN,
+    ATOMIC_END,
+    CLEAN,
+    KIND_OFFSET,
+    MARK,
+    PURGE,
+    PUT,
+    RECORD_HEAD_SIZE,
+    REFERENCE,
+    REQUEUE,
+    SETTLE,
+    SPILL,
+    record_length,
+)
+from waybill.storage.report import Damage, RecoveryReport
+from waybill.storage.segment import DIRECTORY, Segment
+
+ENTIRE_QUEUE: Final = 1 << 62
+
+
+def segment_numbers(names: list[str]) -> list[int]:
+    """The numbers of the segments among the names of a directory, in order."""
+    return sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+
+
+class Recovery:
+    """Reads the segments of `log` and fills it. `tables` has the live messages by queue."""
+
+    def __init__(self, log: MessageLog, report: RecoveryReport) -> None:
+        self.log = log
+        self.report = report
+        self.tables: dict[int, QueueTable] = {}
+        self._readers: list[LogReader] = []
+        self._known_durable: i64 = -1
+        self._group: list[int] = []
+        self._is_in_group = False
+        self._is_group_bad = False
+
+    def run(self) -> None:
+        """Read everything, cut off what is torn. Nothing is changed before all of it was read."""
+        files = [self._open(number) for number in segment_numbers(self.log.filesystem.list_directory(DIRECTORY))]
+        cut: tuple[int, int] | None = None
+        for index, reader in enumerate(self._readers):
+            offset = self._scan(files[index], index, reader)
+            if offset >= 0:
+                cut = (index, offset)
+                break
+        if cut is not None:
+            self._cut(files, cut[0], cut[1])
+        self._finish(files)
+
+    def _open(self, number: int) -> Segment:
+        segment = Segment(number)
+        segment.is_from_before = True
+        segment.sealed_batch = 0
+        segment.log.file = self.log.filesystem.open(segment.log.name)
+        segment.log.is_begun = True
+        reader = LogReader(segment.log.file, number)
+        segment.log.size = reader.size
+        self._readers.append(reader)
+        return segment
+
+    def _scan(self, segment: Segment, index: i64, reader: LogReader) -> i64:
+        """Read one segment. Returns the offset at which the log ends, or -1 if it goes on."""
+        name = segment.log.name
+        self.log.segments[segment.number] = segment
+        if not check_file_header(name, reader.file.read(0, FILE_HEADER_SIZE), JOURNAL, segment.number):
+            if not self._was_durable(index, 0):
+                return 0
+            self._damaged(name, 0, "the file header is bad")
+        offset: i64 = FILE_HEADER_SIZE
+        while offset < reader.size:
+            is_whole = reader.load(offset)
+            if not is_whole or reader.bad_count > 0:
+                if not self._was_durable(index, offset):
+                    return offset
+                if not is_whole:
+                    reader.salvage(offset)
+                    self._damaged(name, offset, "a batch header is bad")
+                if reader.bad_count > 0:
+                    self._damaged(name, offset, f"{reader.bad_count} records of a batch are bad")
+            self._apply_batch(segment, reader)
+            offset = reader.end_offset
+        reader.data = b""
+        return -1
+
+    def _damaged(self, name: str, offset: i64, detail: str) -> None:
+        self.report.damage.append(Damage(name, int(offset), detail))
+
+    def _was_durable(self, index: i64, offset: i64) -> bool:
+        """Whether the disk had promised to keep what is at an offset of the segment with that index."""
+        if self._known_durable < 0:
+            reader = self._readers[index]
+            # A reader of its own: the other one has a batch in its window.
+            highest = LogReader(reader.file, reader.number).highest_durable(max(offset, FILE_HEADER_SIZE))
+            for other in self._readers[index + 1 :]:
+                highest = max(highest, other.highest_durable(FILE_HEADER_SIZE))
+            self._known_durable = highest
+        return self._known_durable > (self._readers[index].number << 32) | offset
+
+    def _cut(self, files: list[Segment], index: int, offset: int) -> None:
+        """The log ends at an offset of the segment with that index."""
+        filesystem = self.log.filesystem
+        segment = files[index]
+        self.report.torn_bytes += int(segment.log.size) - offset
+        for later in files[index + 1 :]:
+            self.report.torn_bytes += int(later.log.size)
+        # From the end, so that a crash in the middle leaves a log with a torn end again.
+        for later in reversed(files[index + 1 :]):
+            later.log.close()
+            filesystem.remove(later.log.name)
+            filesystem.sync_directory(DIRECTORY)
+        del files[index + 1 :]
+        if offset <= FILE_HEADER_SIZE:
+            segment.log.close()
+            filesystem.remove(segment.log.name)
+            del files[index]
+            self.log.segments.pop(segment.number, None)
+        else:
+            segment.log.opened().truncate(offset)
+            segment.log.size = offset
+
+    def _finish(self, files: list[Segment]) -> None:
+        log = self.log
+        for segment in files:
+            segment.log.opened().sync()
+            if segment.live == 0:
+                log.bury(segment)
+                segment.dead_batch = 0
+        if self._readers:
+            log.filesystem.sync_directory(DIRECTORY)
+        if files:
+            log.durable_position = (files[-1].number << 32) | files[-1].log.size
+        for queue_id, mark in list(log.marks.items()):
+            table = self.tables.get(queue_id)
+            if table is None or table.live == 0:
+                del log.marks[queue_id]
+            elif mark.is_delivering:
+                log.marks[queue_id] = Mark(is_delivering=False, redelivered_up_to=table.highest, redelivered=[])
+        self.report.segments = len(files)
+        self.report.messages = sum(int(table.live) for table in self.tables.values())
+        # A number that a lost segment had is not given again.
+        log.start_segment(self._readers[-1].number + 1 if self._readers else 1)
+
+    # --- records ---
+
+    def _apply_batch(self, segment: Segment, reader: LogReader) -> None:
+        data = reader.data
+        self._is_in_group = False
+        for index in reader.records:
+            if index < 0:
+                self._is_group_bad = True
+                continue
+            kind = data[index + KIND_OFFSET]
+            if kind == ATOMIC_BEGIN:
+                self._is_in_group = True
+                self._is_group_bad = False
+                self._group = []
+            elif kind == ATOMIC_END:
+                self._end_group(segment, reader)
+            elif self._is_in_group:
+                self._group.append(index)
+            else:
+                self._apply(segment, reader, index, kind)
+        if self._is_in_group:
+            self._is_group_bad = True
+            self._end_group(segment, reader)
+
+    def _end_group(self, segment: Segment, reader: LogReader) -> None:
+        """A group that is not whole leaves only the memory that its messages are not wanted."""
+        data = reader.data
+        self._is_in_group = False
+        for index in self._group:
+            kind = data[index + KIND_OFFSET]
+            if not self._is_group_bad:
+                self._apply(segment, reader, index, kind)
+            elif kind in (PUT, REFERENCE):
+                segment.put_count += 1
+                segment.add_dead(read_i64_be(data, index + 16), read_i64_be(data, index + 24))
+        self._group = []
+
+    def _apply(self, segment: Segment, reader: LogReader, index: i64, kind: i64) -> None:
+        data = reader.data
+        self.report.is_clean = kind == CLEAN
+        if kind == PUT:
+            self._put(segment, data, index, (segment.number << 32) | (reader.base + index))
+        elif kind == SETTLE:
+            stop = index + record_length(data, index, len(data))
+            for at in range(index + RECORD_HEAD_SIZE, stop, 16):
+                self._remove(segment, read_i64_be(data, at), read_i64_be(data, at + 8))
+        elif kind == REFERENCE:
+            origin = index - read_i64_be(data, index + 32)
+            if reader.bad_count == 0 or origin in reader.records:
+                self._put(segment, data, index, (segment.number << 32) | (reader.base + origin))
+        elif kind == REQUEUE:
+            self._requeue(segment, data, index)
+        elif kind == PURGE:
+            self._purge(segment, data, index)
+        elif kind == MARK:
+            values = self._integers(data, index)
+            mark = Mark(is_delivering=values[1] == 1, redelivered_up_to=values[2], redelivered=values[3:])
+            self.log.marks[values[0]] = mark
+        elif kind == SPILL:
+            segment.put_count += 1
+
+    def _integers(self, data: bytes, index: i64) -> list[int]:
+        stop = index + record_length(data, index, len(data))
+        return [int(read_i64_be(data, at)) for at in range(index + RECORD_HEAD_SIZE, stop, 8)]
+
+    def _table(self, queue_id: i64) -> QueueTable:
+        table = self.tables.get(queue_id)
+        if table is None:
+            table = QueueTable()
+            self.tables[queue_id] = table
+        return table
+
+    def _put(self, segment: Segment, data: bytes, index: i64, location: i64) -> None:
+        old = self._table(read_i64_be(data, index + 16)).add(read_i64_be(data, index + 24), location)
+        segment.live += 1
+        segment.put_count += 1
+        if old != NOWHERE:
+            # Compaction had copied it, and the original was not removed yet.
+            original = self.log.segments[old >> 32]
+            original.live -= 1
+            if original.moved is None:
+                original.moved = {}
+            original.moved[old & 0xFFFFFFFF] = location
+            segment.depend_on(original.number)
+
+    def _remove(self, segment: Segment, queue_id: i64, sequence: i64) -> None:
+        location = self._table(queue_id).remove(sequence)
+        if location != NOWHERE:
+            holder = self.log.segments[location >> 32]
+            holder.live -= 1
+            holder.add_dead(queue_id, sequence)
+            if holder.delivery_counts:
+                holder.delivery_counts.pop((queue_id, sequence), None)
+            segment.depend_on(holder.number)
+
+    def _requeue(self, segment: Segment, data: bytes, index: i64) -> None:
+        queue_id, sequence, count = self._integers(data, index)
+        location = self._table(queue_id).location(sequence)
+        if location != NOWHERE:
+            holder = self.log.segments[location >> 32]
+            holder.delivery_counts[queue_id, sequence] = count
+            segment.depend_on(holder.number)
+
+    def _purge(self, segment: Segment, data: bytes, index: i64) -> None:
+        values = self._integers(data, index)
+        queue_id, up_to = values[0], values[1]
+        purge = Purge(up_to, values[2:], segment.number)
+        self.log.purges[queue_id] = purge
+        table = self._table(queue_id)
+        if up_to < ENTIRE_QUEUE:
+            table.highest = max(table.highest, up_to)
+        for sequence in table.sequences_up_to(up_to):
+            if sequence not in purge.kept:
+                self._remove(segment, queue_id, sequence)

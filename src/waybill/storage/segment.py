@@ -1,0 +1,63 @@
+"""What the journal knows of one segment of its log while it is in use."""
+
+from librt.strings import BytesWriter, read_i64_be, write_i64_be
+from mypy_extensions import i64
+
+from waybill.storage.log import JOURNAL, LogFile
+
+DIRECTORY = "messages"
+FORGOTTEN = -1  # in place of a queue id: the other number is the offset of a record that one holder has forgotten
+
+
+class Segment:
+    """One file of the journal's log.
+
+    A segment may go when nobody holds a message in it (`live` is 0) and every segment in `dependencies` is gone: those
+    are older ones with messages that this one settles, purges or counts deliveries of. Were it to go first, a crash
+    would bring them back to life.
+    """
+
+    def __init__(self, number: i64) -> None:
+        self.number: i64 = number
+        self.log = LogFile(DIRECTORY, f"{number:08d}.log", JOURNAL, number)
+        self.is_present = True
+        self.is_from_before = False
+        self.live: i64 = 0
+        self.put_count: i64 = 0
+        self.sealed_batch: i64 = -1
+        self.dead_batch: i64 = -1
+        self.dependencies: set[int] = set()
+        self.last_dependency: i64 = -1
+        # (queue id, sequence) of each holder that is gone, 8 bytes each.
+        self.dead = BytesWriter()
+        self.delivery_counts: dict[tuple[int, int], int] = {}
+        # Offset of a record -> location of its copy, once compaction has begun.
+        self.moved: dict[int, int] | None = None
+        self.is_emptied = False
+
+    def depend_on(self, number: i64) -> None:
+        """Outlive the segment `number`."""
+        if number not in (self.last_dependency, self.number):
+            self.last_dependency = number
+            self.dependencies.add(number)
+
+    def add_dead(self, queue_id: i64, sequence: i64) -> None:
+        """A holder is gone."""
+        dead = self.dead
+        write_i64_be(dead, queue_id)
+        write_i64_be(dead, sequence)
+
+    def garbage_bytes(self) -> i64:
+        """About how many bytes nobody needs."""
+        if self.put_count == 0:
+            return self.log.size
+        dead = self.put_count - self.live
+        return self.log.size * dead // self.put_count if dead > 0 else 0
+
+
+def dead_holders(data: bytes, start: i64) -> set[tuple[int, int]]:
+    """The pairs in `Segment.dead` from a byte offset on."""
+    pairs: set[tuple[int, int]] = set()
+    for index in range(start, len(data), 16):
+        pairs.add((read_i64_be(data, index), read_i64_be(data, index + 8)))
+    return pairs

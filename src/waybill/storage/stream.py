@@ -1,0 +1,364 @@
+"""Streams: append-only logs of messages with consecutive offsets, each in a directory of its own.
+
+A file is named after the first offset in it. An index in memory leads from offsets and times to places in the file,
+one entry for about 64 KiB; it is built from the batch headers when a file is first read, so that opening a large stream
+reads no more than its last file, the only one that a crash can have torn.
+"""
+
+from bisect import bisect_right
+from typing import Final
+
+from librt.strings import BytesWriter, read_i64_be
+from mypy_extensions import i64
+
+from waybill.model.message import Message
+from waybill.model.store import StreamLog, StreamRecord
+from waybill.storage.commit import DiskCommit, Write
+from waybill.storage.filesystem import Filesystem
+from waybill.storage.log import (
+    BATCH_HEADER_SIZE,
+    FILE_HEADER_SIZE,
+    STREAM,
+    LogFile,
+    LogReader,
+    batch_header,
+    batch_size,
+    check_file_header,
+)
+from waybill.storage.record import (
+    ENTRY,
+    KIND_OFFSET,
+    RECORD_HEAD_SIZE,
+    AddressWriter,
+    RecordReader,
+    message_record,
+    record_is_whole,
+    record_length,
+)
+from waybill.storage.report import Damage, RecoveryReport
+
+DIRECTORY: Final = "streams"
+NUMBER_MASK: Final = 0x7FFFFFFF
+INDEX_BYTES: Final = 64 << 10
+READ_BYTES: Final = 256 << 10
+MAX_PLACES: Final = 64
+
+
+class StreamSegment:
+    """One file of a stream. `offsets`, `timestamps` and `places` are its index: the starts of some of its batches."""
+
+    def __init__(self, stream_id: i64, first_offset: i64) -> None:
+        self.first_offset: i64 = first_offset
+        self.log = LogFile(f"{DIRECTORY}/{stream_id}", f"{first_offset:020d}.log", STREAM, first_offset & NUMBER_MASK)
+        self.is_indexed = True
+        self.last_timestamp_ms: i64 = -1
+        self.offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.places: list[int] = []
+
+    def add_to_index(self, offset: i64, timestamp_ms: i64, place: i64) -> None:
+        """A batch begins here: remember it if the last one that is remembered is far away."""
+        if not self.places or place - self.places[-1] >= INDEX_BYTES:
+            self.offsets.append(offset)
+            self.timestamps.append(timestamp_ms)
+            self.places.append(place)
+
+
+class Place:
+    """Where a reader went on from: an offset is to be found at a byte of a file, in the batch that ends there."""
+
+    def __init__(self, segment: StreamSegment, at: i64, batch_end: i64) -> None:
+        self.segment = segment
+        self.at: i64 = at
+        self.batch_end: i64 = batch_end
+
+
+class JournalStream(StreamLog):
+    """A stream on disk."""
+
+    def __init__(self, filesystem: Filesystem, reader: RecordReader, stream_id: i64, segment_bytes: i64) -> None:
+        self.filesystem = filesystem
+        self.stream_id: i64 = stream_id
+        self.segment_bytes: i64 = segment_bytes
+        self.is_new = True
+        self._retired: list[LogFile] = []
+        self._reader = reader
+        self._addresses = AddressWriter()
+        self._scratch = BytesWriter()
+        self._pieces: list[bytes] = []
+        self._pending_bytes: i64 = 0
+        self._pending_timestamp_ms: i64 = 0
+        self._batch_first: i64 = 0
+        self._taken_offset: i64 = 0
+        self._places: dict[int, Place] = {}
+        self._segments: list[StreamSegment] = [StreamSegment(stream_id, 0)]
+        self.first_offset = 0
+        self.next_offset = 0
+        self.committed_offset = 0
+
+    # --- opening ---
+
+    def recover(self, names: list[str], report: RecoveryReport) -> None:
+        """Open the files of the stream's directory."""
+        firsts = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+        self.is_new = False
+        if not firsts:
+            return
+        self._segments = [StreamSegment(self.stream_id, first) for first in firsts]
+        for segment in self._segments:
+            segment.log.file = self.filesystem.open(segment.log.name)
+            segment.log.size = segment.log.file.size()
+            segment.log.is_begun = True
+            segment.is_indexed = False
+        self.first_offset = firsts[0]
+        self.next_offset = firsts[-1]
+        self._recover_last(report)
+        self.committed_offset = self.next_offset
+        self._taken_offset = self.next_offset
+        self._batch_first = self.next_offset
+
+    def _recover_last(self, report: RecoveryReport) -> None:
+        segment = self._segments[-1]
+        file = segment.log.opened()
+        name = segment.log.name
+        reader = LogReader(file, segment.log.number)
+        known_durable: i64 = -1
+        if not check_file_header(name, file.read(0, FILE_HEADER_SIZE), STREAM, segment.log.number):
+            if reader.find_batch(FILE_HEADER_SIZE) == reader.size:
+                self._begin_again(segment, report)
+                return
+            report.damage.append(Damage(name, 0, "the file header is bad"))
+        offset: i64 = FILE_HEADER_SIZE
+        while offset < reader.size:
+            is_whole = reader.load(offset)
+            if not is_whole or reader.bad_count > 0:
+                if known_durable < 0:
+                    known_durable = LogReader(file, segment.log.number).highest_durable(offset)
+                if known_durable <= (segment.log.number << 32) | offset:
+                    report.torn_bytes += int(reader.size - offset)
+                    file.truncate(offset)
+                    break
+                if not is_whole:
+                    reader.salvage(offset)
+                report.damage.append(Damage(name, int(offset), "records of a stream are bad and missing"))
+            self._learn(segment, reader, offset)
+            offset = reader.end_offset
+        segment.is_indexed = True
+        segment.log.size = offset
+        segment.log.durable_size = offset
+        file.sync()
+        self.filesystem.sync_directory(segment.log.directory)
+
+    def _begin_again(self, segment: StreamSegment, report: RecoveryReport) -> None:
+        """A crash came before the first batch of the last file was whole: write that file anew."""
+        report.torn_bytes += int(segment.log.size)
+        segment.log.close()
+        self.filesystem.remove(segment.log.name)
+        self.filesystem.sync_directory(segment.log.directory)
+        self._segments[-1] = StreamSegment(self.stream_id, segment.first_offset)
+
+    def _learn(self, segment: StreamSegment, reader: LogReader, place: i64) -> None:
+        first = True
+        for index in reader.records:
+            if index < 0:
+                continue
+            timestamp_ms = read_i64_be(reader.data, index + 16)
+            offset = read_i64_be(reader.data, index + 24)
+            if first:
+                segment.add_to_index(offset, timestamp_ms, place)
+                first = False
+            segment.last_timestamp_ms = timestamp_ms
+            self.next_offset = max(self.next_offset, offset + 1)
+
+    def _index(self, segment: StreamSegment) -> None:
+        """Build the index of a file from its batch headers."""
+        if segment.is_indexed:
+            return
+        segment.is_indexed = True
+        reader = LogReader(segment.log.opened(), segment.log.number)
+        place: i64 = FILE_HEADER_SIZE
+        while place < reader.size:
+            if not reader.load_header(place):
+                place = reader.find_batch(place + 1)
+                continue
+            if not segment.places or place - segment.places[-1] >= INDEX_BYTES or reader.end_offset >= reader.size:
+                reader.load(place)
+                self._learn(segment, reader, place)
+            place = reader.end_offset
+
+    # --- appending ---
+
+    def append(self, message: Message, timestamp_ms: i64) -> i64:
+        offset = self.next_offset
+        if not self._pieces:
+            self._batch_first = offset
+            self._pending_timestamp_ms = timestamp_ms
+        encoded = self._addresses.encode(message.address)
+        self._pending_bytes += message_record(
+            self._scratch, ENTRY, timestamp_ms, offset, message, encoded, self._pieces
+        )
+        self.next_offset = offset + 1
+        self._segments[-1].last_timestamp_ms = timestamp_ms
+        return offset
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not yet taken by a commit."""
+        return int(self._pending_bytes)
+
+    def take_batch(self, commit: DiskCommit) -> LogFile | None:
+        """Hand what was appended to a commit. Returns the file to be synced."""
+        if not self._pieces:
+            return None
+        segment = self._segments[-1]
+        if segment.log.size >= self.segment_bytes:
+            timestamp_ms = segment.last_timestamp_ms
+            segment = StreamSegment(self.stream_id, self._batch_first)
+            segment.last_timestamp_ms = timestamp_ms
+            self._segments.append(segment)
+        log = segment.log
+        place = log.size
+        durable = (log.number << 32) | log.durable_size if log.durable_size else 0
+        pieces = [batch_header((log.number << 32) | place, durable, self._pending_bytes)]
+        pieces.extend(self._pieces)
+        commit.writes.append(Write(log, pieces))
+        log.size = place + BATCH_HEADER_SIZE + self._pending_bytes
+        segment.add_to_index(self._batch_first, self._pending_timestamp_ms, place)
+        self._pieces = []
+        self._pending_bytes = 0
+        self._taken_offset = self.next_offset
+        return log
+
+    def committed(self) -> None:
+        """The commit that took the last batch is durable."""
+        self.committed_offset = self._taken_offset
+
+    # --- reading ---
+
+    def read(self, offset: i64, max_count: i64, max_bytes: i64) -> list[StreamRecord]:
+        records: list[StreamRecord] = []
+        offset = max(offset, self.first_offset)
+        while not records and offset < self.committed_offset:
+            place = self._places.pop(offset, None)
+            if place is None:
+                place = self._find(offset)
+            # Damage can leave nothing to read in a whole file: then the next one has the next record.
+            offset = self._read_on(place, offset, max_count, max_bytes, records)
+        return records
+
+    def _segment_of(self, offset: i64) -> i64:
+        firsts = [int(segment.first_offset) for segment in self._segments]
+        return max(bisect_right(firsts, offset) - 1, 0)
+
+    def _find(self, offset: i64) -> Place:
+        segment = self._segments[self._segment_of(offset)]
+        self._index(segment)
+        entry = bisect_right(segment.offsets, offset) - 1
+        place: i64 = segment.places[entry] if entry >= 0 else FILE_HEADER_SIZE
+        return Place(segment, place, place)
+
+    def _read_on(self, place: Place, offset: i64, max_count: i64, max_bytes: i64, records: list[StreamRecord]) -> i64:
+        """Collect records from a place on, up to the end of the file. Returns the offset to go on from."""
+        segment = place.segment
+        file = segment.log.opened()
+        limit = self.committed_offset
+        at = place.at
+        batch_end = place.batch_end
+        size: i64 = min(max(max_bytes + BATCH_HEADER_SIZE + RECORD_HEAD_SIZE, 4096), READ_BYTES)
+        data = file.read(at, size)
+        base = at
+        while len(records) < max_count and max_bytes > 0 and offset < limit:
+            needed: i64 = BATCH_HEADER_SIZE if at == batch_end else RECORD_HEAD_SIZE
+            if at - base + needed > len(data):
+                data = file.read(at, READ_BYTES)
+                base = at
+                if len(data) < needed:
+                    return self._after(segment, offset)
+            if at == batch_end:
+                size = batch_size(data, at - base)
+                if size < 0:
+                    at = LogReader(file, segment.log.number).find_batch(at + 1)
+                    batch_end = at
+                else:
+                    at += BATCH_HEADER_SIZE
+                    batch_end = at + size
+                continue
+            length = record_length(data, at - base, at - base + (batch_end - at))
+            if length > 0 and at - base + length > len(data):
+                data = file.read(at, max(length, READ_BYTES))
+                base = at
+            if length < 0 or not record_is_whole(data, at - base, length) or data[at - base + KIND_OFFSET] != ENTRY:
+                at = batch_end if length < 0 else at + length
+                continue
+            found = read_i64_be(data, at - base + 24)
+            if found >= offset:
+                message = self._reader.message(data, at - base, length)
+                records.append(StreamRecord(found, read_i64_be(data, at - base + 16), message))
+                max_bytes -= length
+                offset = found + 1
+            at += length
+        if len(self._places) >= MAX_PLACES:
+            self._places.clear()
+        self._places[offset] = Place(segment, at, batch_end)
+        return offset
+
+    def _after(self, segment: StreamSegment, offset: i64) -> i64:
+        """Where to go on when a file has ended without the record at `offset`."""
+        index = self._segments.index(segment)
+        if index + 1 < len(self._segments):
+            return max(offset, self._segments[index + 1].first_offset)
+        return self.committed_offset
+
+    def offset_at(self, timestamp_ms: i64) -> i64:
+        for segment in self._segments:
+            self._index(segment)
+            if segment.last_timestamp_ms < timestamp_ms:
+                continue
+            entry = bisect_right(segment.timestamps, timestamp_ms - 1) - 1
+            offset: i64 = segment.offsets[entry] if entry >= 0 else segment.first_offset
+            while offset < self.committed_offset:
+                for record in self.read(offset, 1000, READ_BYTES):
+                    if record.timestamp_ms >= timestamp_ms:
+                        return record.offset
+                    offset = record.offset + 1
+        return self.next_offset
+
+    # --- retention ---
+
+    def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
+        while len(self._segments) > 1:
+            oldest = self._segments[0]
+            if self._segments[1].first_offset > self.committed_offset:
+                break
+            is_too_much = max_bytes >= 0 and self.size() > max_bytes
+            if not is_too_much:
+                if max_age_ms < 0:
+                    break
+                self._index(oldest)
+                if oldest.last_timestamp_ms >= now_ms - max_age_ms:
+                    break
+            self._segments.pop(0)
+            self._retired.append(oldest.log)
+            self.first_offset = self._segments[0].first_offset
+            self._places.clear()
+
+    def size(self) -> i64:
+        total: i64 = 0
+        for segment in self._segments:
+            total += segment.log.size
+        return total
+
+    def take_retired(self) -> list[LogFile]:
+        """The files that retention has dropped since the last call, for a commit to remove."""
+        retired = self._retired
+        self._retired = []
+        return retired
+
+    def logs(self) -> list[LogFile]:
+        """All files of the stream, those to be removed included."""
+        return self._retired + [segment.log for segment in self._segments]
+
+    def close(self) -> None:
+        """Close the files."""
+        for log in self.logs():
+            log.close()

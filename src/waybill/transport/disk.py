@@ -1,0 +1,177 @@
+"""The real disk: a data directory for the store, the thread that waits for its syncs, and the lock that it needs.
+
+`DiskFilesystem` and `DiskFile` have the methods that storage asks of a disk (`waybill.storage.filesystem`), without
+knowing what storage puts there.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+Job: TypeAlias = Callable[[], None]
+Done: TypeAlias = Callable[[BaseException | None], None]
+
+LOCK_NAME: Final = "lock"
+DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FILE_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+
+class DataDirectoryInUse(OSError):
+    """Another process works on the data directory."""
+
+
+class DiskFile:
+    """An open file. `read` may run on one thread while `append` runs on another."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end."""
+        written = os.write(self._descriptor, data)
+        if written == len(data):
+            return
+        # The kernel writes at most 2 GiB at once, and less when the disk is nearly full.
+        with memoryview(data) as rest:
+            while written < len(data):
+                written += os.write(self._descriptor, rest[written:])
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
+        data = os.pread(self._descriptor, size, offset)
+        while data and len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file. Durable after the next sync."""
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class DiskFilesystem:
+    """A data directory. Names are relative to it; every method raises OSError."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def create(self, name: str) -> DiskFile:
+        """Open a new, empty file; an older one of that name is emptied."""
+        return DiskFile(os.open(self._root / name, FILE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o600))
+
+    def open(self, name: str) -> DiskFile:
+        """Open a file that exists."""
+        return DiskFile(os.open(self._root / name, FILE_FLAGS))
+
+    def list_directory(self, name: str) -> list[str]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+        try:
+            return sorted(os.listdir(self._root / name))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory unless it is there."""
+        (self._root / name).mkdir(mode=0o700, exist_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or an empty directory."""
+        path = self._root / name
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file a new name, in one step replacing a file that has it."""
+        (self._root / name).replace(self._root / new_name)
+
+    def sync_directory(self, name: str) -> None:
+        """Make the entries of a directory durable ("" is the data directory itself)."""
+        descriptor = os.open(self._root / name, DIRECTORY_FLAGS)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_space(self) -> int:
+        """Bytes that may still be written."""
+        status = os.statvfs(self._root)
+        return status.f_bavail * status.f_frsize
+
+
+class DirectoryLock:
+    """Keeps other processes out of a data directory, until it is released or this process dies.
+
+    Raises DataDirectoryInUse, with the id of the process that holds it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise DataDirectoryInUse(f"{root} is in use by process {holder}") from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others in. A second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class CommitThread:
+    """One thread that does blocking jobs in order, so that the event loop need not wait for a disk."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="waybill commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Run `job` on the thread, then call `done` on the loop, with the exception if there was one."""
+        self._jobs.put((job, done))
+
+    def close(self) -> None:
+        """Finish the jobs submitted so far and end the thread. Blocks until then."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._jobs.get()) is not None:
+            job, done = task
+            failure: BaseException | None = None
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - handed on to whoever submitted the job
+                failure = error
+            # The loop may have been closed without waiting: then there is nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(done, failure)
