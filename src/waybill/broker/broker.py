@@ -155,7 +155,7 @@ class Broker:
         if self._disk is not None:
             self._disk.close()
         if self._failure is None:
-            self._store.close()
+            self._store.close(clean=True, redelivered=self._node.redelivered())
         if self._lock is not None:
             self._lock.release()
 

@@ -1,10 +1,14 @@
 """What a server engine asks of the node that it serves, and what it offers to it. `node` and `transport` fulfil these."""
 
+from mypy_extensions import mypyc_attr
+
 from waybill.model.permission import Permission
 from waybill.model.runtime import Runtime
+from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Output:
     """The transport of one connection, as its engine sees it."""
 
@@ -41,7 +45,7 @@ class User:
         self.permissions = permissions
 
 
-class ServerEngine:
+class ServerEngine(CommitWaiter):
     """A server-side connection. The node calls `flush` once it is marked dirty and the queues are drained."""
 
     def __init__(self) -> None:
@@ -63,8 +67,8 @@ class Host:
     product_version: str
     name: str
 
-    def authenticate(self, mechanism: str, response: bytes, peer_address: str) -> User | None:
-        """The user whom a SASL initial response proves, or None."""
+    def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
+        """The user of that name if this is their password and they may come from there, or None."""
         raise NotImplementedError
 
     def virtual_host(self, name: str) -> VirtualHost | None:

@@ -122,6 +122,14 @@ class Lane:
             for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
                 yield sequence, location, chunk.are_stored
 
+    def redelivered_sequences(self) -> list[int]:
+        entries = [*self.head, *self.sealed, *self.tail]
+        found = [int(entry.sequence) for entry in entries if entry.redelivered]
+        for chunk in self.backlog:
+            if chunk.redelivered:
+                found.extend(chunk.sequences)
+        return found
+
     def recover(self, entry: Entry) -> None:
         """Add an entry found in the store, in order of sequences, keeping no more of it in memory than `push` would."""
         self.push(entry)

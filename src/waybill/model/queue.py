@@ -418,6 +418,8 @@ class Queue(EntryQueue):
         for lane in self.lanes:
             for _, location, _ in lane.clear():
                 self.store.forget(location)
+        if self.is_persistent:
+            self.store.remove_queue(self.id)
         self.ready_count = 0
         self.ready_bytes = 0
         consumers = self.consumers
@@ -427,6 +429,10 @@ class Queue(EntryQueue):
             consumer.is_active = False
             consumer.cancelled()
         return count
+
+    def redelivered_sequences(self) -> list[int]:
+        """Which of the messages that wait were delivered before."""
+        return [sequence for lane in self.lanes for sequence in lane.redelivered_sequences()]
 
     # --- time ---
 

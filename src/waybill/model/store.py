@@ -154,6 +154,10 @@ class Store:
         """The queue is gone for good, with all that was put for it. It calls `forget` for each location besides."""
         raise NotImplementedError
 
+    def remove_unclaimed(self) -> int:
+        """Drop recovered messages whose queue nobody asked for: it was deleted. Returns how many."""
+        raise NotImplementedError
+
     def new_id(self) -> i64:
         """An id for a queue or a stream: never given twice in the life of a data directory."""
         raise NotImplementedError

@@ -68,6 +68,8 @@ class Node(Host):
             queue = self._host_of(definition).restore_queue(definition)
             for stored in store.recovered(queue.id):
                 queue.recover(stored)
+            queue.next_sequence = max(queue.next_sequence, store.next_sequence(queue.id))
+        store.remove_unclaimed()
         for _, definition in store.definitions("binding"):
             self._host_of(definition).restore_binding(definition)
         everything = Permission(".*", ".*", ".*")
@@ -117,10 +119,20 @@ class Node(Host):
             if isinstance(engine, Connection):
                 engine.shut_down("broker forced connection closure with reason 'shutdown'")
 
+    def redelivered(self) -> dict[int, list[int]]:
+        """The sequences, by queue id, of messages that wait after a failed delivery: what a clean stop must remember."""
+        found: dict[int, list[int]] = {}
+        for virtual_host in self.virtual_hosts.values():
+            for queue in virtual_host.queues.values():
+                sequences = queue.redelivered_sequences()
+                if sequences:
+                    found[int(queue.id)] = sequences
+        return found
+
     # --- for the engines ---
 
-    def authenticate(self, mechanism: str, response: bytes, peer_address: str) -> User | None:
-        return self.authenticator.authenticate(mechanism, response, peer_address)
+    def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
+        return self.authenticator.authenticate(user, password, peer_address)
 
     def virtual_host(self, name: str) -> VirtualHost | None:
         return self.virtual_hosts.get(name)

@@ -19,7 +19,6 @@ from waybill.engine.amqp091.server.faults import Fault, channel_fault, connectio
 from waybill.engine.amqp091.server.handshake import Handshake
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
-from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.errors import DecodeError
@@ -69,7 +68,7 @@ KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
 
-class Connection(ServerEngine, CommitWaiter):
+class Connection(ServerEngine):
     """One peer. `is_stalled`: its output has piled up, so it is given no more messages until that is written."""
 
     def __init__(self, host: Host, output: Output, peer_address: str, now: float) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from waybill.engine.amqp091.server.faults import connection_fault
+from waybill.engine.login import MECHANISMS, log_in
 from waybill.wire.amqp091.methods import (
     ConnectionClose,
     ConnectionOpen,
@@ -18,7 +19,6 @@ from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED, COMMAND_INVALID, NO
 if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
 
-MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
 FRAME_MIN: Final = 4096
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -80,7 +80,7 @@ class Handshake:
         connection.client_properties = method.client_properties
         connection.knows_consumer_cancel = known.get("consumer_cancel_notify") is True
         connection.knows_blocked = known.get("connection.blocked") is True
-        user = connection.host.authenticate(method.mechanism, method.response, connection.peer_address)
+        user = log_in(connection.host, method.mechanism, method.response, connection.peer_address)
         if user is None:
             connection.refuse_login(
                 ConnectionClose(
