@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar, Unpack
 
-from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
+from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned, ReconnectPolicy
 from waybill.ojs import delay_ladder
 from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, seconds_until_scheduled, validate
 from waybill.ojs.errors import InvalidJob, PushFailed
@@ -72,10 +72,21 @@ class Jobs:
     It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way.
     """
 
-    def __init__(self, uri: str, *, topology: Topology | None = None, push_timeout: float = 60.0) -> None:
-        """`push_timeout` is for how many seconds a push goes on through lost connections before it fails."""
+    def __init__(
+        self,
+        uri: str,
+        *,
+        topology: Topology | None = None,
+        push_timeout: float = 60.0,
+        reconnect: ReconnectPolicy | None = None,
+    ) -> None:
+        """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
+
+        `reconnect` says how long to wait before each attempt to reconnect; by default as the binding says.
+        """
         self.uri = uri
         self.topology = topology or Topology()
+        self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
@@ -174,7 +185,7 @@ class Jobs:
         if self._session is None:
             async with self._opening:
                 if self._session is None:
-                    self._session = await Session.open(self.uri, self.topology, self.source)
+                    self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
         return self._session
 
     def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime) -> tuple[Envelope, Options]:

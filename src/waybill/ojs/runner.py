@@ -58,7 +58,7 @@ class Runner:
         self._session = session
         self._events = session.events
         self._settlement = settlement
-        self._handlers = handlers
+        self._handlers = dict(handlers)
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
@@ -81,7 +81,7 @@ class Runner:
         else:
             self._begin(queue, delivery)
 
-    def connection_lost(self) -> None:
+    def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait: the broker gives them out again."""
         self._waiting.clear()
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Self
 
-from waybill.client import Channel, Connection, connect
+from waybill.client import Channel, Connection, ReconnectPolicy, connect
 from waybill.ojs.event_writer import EventWriter
 from waybill.ojs.topology import Topology
 from waybill.ojs.topology_declarer import TopologyDeclarer
@@ -32,32 +32,24 @@ class Session:
         self.publishing = publishing
         self.declarer = declarer
         self.events = events
-        self._back = asyncio.Event()
 
     @classmethod
-    async def open(cls, uri: str, topology: Topology, source: str) -> Self:
+    async def open(cls, uri: str, topology: Topology, source: str, reconnect: ReconnectPolicy | None) -> Self:
         """Connect, and open the channels. Raises what `waybill.client.connect` raises."""
         async with AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(connect(uri, name=source.removeprefix("/")))
+            connection = await stack.enter_async_context(connect(uri, name=source.removeprefix("/"), reconnect=reconnect))
             declarer = TopologyDeclarer(await connection.channel(), topology)
             events = EventWriter(await connection.channel(confirms=True), declarer, source)
             publishing = await connection.channel(confirms=True)
             session = cls(stack.pop_all(), connection, publishing, declarer, events)
-        connection.on_reconnect(session._reconnected)
+        connection.on_reconnect(events.resume)
         return session
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:
         """Return when the connection is open, at once if it is; raise TimeoutError if it does not come back in time."""
-        if self.connection.is_open:
-            return
-        self._back.clear()
         async with asyncio.timeout(timeout_seconds):
-            await self._back.wait()
+            await self.connection.wait_ready()
 
     async def close(self) -> None:
         """Close the connection; what is not confirmed yet may be lost, so drain the events before."""
         await self._stack.aclose()
-
-    def _reconnected(self) -> None:
-        self._back.set()
-        self.events.resume()

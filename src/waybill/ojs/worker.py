@@ -67,6 +67,8 @@ class Worker:
         if concurrency < 1 or (prefetch is not None and prefetch < 1):
             raise ValueError("concurrency and prefetch must be at least 1")
         self.id = new_id()
+        self.has_stuck_threads = False
+        """After the end: whether a handler still runs in a thread, past its time limit or the grace period."""
         self.queues = list(
             dict.fromkeys(queues or [handler.queue for handler in jobs.handlers.values()] or ["default"])
         )
@@ -136,14 +138,16 @@ class Worker:
     async def start(self) -> None:
         """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
         self._started = asyncio.get_running_loop().time()
-        session = await Session.open(self._jobs.uri, self._jobs.topology, f"/waybill/worker/{self.id}")
+        session = await Session.open(
+            self._jobs.uri, self._jobs.topology, f"/waybill/worker/{self.id}", self._jobs.reconnect
+        )
         self._session = session
         try:
             self._settlement = Settlement(session, self._on_discard)
             self._runner = Runner(
                 session, self._settlement, self._jobs.handlers, self.id, self._concurrency, self._middleware
             )
-            session.connection.on_reconnect(self._runner.connection_lost)
+            session.connection.on_loss(self._runner.connection_lost)
             await self._declare(session)
             # The topology may have changed by now: a broker without quorum queues makes it classic.
             shares_budget = len(self.queues) > 1 and session.declarer.topology.queue_type == "classic"
@@ -260,8 +264,7 @@ class Worker:
         finally:
             if self._beating is not None:
                 self._beating.cancel()
-            if not runner.close():
-                _log.warning("worker %s leaves threads behind that do not end", self.id)
+            self.has_stuck_threads = not runner.close()
             await session.close()
             self._session = None
 

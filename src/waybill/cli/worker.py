@@ -1,0 +1,79 @@
+"""`waybill worker`: run the handlers of a program."""
+
+import json
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from waybill.ojs import InvalidJob, Jobs, Worker
+from waybill.ojs.middleware import JobLogFilter, log_context
+from waybill.transport.loop import run
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
+
+
+def load_jobs(target: str) -> Jobs:
+    """Import `module:name` and return the Jobs object there; the name may be left out if it is `jobs`.
+
+    Raises click.BadParameter if there is none. The current directory can be imported from, as with `python -m`.
+    """
+    module_name, _, attribute = target.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: object = import_module(module_name)
+        for part in (attribute or "jobs").split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise click.BadParameter(f"{target}: {error}") from error
+    if not isinstance(found, Jobs):
+        raise click.BadParameter(f"{target} is a {type(found).__name__}, not a waybill.Jobs")
+    return found
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:JOBS")
+@click.option("--queues", help="Queues to consume, with commas between.  [default: those of the handlers]")
+@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(min=1), help="Jobs at a time.")
+@click.option("--prefetch", type=click.IntRange(min=1), help="Jobs held at a time.  [default: the concurrency]")
+@click.option("--grace-period", default=30.0, show_default=True, help="Seconds that a shutdown waits for jobs.")
+@click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
+def command(
+    target: str,
+    queues: str | None,
+    concurrency: int,
+    prefetch: int | None,
+    grace_period: float,
+    *,
+    log_jobs: bool,
+    as_json: bool,
+) -> None:
+    """Do the jobs of a program's handlers until SIGTERM or Ctrl-C.
+
+    MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. SIGTSTP stops taking new jobs, SIGCONT
+    goes on. A second SIGTERM ends the grace period.
+    """
+    handler = logging.StreamHandler()
+    handler.addFilter(JobLogFilter())
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
+    try:
+        worker = Worker(
+            load_jobs(target),
+            queues=queues.split(",") if queues else None,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            grace_period=grace_period,
+            middleware=[log_context] if log_jobs else [],
+        )
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    run(worker.run())
+    click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
+    if worker.has_stuck_threads:
+        # The interpreter would wait at its exit for threads that have outlived their time limit.
+        sys.stdout.flush()
+        os._exit(0)

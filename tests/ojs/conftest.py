@@ -1,0 +1,62 @@
+"""Both brokers: RabbitMQ and ours. Every integration test of jobs runs on each."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ojs.eye import Eye
+from tests.rabbitmq import RabbitMQ, rabbitmq
+
+__all__ = ["rabbitmq"]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def waybill_uri(repository: Path) -> Iterator[str]:
+    """Our broker as a process of its own, so that a blocking client of the test's thread can talk to it."""
+    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--memory"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready amqp://"), line
+        address = line.removeprefix("ready amqp://").strip().rstrip("/").rpartition("@")[2]
+        yield f"amqp://guest:guest@{address}/%2Fojs"
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="session", params=["rabbitmq", "waybill"])
+def broker_uri(request: pytest.FixtureRequest) -> str:
+    """The virtual host /ojs of each broker in turn."""
+    if request.param == "rabbitmq":
+        broker: RabbitMQ = request.getfixturevalue("rabbitmq")
+        return broker.uri("/ojs")
+    uri: str = request.getfixturevalue("waybill_uri")
+    return uri
+
+
+@pytest.fixture
+def eye(broker_uri: str) -> Iterator[Eye]:
+    eye = Eye(broker_uri)
+    yield eye
+    eye.close()
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """An OJS queue that no other test uses."""
+    return f"email{next(_numbers)}"
+
+
+@pytest.fixture
+def queue_names() -> Callable[[], str]:
+    return lambda: f"email{next(_numbers)}"
