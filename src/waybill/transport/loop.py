@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-try:
-    from uvloop import new_event_loop as new_event_loop  # noqa: PLC0414 - the explicit re-export
-except ImportError:  # uvloop is an optional dependency, and there is none for Windows.
-    from asyncio import new_event_loop as new_event_loop  # noqa: PLC0414
-
 T = TypeVar("T")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A fresh loop of the best kind that there is."""
+    try:
+        import uvloop  # noqa: PLC0415 - there is none for Windows
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

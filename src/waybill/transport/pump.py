@@ -12,7 +12,7 @@ and making those from a shared buffer costs the same copy plus a second callback
 reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 KiB at once.
 
 Closing. Once `engine.closed` is true its last output is written and our side of the connection is shut down, but
-reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket with
+reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket that has
 unread input makes the kernel send a reset, which would destroy the error message that the peer has not read yet.
 """
 

@@ -1,0 +1,64 @@
+"""An asyncio client for AMQP 0-9-1 brokers that reconnects, restores and reports honestly.
+
+    from waybill.client import connect
+
+    async with connect("amqp://guest:guest@localhost:5672/%2Fojs", name="example") as connection:
+        channel = await connection.channel(confirms=True)
+        await channel.declare_queue("greetings", durable=True)
+        await channel.publish(b"hello", routing_key="greetings")
+
+`waybill.client.blocking` is the same for programs without an event loop.
+"""
+
+from waybill.client.channel import Channel, QueueDeclared
+from waybill.client.connection import Connection, connect
+from waybill.client.consumer import Consumer
+from waybill.client.errors import (
+    AccessRefused,
+    AuthenticationFailed,
+    ChannelClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    MessageNacked,
+    MessageReturned,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    ProtocolError,
+    QueueFull,
+    ResourceLocked,
+)
+from waybill.client.reconnect import ReconnectPolicy
+from waybill.client.uri import InvalidURI
+from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
+from waybill.wire.amqp091.properties import BasicProperties
+
+__all__ = [
+    "AccessRefused",
+    "AuthenticationFailed",
+    "BasicProperties",
+    "Channel",
+    "ChannelClosed",
+    "ClientError",
+    "ConnectFailed",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionLost",
+    "Consumer",
+    "Delivery",
+    "InvalidURI",
+    "MessageNacked",
+    "MessageReturned",
+    "NotAllowed",
+    "NotFound",
+    "PreconditionFailed",
+    "ProtocolError",
+    "QueueDeclared",
+    "QueueFull",
+    "ReconnectPolicy",
+    "ResourceLocked",
+    "ReturnedMessage",
+    "connect",
+]

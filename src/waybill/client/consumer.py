@@ -1,0 +1,96 @@
+"""A consumer that outlives the channels and connections it runs on."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from waybill.engine.amqp091.client.delivery import Delivery
+
+if TYPE_CHECKING:
+    from waybill.client.channel import Channel
+
+
+class Consumer:
+    """Made by `Channel.consume`. With a callback, that is called; without one, it is iterated over.
+
+        async for delivery in consumer:
+            delivery.ack()
+
+    The iteration ends when the consumer or its channel is closed by us, and raises ConnectionClosed if the connection
+    was given up. Deliveries wait in memory until they are iterated over: the channel's prefetch count is their limit.
+    """
+
+    def __init__(
+        self,
+        channel: "Channel",
+        queue: str,
+        callback: Callable[[Delivery], None] | None,
+        consumer_tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.consumer_tag = consumer_tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.arguments = arguments
+        self.callback: Callable[[Delivery], None] = self._enqueue if callback is None else callback
+        self._backlog: deque[Delivery] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._error: Exception | None = None
+
+    @property
+    def closed(self) -> bool:
+        """No more deliveries will come."""
+        return self._closed
+
+    async def cancel(self) -> None:
+        """End the consumer. Deliveries that were not iterated over go back to the queue."""
+        if not self._closed:
+            self.end(None)
+            await self.channel.cancel_consumer(self)
+
+    def end(self, error: Exception | None) -> None:
+        """No more deliveries will come. The backlog goes back to the queue as far as its channel still stands."""
+        self._closed = True
+        self._error = error
+        self.hand_back()
+        self._wake()
+
+    def hand_back(self) -> None:
+        """Return what was not iterated over. On a channel that is gone, the broker has done that."""
+        backlog = self._backlog
+        while backlog:
+            delivery = backlog.popleft()
+            if not self.no_ack:
+                delivery.nack()
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while not self._backlog:
+            if self._closed:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            if self._waiter is None or self._waiter.done():
+                self._waiter = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._waiter)
+        return self._backlog.popleft()
+
+    def _enqueue(self, delivery: Delivery) -> None:
+        self._backlog.append(delivery)
+        if self._waiter is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        self._waiter = None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,68 @@
+"""Turns an engine's reply callback into something to await, safe to cancel."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from waybill.client.errors import error_of
+from waybill.engine.amqp091.client.channel import Reply
+from waybill.engine.amqp091.client.events import CloseReason
+
+
+class Send(Protocol):
+    """Sends a request whose reply goes to the callback."""
+
+    def __call__(self, reply: Callable[[Reply], None]) -> None: ...
+
+
+class PendingReply:
+    """The reply of one request.
+
+    A cancelled caller does not take the request back: the broker carries it out. So `on_success` sees the reply in any
+    case, and `on_orphan` undoes what nobody waits for any more.
+    """
+
+    def __init__(
+        self,
+        on_success: Callable[[Reply], None] | None = None,
+        on_orphan: Callable[[Reply], None] | None = None,
+    ) -> None:
+        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._on_success = on_success
+        self._on_orphan = on_orphan
+
+    def __call__(self, reply: Reply) -> None:
+        """Take the reply."""
+        future = self.future
+        if isinstance(reply, CloseReason):
+            if not future.done():
+                future.set_exception(error_of(reply))
+            return
+        if self._on_success is not None:
+            self._on_success(reply)
+        if not future.done():
+            future.set_result(reply)
+        elif self._on_orphan is not None:
+            self._on_orphan(reply)
+
+
+async def ask(
+    send: Send,
+    on_success: Callable[[Reply], None] | None = None,
+    on_orphan: Callable[[Reply], None] | None = None,
+) -> Reply:
+    """Send a request and wait for its reply. Raises what `error_of` makes of a close."""
+    pending = PendingReply(on_success, on_orphan)
+    send(pending)
+    try:
+        return await pending.future
+    except asyncio.CancelledError:
+        # The reply may have come in the same turn of the loop in which the caller was cancelled.
+        future = pending.future
+        if future.done() and not future.cancelled() and future.exception() is None and on_orphan is not None:
+            on_orphan(future.result())
+        raise
+
+
+def ignore(_reply: Reply) -> None:
+    """For requests whose failure closes the channel, which tells enough."""

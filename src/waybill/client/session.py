@@ -1,0 +1,142 @@
+"""One incarnation of a connection: a pump, its engine, and two futures that say when it opened and when it ended."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from waybill.client.errors import AuthenticationFailed, ConnectFailed, error_of
+from waybill.client.uri import Address
+from waybill.engine.amqp091.client.connection import ClientEngine
+from waybill.engine.amqp091.client.events import CloseReason, ConnectionEvents, Initiator
+from waybill.transport.clock import Clock
+from waybill.transport.pump import Pump
+from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED
+
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class Session(ConnectionEvents):
+    """Made by `dial`, with the handshake done."""
+
+    pump: Pump[ClientEngine]
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[CloseReason] = self._loop.create_future()
+        """Done as soon as the connection is of no more use."""
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self.blocked_reason: str | None = None
+        self._writing_paused = False
+        self._flowing = asyncio.Event()
+
+    @property
+    def engine(self) -> ClientEngine:
+        return self.pump.engine
+
+    @property
+    def flowing(self) -> bool:
+        """Neither the broker nor the transport holds publishing back."""
+        return self._flowing.is_set()
+
+    async def wait_flowing(self) -> None:
+        """Return when publishing is welcome, or the session is over."""
+        await self._flowing.wait()
+
+    @staticmethod
+    async def dial(address: Address, clock: Clock) -> "Session":
+        """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled."""
+        session = Session(address)
+        session.pump = pump = Pump(
+            lambda _: ClientEngine(address.settings, session, clock.now()), clock, on_lost=session._transport_lost
+        )
+        try:
+            async with asyncio.timeout(address.connect_timeout_s):
+                context = address.tls_context()
+                await session._loop.create_connection(lambda: pump, address.host, address.port, ssl=context)
+                await session._opened
+        except TimeoutError:
+            pump.abort()
+            raise ConnectFailed(f"{address}: no answer within {address.connect_timeout_s:g} s") from None
+        except OSError as error:
+            pump.abort()
+            raise ConnectFailed(f"{address}: {error}") from error
+        except BaseException:
+            pump.abort()
+            raise
+        return session
+
+    async def close(self) -> None:
+        """Close in an orderly way; after `CLOSE_TIMEOUT_S`, or if cancelled, by force."""
+        try:
+            self.engine.close()
+            self.pump.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self._lost)
+        finally:
+            self.pump.abort()
+
+    async def wait_lost(self) -> None:
+        """Return when the transport is gone, by force after `CLOSE_TIMEOUT_S`."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self._lost)
+        finally:
+            self.pump.abort()
+
+    def opened(self) -> None:
+        self._flowing.set()
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def closed(self, reason: CloseReason) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(self._handshake_error(reason))
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        self._flowing.set()
+
+    def blocked(self, reason: str) -> None:
+        self.blocked_reason = reason
+        self._update_flow()
+
+    def unblocked(self) -> None:
+        self.blocked_reason = None
+        self._update_flow()
+
+    def writing_paused(self) -> None:
+        self._writing_paused = True
+        self._update_flow()
+
+    def writing_resumed(self) -> None:
+        self._writing_paused = False
+        self._update_flow()
+
+    def output_ready(self) -> None:
+        self._loop.call_soon(self.pump.flush)
+
+    def output_full(self) -> None:
+        self.pump.flush()
+
+    def _transport_lost(self, _pump: Pump[ClientEngine], _error: Exception | None) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def _update_flow(self) -> None:
+        if self.ended.done() or (self.blocked_reason is None and not self._writing_paused):
+            self._flowing.set()
+        else:
+            self._flowing.clear()
+
+    def _handshake_error(self, reason: CloseReason) -> Exception:
+        """RabbitMQ answers a bad login with 403, or (for a client that could not take that) by hanging up."""
+        if reason.code == ACCESS_REFUSED:
+            return AuthenticationFailed(f"{self._address}: {reason.text}")
+        if reason.initiator is Initiator.SERVER and reason.code:
+            error = error_of(reason)
+            error.args = (f"{self._address}: {error}",)
+            return error
+        return ConnectFailed(f"{self._address}: {reason.text} during the handshake")

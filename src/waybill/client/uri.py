@@ -1,0 +1,135 @@
+"""`amqp://user:password@host:port/virtual-host?option=value`: where and how to connect.
+
+| Option | Meaning |
+|---|---|
+| heartbeat | seconds, 0: none (default 60) |
+| connection_timeout | milliseconds for TCP, TLS and the handshake together (default 30000) |
+| channel_max, frame_max | limits to propose |
+| auth_mechanism | plain, amqplain or external |
+| cacertfile, certfile, keyfile | PEM files for amqps |
+| verify | verify_peer (default) or verify_none |
+
+The names are RabbitMQ's. Names and values are percent-encoded: the virtual host `/ojs` is written `%2Fojs`. Without a
+path the virtual host is `/`.
+"""
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from waybill.engine.amqp091.client.settings import (
+    DEFAULT_CHANNEL_MAX,
+    DEFAULT_FRAME_MAX,
+    DEFAULT_HEARTBEAT_S,
+    ConnectionSettings,
+)
+from waybill.transport.tls import client_context
+
+PORTS: Final = {"amqp": 5672, "amqps": 5671}
+MECHANISMS: Final = {"plain": "PLAIN", "amqplain": "AMQPLAIN", "external": "EXTERNAL"}
+DEFAULT_CONNECT_TIMEOUT_S: Final = 30.0
+MAX_SHORT: Final = 0xFFFF
+MAX_LONG: Final = 0xFFFFFFFF
+
+
+class InvalidURI(ValueError):
+    """A URI that does not tell where to connect. The text never repeats the URI, which may hold a password."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A broker, a login and the options of the connection."""
+
+    host: str
+    port: int
+    settings: ConnectionSettings
+    tls: bool = False
+    connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S
+    authority: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = field(default=None, repr=False)
+    verify: bool = True
+
+    def __str__(self) -> str:
+        """The URI without the login, for logs and errors."""
+        scheme = "amqps" if self.tls else "amqp"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/{quote(self.settings.virtual_host, safe='')}"
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises OSError or ssl.SSLError for files that cannot be used."""
+        if not self.tls:
+            return None
+        return client_context(authority=self.authority, certificate=self.certificate, key=self.key, verify=self.verify)
+
+
+def parse_uri(uri: str, *, name: str = "") -> Address:
+    """Parse a URI; `name` is the connection's name for the broker. Raises InvalidURI."""
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        raise InvalidURI("the host or port of the AMQP URI is malformed") from None
+    if parts.scheme not in PORTS:
+        raise InvalidURI("an AMQP URI starts with amqp:// or amqps://")
+    if parts.fragment:
+        raise InvalidURI("an AMQP URI has no fragment: percent-encode '#' in names and passwords as %23")
+    if "/" in parts.path[1:]:
+        raise InvalidURI("a '/' in the virtual host is written %2F")
+    options = _options(parts.query)
+    settings = ConnectionSettings(
+        user="guest" if parts.username is None else unquote(parts.username),
+        password="guest" if parts.password is None else unquote(parts.password),
+        virtual_host=unquote(parts.path[1:]) or "/",
+        mechanism=_choice(options, "auth_mechanism", MECHANISMS, "plain"),
+        heartbeat_s=_number(options, "heartbeat", DEFAULT_HEARTBEAT_S, MAX_SHORT),
+        channel_max=_number(options, "channel_max", DEFAULT_CHANNEL_MAX, MAX_SHORT),
+        frame_max=_number(options, "frame_max", DEFAULT_FRAME_MAX, MAX_LONG),
+        name=name,
+    )
+    timeout_ms = _number(options, "connection_timeout", int(DEFAULT_CONNECT_TIMEOUT_S * 1000), MAX_LONG)
+    verify = _choice(options, "verify", {"verify_peer": "yes", "verify_none": "no"}, "verify_peer") == "yes"
+    files = {option: _path(options, option) for option in ("cacertfile", "certfile", "keyfile")}
+    if options:
+        raise InvalidURI(f"the AMQP URI has unknown options: {', '.join(sorted(options))}")
+    return Address(
+        host=unquote(parts.hostname or "localhost"),
+        port=PORTS[parts.scheme] if port is None else port,
+        settings=settings,
+        tls=parts.scheme == "amqps",
+        connect_timeout_s=timeout_ms / 1000,
+        authority=files["cacertfile"],
+        certificate=files["certfile"],
+        key=files["keyfile"],
+        verify=verify,
+    )
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise InvalidURI("the options of the AMQP URI are not name=value pairs") from None
+
+
+def _number(options: dict[str, str], name: str, default: int, highest: int) -> int:
+    text = options.pop(name, None)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or int(text) > highest:
+        raise InvalidURI(f"the option {name} of the AMQP URI is a number up to {highest}")
+    return int(text)
+
+
+def _choice(options: dict[str, str], name: str, values: dict[str, str], default: str) -> str:
+    value = values.get(options.pop(name, default).lower())
+    if value is None:
+        raise InvalidURI(f"the option {name} of the AMQP URI is one of {', '.join(values)}")
+    return value
+
+
+def _path(options: dict[str, str], name: str) -> Path | None:
+    text = options.pop(name, "")
+    return Path(text) if text else None

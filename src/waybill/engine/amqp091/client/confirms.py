@@ -1,0 +1,102 @@
+"""Publishes that wait for their confirm.
+
+The server numbers publishes on a confirm channel from 1 and answers with basic.ack or basic.nack, one or (multiple) all
+up to a number, mostly in order. So the waiting ones are a window onto a list: the window's start moves over what is
+settled, and the list is cut when more of it lies before the window than in it.
+
+A basic.return carries no number. It comes before the confirm of its message and returns come in the order of
+publishing, so it belongs to the first waiting message with the same address, properties and body; two messages that are
+equal in all of these are interchangeable for their publisher too.
+"""
+
+from typing import Final
+
+CUT_AT: Final = 4096
+
+Content = tuple[str, str, bytes, bytes]
+"""Exchange, routing key, encoded properties, body: what a return is recognised by."""
+
+
+class Confirms:
+    """The publishes of one channel whose confirm is due, each with a token of the caller's."""
+
+    def __init__(self) -> None:
+        self._tokens: list[object | None] = []
+        # Kept for mandatory messages only: nothing else comes back.
+        self._contents: list[Content | None] = []
+        self._start = 0
+        self._next_number = 1
+
+    def __len__(self) -> int:
+        """How many are waiting."""
+        return len(self._tokens) - self._start
+
+    def add(self, token: object, content: Content | None) -> None:
+        """The next number belongs to `token`. `content` is given for a mandatory message."""
+        self._next_number += 1
+        self._tokens.append(token)
+        self._contents.append(content)
+
+    def settle(self, number: int, multiple: bool) -> list[object]:  # noqa: FBT001 - the bit of basic.ack
+        """The tokens that an answer for `number` settles, in order. `number` 0 with `multiple` means all.
+
+        Raises ValueError for a number that was never published; one that is settled already gives nothing.
+        """
+        tokens = self._tokens
+        if number >= self._next_number or number < 0 or (number == 0 and not multiple):
+            raise ValueError(f"a confirm for publish {number}, of {self._next_number - 1}")
+        index = len(tokens) - self._next_number + number if number else len(tokens) - 1
+        start = self._start
+        if index < start:
+            return []
+        if index == start or multiple:
+            settled = tokens[start : index + 1]
+            self._start = index + 1
+            self._skip_settled()
+        else:
+            settled = [tokens[index]]
+            tokens[index] = None
+            self._contents[index] = None
+        return [token for token in settled if token is not None]
+
+    def settle_all(self) -> list[object]:
+        """The tokens of all that wait, which then wait no more."""
+        waiting = [token for token in self._tokens[self._start :] if token is not None]
+        self._tokens.clear()
+        self._contents.clear()
+        self._start = 0
+        return waiting
+
+    def take_returned(self, content: Content) -> object | None:
+        """The token of the message that came back, which then waits no more; None if there is none."""
+        found = -1
+        for index in range(self._start, len(self._tokens)):
+            candidate = self._contents[index]
+            if candidate is None:
+                continue
+            if candidate == content:
+                found = index
+                break
+            # A broker may encode the properties anew. An exact match, further on, is still better.
+            if found < 0 and candidate[0] == content[0] and candidate[1] == content[1] and candidate[3] == content[3]:
+                found = index
+        if found < 0:
+            return None
+        token = self._tokens[found]
+        self._tokens[found] = None
+        self._contents[found] = None
+        return token
+
+    def _skip_settled(self) -> None:
+        tokens = self._tokens
+        size = len(tokens)
+        start = self._start
+        # A token that is None was settled out of order or returned; a returned one still gets its confirm, and
+        # settle() finds nothing to do then.
+        while start < size and tokens[start] is None:
+            start += 1
+        self._start = start
+        if start == size or (start >= CUT_AT and start * 2 >= size):
+            del tokens[:start]
+            del self._contents[:start]
+            self._start = 0

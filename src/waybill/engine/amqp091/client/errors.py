@@ -1,0 +1,9 @@
+"""What the server may do wrong. What we do wrong is told by exceptions of the calls that do it."""
+
+
+class ProtocolViolation(Exception):
+    """The server sent what it may not send here; ends the connection with `reply_code`."""
+
+    def __init__(self, reply_code: int, text: str) -> None:
+        super().__init__(text)
+        self.reply_code = reply_code

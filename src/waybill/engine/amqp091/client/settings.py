@@ -1,0 +1,51 @@
+"""What a client brings to the handshake."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_HEARTBEAT_S: Final = 60
+DEFAULT_FRAME_MAX: Final = 131_072
+DEFAULT_CHANNEL_MAX: Final = 2047
+
+CAPABILITIES: Final[dict[str, object]] = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "exchange_exchange_bindings": True,
+    "publisher_confirms": True,
+}
+"""What we can take; without the first, RabbitMQ would just drop a connection whose login fails."""
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """Login, virtual host and the limits that we propose.
+
+    `mechanism` is PLAIN, AMQPLAIN or EXTERNAL (a TLS certificate logs in). `heartbeat_s` 0 switches heartbeats off;
+    otherwise the smaller of both sides' wishes holds. `frame_max` is in octets of a whole frame. `name` shows in the
+    broker's list of connections.
+    """
+
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    virtual_host: str = "/"
+    mechanism: str = "PLAIN"
+    heartbeat_s: int = DEFAULT_HEARTBEAT_S
+    frame_max: int = DEFAULT_FRAME_MAX
+    channel_max: int = DEFAULT_CHANNEL_MAX
+    name: str = ""
+    version: str = ""
+
+    def client_properties(self) -> dict[str, object]:
+        """What we tell the server about ourselves."""
+        properties: dict[str, object] = {
+            "product": "Waybill",
+            "platform": "Python",
+            "capabilities": dict(CAPABILITIES),
+        }
+        if self.version:
+            properties["version"] = self.version
+        if self.name:
+            properties["connection_name"] = self.name
+        return properties
