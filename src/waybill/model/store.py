@@ -7,11 +7,12 @@ arrives meanwhile is the next batch (group commit).
 
 from collections.abc import Iterable, Iterator
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from waybill.model.message import Message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CommitWaiter:
     """Somebody who may go on only when what was put so far is durable (a confirm, a settled outcome, a reply)."""
 
