@@ -39,13 +39,13 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Off
 
 def split(ranges: list[OffsetRange], minimum: int, largest: int | None = None) -> list[OffsetRange]:
     """Cut `ranges` into at least `minimum` pieces, if there are that many messages, of at most `largest` messages."""
-    total = sum(piece.count for piece in ranges)
-    if not total:
-        return []
-    size = -(-total // minimum)
-    if largest is not None:
-        size = min(size, largest)
-    return [piece for whole in ranges for piece in _cut(whole, max(1, size))]
+    total = sum(whole.count for whole in ranges)
+    pieces: list[OffsetRange] = []
+    for whole in ranges:
+        share = -(-whole.count * minimum // total)
+        needed = 1 if largest is None else -(-whole.count // largest)
+        pieces += _cut(whole, min(max(share, needed), whole.count))
+    return pieces
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], maximum: int | None) -> dict[str, int]:
@@ -76,9 +76,8 @@ def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], addres
             )
 
 
-def _cut(whole: OffsetRange, size: int) -> Iterator[OffsetRange]:
-    """Pieces of nearly equal size, none larger than `size`."""
-    pieces = -(-whole.count // size)
+def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
+    """That many pieces of nearly equal size."""
     for index in range(pieces):
         start = whole.start + whole.count * index // pieces
         end = whole.start + whole.count * (index + 1) // pieces

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.pipeline import tables
 from waybill.pipeline.source import EVENT_STREAM

@@ -1,5 +1,6 @@
 """The report as one HTML page without scripts or requests, light or dark as the reader's system is."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
@@ -201,7 +202,7 @@ def _nothing(text: str) -> str:
     return f'<p class="nothing">{text}</p>'
 
 
-def _table(head: tuple[str, ...], body: list[tuple[str, ...]], texts: int) -> str:
+def _table(head: Sequence[str], body: Sequence[Sequence[str]], texts: int) -> str:
     """A table whose first `texts` columns are text and the others figures."""
     kinds = ["text" if index < texts else "figure" for index in range(len(head))]
     headings = "".join(f'<th class="{kind}">{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
