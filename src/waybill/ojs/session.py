@@ -37,7 +37,9 @@ class Session:
     async def open(cls, uri: str, topology: Topology, source: str, reconnect: ReconnectPolicy | None) -> Self:
         """Connect, and open the channels. Raises what `waybill.client.connect` raises."""
         async with AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(connect(uri, name=source.removeprefix("/"), reconnect=reconnect))
+            connection = await stack.enter_async_context(
+                connect(uri, name=source.removeprefix("/"), reconnect=reconnect)
+            )
             declarer = TopologyDeclarer(await connection.channel(), topology)
             events = EventWriter(await connection.channel(confirms=True), declarer, source)
             publishing = await connection.channel(confirms=True)

@@ -99,6 +99,11 @@ class Worker:
         return bool(self._consumers) and self._session is not None and self._session.connection.is_open
 
     @property
+    def running_count(self) -> int:
+        """How many jobs run at this moment."""
+        return 0 if self._runner is None else len(self._runner.active)
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded."""
         settled = self._settlement
