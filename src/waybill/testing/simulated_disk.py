@@ -1,0 +1,313 @@
+"""A disk that behaves as badly as disks may: deterministic, from one seeded source of randomness.
+
+What a program has written is in the page cache. It survives the death of the process (`kill`), but at a loss of power
+(`lose_power`) each write since the last sync of its file meets a fate of its own: kept, lost, torn in the middle,
+replaced by zeros or by rubbish, in any combination, so that a later write may survive an earlier one. A file or
+directory that was created, renamed or removed since its directory was synced may or may not have been.
+
+The methods for files are those that `waybill.storage.filesystem` describes.
+"""
+
+import errno
+import os
+from random import Random
+from typing import Final
+
+FATES: Final = ("kept", "kept", "lost", "lost", "torn", "zeroed", "trashed")
+
+
+class Crash(BaseException):
+    """The simulated process died in the middle of a disk operation. Nothing on the way may catch it."""
+
+
+class _Node:
+    """A file's bytes: in the page cache, and on the medium as of the last sync, with what was done to it since."""
+
+    def __init__(self) -> None:
+        self.cached = bytearray()
+        self.durable = bytearray()
+        self.changes: list[tuple[int, bytes | None]] = []
+
+    def sync(self) -> None:
+        for offset, data in self.changes:
+            _change(self.durable, offset, data)
+        self.changes = []
+
+
+def _change(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Write `data` at an offset; None cuts there."""
+    if data is None:
+        del content[offset:]
+        return
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+class SimulatedFile:
+    """An open file. It is of no use any more after a crash."""
+
+    def __init__(self, disk: "SimulatedDisk", node: _Node, name: str) -> None:
+        self._disk = disk
+        self._node = node
+        self._name = name
+        self._life = disk.life
+        self._is_open = True
+
+    def _check(self) -> None:
+        if not self._is_open or self._life != self._disk.life:
+            raise OSError(errno.EBADF, "the file is closed", self._name)
+
+    def append(self, data: bytes) -> None:
+        self._check()
+        disk = self._disk
+        node = self._node
+        room = disk.free_space()
+        end = len(node.cached)
+        crashes = disk.step("append", self._name)
+        if crashes:
+            data = data[: disk.random.randrange(len(data) + 1)]
+        written = data[:room]
+        node.cached.extend(written)
+        node.changes.append((end, bytes(written)))
+        if crashes:
+            raise Crash
+        if len(written) < len(data):
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk", self._name)
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._check()
+        return bytes(self._node.cached[offset : offset + size])
+
+    def sync(self) -> None:
+        self._check()
+        node = self._node
+        crashes = self._disk.step("sync", self._name)
+        if not crashes or self._disk.random.random() < 0.5:
+            node.sync()
+        if crashes:
+            raise Crash
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        crashes = self._disk.step("truncate", self._name)
+        if not crashes or self._disk.random.random() < 0.5:
+            del self._node.cached[size:]
+            self._node.changes.append((size, None))
+        if crashes:
+            raise Crash
+
+    def size(self) -> int:
+        self._check()
+        return len(self._node.cached)
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+class _Entries:
+    """Directory entries: what the running system sees, and what the medium has. None stands for a directory."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, _Node | None] = {}
+        self.durable: dict[str, _Node | None] = {}
+        # By directory: what was done since it was synced, each as the new entries of some names.
+        self.changes: dict[str, list[dict[str, _Node | str | None]]] = {}
+
+    def change(self, changes: dict[str, "_Node | str | None"]) -> None:
+        parent = next(iter(changes)).rpartition("/")[0]
+        self.changes.setdefault(parent, []).append(changes)
+        self._apply(self.seen, changes)
+
+    def sync(self, directory: str) -> None:
+        for changes in self.changes.pop(directory, []):
+            self._apply(self.durable, changes)
+
+    def lose(self, random: Random) -> None:
+        for directory in list(self.changes):
+            pending = self.changes.pop(directory)
+            chance = random.choice((0.0, 0.5, 1.0))
+            for changes in pending:
+                if random.random() < chance:
+                    self._apply(self.durable, changes)
+        self.durable = {name: node for name, node in self.durable.items() if self._is_reachable(name)}
+        self.seen = dict(self.durable)
+
+    def _is_reachable(self, name: str) -> bool:
+        parent = name.rpartition("/")[0]
+        return not parent or (parent in self.durable and self._is_reachable(parent))
+
+    @staticmethod
+    def _apply(entries: dict[str, _Node | None], changes: dict[str, "_Node | str | None"]) -> None:
+        for name, node in changes.items():
+            if isinstance(node, str):
+                entries.pop(name, None)
+            else:
+                entries[name] = node
+
+
+class SimulatedDisk:
+    """A data directory on a simulated disk.
+
+    `operations` counts what changes something (append, sync, truncate, create, make_directory, remove, rename,
+    sync_directory). The one with the number `crash_at` raises `Crash` half-way; after it, `kill` or `lose_power` must
+    be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail.
+    """
+
+    def __init__(self, random: Random, capacity: int = 1 << 40) -> None:
+        self.random = random
+        self.capacity = capacity
+        self.operations = 0
+        self.crash_at: int | None = None
+        self.fail_next: dict[str, int] = {}
+        self.life = 0
+        self._is_crashed = False
+        self._entries = _Entries()
+
+    # --- faults ---
+
+    def step(self, operation: str, name: str) -> bool:
+        """Count an operation. True if the process dies in it; raises OSError if it is to fail."""
+        if self._is_crashed:
+            raise OSError(errno.EIO, "the simulated process is dead", name)
+        self.operations += 1
+        if self.crash_at is not None and self.operations >= self.crash_at:
+            self.crash_at = None
+            self._is_crashed = True
+            return True
+        failure = self.fail_next.pop(operation, 0)
+        if failure:
+            if operation == "sync":
+                self._fail_sync(name)
+            raise OSError(failure, os.strerror(failure), name)
+        return False
+
+    def _fail_sync(self, name: str) -> None:
+        """Some of the data is lost, and the system will not try to write it again: the next sync succeeds without."""
+        node = self._entries.seen.get(name)
+        if node is not None:
+            node.changes = [change for change in node.changes if self.random.random() < 0.5]
+            node.sync()
+
+    def kill(self) -> None:
+        """The process is gone, the system runs on: all that was written is there."""
+        self.life += 1
+        self.crash_at = None
+        self._is_crashed = False
+
+    def lose_power(self) -> None:
+        """The system is gone, too: what was not synced meets its fate."""
+        self.kill()
+        nodes = list(self._entries.seen.values()) + list(self._entries.durable.values())
+        self._entries.lose(self.random)
+        for node in nodes:
+            if node is not None and node.changes:
+                self._decide(node)
+        for node in self._entries.seen.values():
+            if node is not None:
+                node.cached = bytearray(node.durable)
+
+    def _decide(self, node: _Node) -> None:
+        random = self.random
+        only = random.choice(("any", "any", *FATES))
+        for offset, data in node.changes:
+            fate = random.choice(FATES) if only == "any" else only
+            if data is None:
+                if fate == "kept":
+                    _change(node.durable, offset, None)
+            elif fate == "kept":
+                _change(node.durable, offset, data)
+            elif fate == "torn":
+                _change(node.durable, offset, data[: random.randrange(len(data) + 1)])
+            elif fate == "zeroed":
+                _change(node.durable, offset, bytes(len(data)))
+            elif fate == "trashed":
+                _change(node.durable, offset, random.randbytes(len(data)))
+        node.changes = []
+
+    def flip_bit(self, name: str, offset: int) -> None:
+        """Damage at rest: one bit of the byte at an offset of a file changes, on the medium and as it is read."""
+        node = self._file(name)
+        bit = 1 << self.random.randrange(8)
+        for content in (node.cached, node.durable):
+            if offset < len(content):
+                content[offset] ^= bit
+
+    def overwrite(self, name: str, offset: int, data: bytes) -> None:
+        """Damage at rest of any kind."""
+        node = self._file(name)
+        for content in (node.cached, node.durable):
+            _change(content, offset, data)
+
+    def content(self, name: str) -> bytes:
+        """All of a file."""
+        return bytes(self._file(name).cached)
+
+    # --- what storage asks for ---
+
+    def _file(self, name: str) -> _Node:
+        node = self._entries.seen.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file on the simulated disk", name)
+        return node
+
+    def _alter(self, operation: str, name: str, changes: dict[str, _Node | str | None]) -> None:
+        crashes = self.step(operation, name)
+        if not crashes or self.random.random() < 0.5:
+            self._entries.change(changes)
+        if crashes:
+            raise Crash
+
+    def _check_parent(self, name: str) -> None:
+        parent = name.rpartition("/")[0]
+        if parent and parent not in self._entries.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such directory on the simulated disk", name)
+
+    def create(self, name: str) -> SimulatedFile:
+        self._check_parent(name)
+        node = self._entries.seen.get(name)
+        if node is None:
+            node = _Node()
+            self._alter("create", name, {name: node})
+        else:
+            if self.step("create", name):
+                raise Crash
+            node.cached.clear()
+            node.changes.append((0, None))
+        return SimulatedFile(self, node, name)
+
+    def open(self, name: str) -> SimulatedFile:
+        return SimulatedFile(self, self._file(name), name)
+
+    def list_directory(self, name: str) -> list[str]:
+        prefix = f"{name}/" if name else ""
+        names = [entry[len(prefix) :] for entry in self._entries.seen if entry.startswith(prefix)]
+        return sorted(entry for entry in names if "/" not in entry)
+
+    def make_directory(self, name: str) -> None:
+        self._check_parent(name)
+        if name not in self._entries.seen:
+            self._alter("make_directory", name, {name: None})
+
+    def remove(self, name: str) -> None:
+        if name not in self._entries.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file on the simulated disk", name)
+        if self.list_directory(name):
+            raise OSError(errno.ENOTEMPTY, "the directory is not empty", name)
+        self._alter("remove", name, {name: "removed"})
+
+    def rename(self, name: str, new_name: str) -> None:
+        self._alter("rename", name, {new_name: self._file(name), name: "removed"})
+
+    def sync_directory(self, name: str) -> None:
+        crashes = self.step("sync_directory", name)
+        if name and name not in self._entries.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such directory on the simulated disk", name)
+        if not crashes or self.random.random() < 0.5:
+            self._entries.sync(name)
+        if crashes:
+            raise Crash
+
+    def free_space(self) -> int:
+        used = sum(len(node.cached) for node in self._entries.seen.values() if node is not None)
+        return max(self.capacity - used, 0)
