@@ -53,12 +53,12 @@ def message_row(message: StreamMessage) -> tuple[object, ...]:
     )
 
 
-def utc_seconds(seconds: int | None) -> datetime | None:
+def utc_seconds(sent: int | datetime | None) -> datetime | None:
     """The moment that a message's timestamp property names, or None for one outside of the calendar."""
-    if seconds is None:
-        return None
+    if sent is None or isinstance(sent, datetime):
+        return sent
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(sent, UTC)
     except (OverflowError, OSError, ValueError):
         return None
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Final
 
-from waybill.client import Delivery, blocking
-from waybill.client import errors as client_errors
+from waybill.client import AuthenticationFailed, ClientError, InvalidURI, ProtocolError, ReconnectPolicy, blocking
 from waybill.pipeline.message import OFFSET_HEADER, Properties, StreamMessage, utc_seconds
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import SourceOptions
@@ -23,6 +22,10 @@ _DRAIN_LIMIT_S: Final = 2.0
 # A stream that has delivered nothing for this long, and has no messages by the broker's own count, is empty.
 _EMPTY_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
+# Reading goes on behind the last message that came, which the client cannot know: so it does not reconnect for us.
+_NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
+# connection-forced and internal-error say that the broker stops or failed, not that we asked for something wrong.
+_PASSING_CODES: Final = frozenset({320, 541})
 
 
 class StreamError(RuntimeError):
@@ -119,7 +122,7 @@ class StreamLog:
                     break
         return end
 
-    def _drained(self, stream: str, place: str) -> Generator[tuple[int, Delivery]]:
+    def _drained(self, stream: str, place: str) -> Generator[tuple[int, blocking.Delivery]]:
         """What a consumer attached at `place` gets until the stream is silent. Nothing only if the stream is empty."""
         for silence in (_SILENCE_S, _EMPTY_S, self._options.poll_timeout_ms / 1000):
             found = False
@@ -139,15 +142,21 @@ class StreamLog:
             return connection.channel().declare_queue(stream, durable=True, passive=True).message_count
 
     @contextmanager
-    def _consuming(self, stream: str, place: int | str, silence: float) -> Iterator[Iterator[tuple[int, Delivery]]]:
+    def _consuming(
+        self, stream: str, place: int | str, silence: float
+    ) -> Iterator[Iterator[tuple[int, blocking.Delivery]]]:
         """Deliveries with their offsets from `place` on, until there was none for `silence` seconds."""
         with self._connected(stream) as connection:
             yield self._acknowledged(connection, stream, place, silence)
 
     def _acknowledged(
         self, connection: blocking.Connection, stream: str, place: int | str, silence: float
-    ) -> Iterator[tuple[int, Delivery]]:
-        """Acknowledge by halves of the prefetch window: a stream forgets nothing by that, it only sends on."""
+    ) -> Iterator[tuple[int, blocking.Delivery]]:
+        """Acknowledge by halves of the prefetch window: a stream forgets nothing by that, it only sends on.
+
+        Whoever stops early closes the connection, and only then the iteration over `consume`: left open, it would hand
+        the rest back, and a stream takes nothing back.
+        """
         window = self._options.prefetch
         threshold = max(1, window // 2)
         unacknowledged = 0
@@ -165,12 +174,14 @@ class StreamLog:
     def _connected(self, stream: str) -> Iterator[blocking.Connection]:
         """A connection, whose errors become errors of this module."""
         try:
-            with blocking.connect(self._options.uri, name="waybill-pipeline") as connection:
+            with blocking.connect(self._options.uri, name="waybill-pipeline", reconnect=_NO_RECONNECT) as connection:
                 yield connection
-        except (client_errors.NotFound, client_errors.AccessRefused, client_errors.PreconditionFailed) as problem:
+        except (AuthenticationFailed, InvalidURI) as problem:
             raise StreamError(self._explained(stream, problem)) from None
-        except (client_errors.ClientError, OSError, TimeoutError) as problem:
-            raise StreamUnavailable(self._explained(stream, problem)) from None
+        except (ClientError, OSError) as problem:
+            lasting = isinstance(problem, ProtocolError) and problem.code not in _PASSING_CODES
+            kind = StreamError if lasting else StreamUnavailable
+            raise kind(self._explained(stream, problem)) from None
 
     def _explained(self, stream: str, problem: Exception) -> str:
         """What happened, where, and never with which password."""
@@ -191,14 +202,14 @@ class StreamLog:
         time.sleep(min(self._options.fetch_retry_interval_ms / 1000 * failures, _PAUSE_MAX_S))
 
 
-def _offset(delivery: Delivery, stream: str, address: str) -> int:
+def _offset(delivery: blocking.Delivery, stream: str, address: str) -> int:
     offset = (delivery.properties.headers or {}).get(OFFSET_HEADER)
     if not isinstance(offset, int):
         raise StreamError(f"queue {stream!r} on {address} is no stream: its messages have no offset")
     return offset
 
 
-def _message(stream: str, offset: int, delivery: Delivery) -> StreamMessage:
+def _message(stream: str, offset: int, delivery: blocking.Delivery) -> StreamMessage:
     sent = delivery.properties
     properties = Properties(
         content_type=sent.content_type,
