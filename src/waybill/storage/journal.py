@@ -26,7 +26,7 @@ from waybill.storage.log import DEFINITIONS, JOURNAL, STREAM, LogFile
 from waybill.storage.message_log import Mark, MessageLog
 from waybill.storage.queue_table import QueueTable
 from waybill.storage.reclaim import Reclaimer
-from waybill.storage.record import CLEAN, START, small_record
+from waybill.storage.record import CLEAN, small_record
 from waybill.storage.recovery import ENTIRE_QUEUE, Recovery
 from waybill.storage.report import Damage, RecoveryReport
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
@@ -95,8 +95,9 @@ class Journal(MessageLog):
             if name.isdigit():
                 self._stream_names[int(name)] = filesystem.list_directory(f"{STREAMS_DIRECTORY}/{name}")
                 highest_id = max(highest_id, int(name))
+        # As with messages: what is built upon must be durable, and the process before may have died before its sync.
+        filesystem.sync_directory(STREAMS_DIRECTORY)
         self._definitions.next_id = max(self._definitions.next_id, highest_id + 1)
-        self.append_record(small_record(START, b""))
         self._commit_now()
 
     def _commit_now(self) -> None:

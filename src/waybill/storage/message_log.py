@@ -261,14 +261,16 @@ class MessageLog(CommittingStore):
         self.head.put_count += len(holders)
         return location
 
-    def start_segment(self, number: i64) -> None:
-        """Make a new segment the head."""
+    def start_segment(self, number: i64, first_record: bytes) -> None:
+        """Make a new segment the head. It begins with a record if one is given, and with all marks."""
         segment = Segment(number)
         self.segments[number] = segment
         self.head = segment
         self._base = number << 32
         self._batch_offset = FILE_HEADER_SIZE + BATCH_HEADER_SIZE
         self._offset = self._batch_offset
+        if first_record:
+            self._append(first_record)
         for queue_id, mark in self.marks.items():
             self._append(mark.record(queue_id))
 
@@ -296,7 +298,7 @@ class MessageLog(CommittingStore):
         if log.size >= self.segment_bytes:
             full = self.head
             full.sealed_batch = commit.batch
-            self.start_segment(full.number + 1)
+            self.start_segment(full.number + 1, b"")
             if full.live == 0:
                 self.bury(full)
 

@@ -29,7 +29,9 @@ from waybill.storage.record import (
     REQUEUE,
     SETTLE,
     SPILL,
+    START,
     record_length,
+    small_record,
 )
 from waybill.storage.report import Damage, RecoveryReport
 from waybill.storage.segment import DIRECTORY, Segment
@@ -159,7 +161,8 @@ class Recovery:
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
         # A number that a lost segment had is not given again.
-        log.start_segment(self._readers[-1].number + 1 if self._readers else 1)
+        number = self._readers[-1].number + 1 if self._readers else 1
+        log.start_segment(number, small_record(START, b""))
 
     # --- records ---
 
@@ -221,6 +224,9 @@ class Recovery:
             self.log.marks[values[0]] = mark
         elif kind == SPILL:
             segment.put_count += 1
+        elif kind == START:
+            # Those that still hold follow it.
+            self.log.marks.clear()
 
     def _integers(self, data: bytes, index: i64) -> list[int]:
         stop = index + record_length(data, index, len(data))
