@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -57,8 +56,8 @@ class Broker:
         async with Broker(port=0, data_dir="data") as broker:
             print(broker.uri())
 
-    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Leaving the block drains: peers are told,
-    what they sent is made durable, and the store is closed cleanly.
+    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Leaving the block drains: peers are
+    told, what they sent is made durable, and the store is closed cleanly.
     """
 
     def __init__(
@@ -85,6 +84,8 @@ class Broker:
         self._disk: CommitThread | None = None
         self._listener: Listener | None = None
         self._idle = asyncio.Event()
+        self._commit_done = asyncio.Event()
+        self._commit_done.set()
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -137,8 +138,8 @@ class Broker:
                 logger.warning("%d connections did not close in time and are cut", len(self._pumps))
             for pump in list(self._pumps):
                 pump.abort()
-            while self._pumps or self._is_committing:
-                await asyncio.sleep(0.001)
+            await self._idle.wait()
+            await self._commit_done.wait()
         for handle in (self._timer, self._maintenance):
             if handle is not None:
                 handle.cancel()
@@ -220,6 +221,7 @@ class Broker:
                 return
             if commit.is_synced:
                 self._is_committing = True
+                self._commit_done.clear()
                 assert self._disk is not None  # noqa: S101 - set by start
                 self._disk.submit(commit.execute, partial(self._committed, commit))
                 return
@@ -234,6 +236,7 @@ class Broker:
 
     def _committed(self, commit: Commit, error: BaseException | None) -> None:
         self._is_committing = False
+        self._commit_done.set()
         if error is not None:
             self._fail(error)
             return
@@ -288,5 +291,3 @@ class Broker:
         at = self._node.next_timeout()
         if at is not None and self._timer is None:
             self._arm(at)
-
-

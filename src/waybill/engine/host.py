@@ -1,4 +1,4 @@
-"""What a server engine asks of the node that it serves, and what it offers to it. `node` and `transport` fulfil these."""
+"""What a server engine asks of the node that it serves, and what it offers to it."""
 
 from mypy_extensions import mypyc_attr
 

@@ -18,7 +18,9 @@ CACHE_LIMIT: Final = 1024
 class Account:
     """A user as kept: `password_hash` is salt and scrypt key. `loopback_only`: refused from other machines."""
 
-    def __init__(self, name: str, password_hash: bytes, permissions: dict[str, Permission], *, loopback_only: bool) -> None:
+    def __init__(
+        self, name: str, password_hash: bytes, permissions: dict[str, Permission], *, loopback_only: bool
+    ) -> None:
         self.user = User(name, permissions)
         self.password_hash = password_hash
         self.loopback_only = loopback_only

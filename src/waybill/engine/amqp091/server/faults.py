@@ -25,7 +25,9 @@ from waybill.wire.amqp091.reply_codes import (
 class Fault(Exception):
     """A reply code and a text for a person. `is_connection_wide` tells the scope: one channel, or the connection."""
 
-    def __init__(self, code: int, text: str, *, is_connection_wide: bool, class_id: int = 0, method_id: int = 0) -> None:
+    def __init__(
+        self, code: int, text: str, *, is_connection_wide: bool, class_id: int = 0, method_id: int = 0
+    ) -> None:
         super().__init__(text)
         self.code = code
         self.text = f"{REPLY_NAMES[code]} - {text}"

@@ -150,9 +150,7 @@ def queue_delete(channel: Channel, method: QueueDelete) -> None:
     connection = channel.connection
     name = method.queue or channel.last_queue_name
     connection.check_permission("configure", QUEUE, name)
-    count = connection.virtual_host.delete_queue(
-        name, connection, if_unused=method.if_unused, if_empty=method.if_empty
-    )
+    count = connection.virtual_host.delete_queue(name, connection, if_unused=method.if_unused, if_empty=method.if_empty)
     connection.hold()
     if not method.no_wait:
         channel.send(QueueDeleteOk(count))
