@@ -35,19 +35,31 @@ class BrokerFailed(Exception):
 
 
 class _PumpOutput(Output):
-    """Gives an engine the pump that it writes to."""
+    """Gives an engine the pump that it writes to. Reading goes on when neither engine nor broker has paused it."""
 
     def __init__(self, pump: Pump[Negotiation]) -> None:
         self.pump = pump
+        self._engine_paused = False
+        self._broker_paused = False
 
     def flush(self) -> None:
         self.pump.flush()
 
     def pause_reading(self) -> None:
+        self._engine_paused = True
         self.pump.pause_reading()
 
     def resume_reading(self) -> None:
-        self.pump.resume_reading()
+        self._engine_paused = False
+        if not self._broker_paused:
+            self.pump.resume_reading()
+
+    def set_broker_paused(self, *, paused: bool) -> None:
+        self._broker_paused = paused
+        if paused:
+            self.pump.pause_reading()
+        elif not self._engine_paused:
+            self.pump.resume_reading()
 
 
 class Broker:
@@ -74,7 +86,7 @@ class Broker:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
         self._clock = Clock()
-        self._pumps: dict[Pump[Negotiation], None] = {}
+        self._pumps: dict[Pump[Negotiation], _PumpOutput] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_committing = False
@@ -139,7 +151,8 @@ class Broker:
             for pump in list(self._pumps):
                 pump.abort()
             await self._idle.wait()
-            await self._commit_done.wait()
+            while self._is_committing:
+                await self._commit_done.wait()
         for handle in (self._timer, self._maintenance):
             if handle is not None:
                 handle.cancel()
@@ -183,11 +196,12 @@ class Broker:
         return Pump(self._make_engine, self._clock, self._after_receive, self._on_lost)
 
     def _make_engine(self, pump: Pump[Negotiation]) -> Negotiation:
-        self._pumps[pump] = None
+        output = _PumpOutput(pump)
+        self._pumps[pump] = output
         self._idle.clear()
         if self._is_reading_paused:
-            pump.pause_reading()
-        return self._node.accept(_PumpOutput(pump), pump.peer_address, self._clock.now())
+            output.set_broker_paused(paused=True)
+        return self._node.accept(output, pump.peer_address, self._clock.now())
 
     def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
         self._pumps.pop(pump, None)
@@ -255,14 +269,14 @@ class Broker:
     def _pause_reading(self) -> None:
         if not self._is_reading_paused:
             self._is_reading_paused = True
-            for pump in self._pumps:
-                pump.pause_reading()
+            for output in self._pumps.values():
+                output.set_broker_paused(paused=True)
 
     def _resume_reading(self) -> None:
         if self._is_reading_paused:
             self._is_reading_paused = False
-            for pump in self._pumps:
-                pump.resume_reading()
+            for output in self._pumps.values():
+                output.set_broker_paused(paused=False)
 
     def _maintain(self) -> None:
         """Compact the store in small steps."""

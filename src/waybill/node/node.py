@@ -120,7 +120,7 @@ class Node(Host):
                 engine.shut_down("broker forced connection closure with reason 'shutdown'")
 
     def redelivered(self) -> dict[int, list[int]]:
-        """The sequences, by queue id, of messages that wait after a failed delivery: what a clean stop must remember."""
+        """The sequences, by queue id, of messages that wait after a failed delivery: what a clean stop must keep."""
         found: dict[int, list[int]] = {}
         for virtual_host in self.virtual_hosts.values():
             for queue in virtual_host.queues.values():

@@ -11,7 +11,7 @@ nothing else, for what is no content.
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64, u8
 
 from waybill.wire.amqp091.errors import DecodeError, FrameError
@@ -267,7 +267,8 @@ def _frame_end(data: bytes, offset: i64) -> i64:
     size: i64 = len(data)
     if offset < 0 or offset + FRAME_OVERHEAD > size:
         raise FrameError("a frame is cut off")
-    after = offset + FRAME_OVERHEAD + (i64(read_i32_be(data, offset + 3)) & 0xFFFFFFFF)
+    # The size field, and the octet after it, are the end of eight octets from the frame's first.
+    after = offset + FRAME_OVERHEAD + (read_i64_be(data, offset) >> 8 & 0xFFFFFFFF)
     if after > size or data[after - 1] != FRAME_END:
         raise FrameError("a frame is cut off or has no end octet")
     return after

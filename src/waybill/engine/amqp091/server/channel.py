@@ -20,7 +20,7 @@ from waybill.model.stream import Stream
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import frame, method_frame
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, frame, method_frame
 from waybill.wire.amqp091.methods import BasicAck, BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 BASIC: Final = 60
 PUBLISH: Final = 40
 ACK: Final = 80
+NO_HEADER: Final = b"\x00"
+OUTRUN: Final = 4096
 MAX_EXPIRATION_DIGITS: Final = 18
 
 
@@ -53,9 +55,29 @@ class PublishRoute:
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
+        self.header = NO_HEADER
+        self.header_size: i64 = 0
+        self.facts = ContentFacts()
         self.route: Route | None = None
         self.epoch: i64 = 0
         self.is_durable = False
+
+    def remember_header(self, data: bytes, start: i64, end: i64) -> None:
+        """Keep the content header just scanned into `facts`, so that an equal one need not be scanned.
+
+        One with an expiration or headers is not kept: what `facts` says of these depends on where they are.
+        """
+        facts = self.facts
+        if facts.expiration_size < 0 and facts.headers_size < 0:
+            self.header = data[start:end]
+            self.header_size = end - start
+        else:
+            self.header = NO_HEADER
+
+    def is_outrunning(self) -> bool:
+        """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
+        route = self.route
+        return route is not None and any(queue.consumers and queue.ready_count > OUTRUN for queue in route.queues)
 
 
 class Assembly:
@@ -81,6 +103,10 @@ class Channel(CommitWaiter):
     def __init__(self, connection: "Connection", number: i64) -> None:
         self.connection = connection
         self.number: i64 = number
+        # The first three octets of its content frames as a number, and the first eleven of its acknowledgements.
+        self.header_head: i64 = FRAME_HEADER << 16 | number
+        self.body_head: i64 = FRAME_BODY << 16 | number
+        self.ack_octets = b"\x01" + int(number).to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
         self.is_open = True
         self.is_flowing = True
         self.consumers: dict[str, ChannelConsumer] = {}
@@ -121,12 +147,11 @@ class Channel(CommitWaiter):
         if facts.flags & FLAG_USER_ID:
             self._check_user_id(content)
         priority = facts.priority
-        if priority < 0:
-            priority = 0
-        durable = facts.delivery_mode == 2  # noqa: PLR2004 - basic.properties: 2 is persistent
+        priority = max(priority, 0)
+        durable = facts.delivery_mode == 2
         message = Message(AMQP091, content, route.address, durable, priority, ttl_ms, connection.host.runtime.now)
         queues = route.queues
-        if facts.headers_size > 4 and (route.by_headers or content.find(b"CC", 21, 21 + 4096) >= 0):  # noqa: PLR2004
+        if facts.headers_size > 4 and (route.by_headers or content.find(b"CC", 21, 21 + 4096) >= 0):
             queues = self._route_by_headers(route, message)
         elif route.by_headers:
             queues = virtual_host.match(route.exchange, [published.routing_key], {})
@@ -346,9 +371,7 @@ class Channel(CommitWaiter):
         if transaction is None:
             return
         self.transaction = Transaction()
-        unsettled = dict(self.unsettled)
-        for entry, _, tag in transaction.outcomes:
-            unsettled[tag] = entry
+        unsettled = self.unsettled | {i64(tag): entry for entry, _, tag in transaction.outcomes}
         self.unsettled = {tag: unsettled[tag] for tag in sorted(unsettled)}
 
     # --- consumers ---

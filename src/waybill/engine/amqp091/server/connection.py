@@ -1,7 +1,7 @@
-"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
+r"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
 
     OPENING --open--> OPEN --fault, or the node stops--> CLOSING --close-ok or time--> CLOSED
-                        \\--the peer's close--------------------------------------------^
+                        \--the peer's close--------------------------------------------^
 
 The loop in `_process` is the hottest code of the broker. A publish is recognised by comparing its method frame with the
 last one; header and body are then taken as one slice, which is all that is ever done with them. Acknowledgements are
@@ -10,15 +10,16 @@ read in place. Everything else is decoded and dispatched by method.
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel import ACK, BASIC, PUBLISH, Assembly, Channel, PublishRoute
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of
+from waybill.engine.amqp091.server.faults import Fault, connection_fault, fault_of
 from waybill.engine.amqp091.server.handshake import Handshake
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
+from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.errors import DecodeError
@@ -48,7 +49,6 @@ from waybill.wire.amqp091.reply_codes import (
     CONNECTION_FORCED,
     FRAME_ERROR,
     NOT_IMPLEMENTED,
-    SYNTAX_ERROR,
     UNEXPECTED_FRAME,
 )
 
@@ -60,10 +60,12 @@ CLOSED: Final = "closed"
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_FRAME_SIZE: Final = 21
+ACK_ARGUMENTS: Final = 11
 ROUTE_LIMIT: Final = 16_384
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
 INCOMPLETE: Final = -1
+THROTTLE_S: Final = 0.01
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -98,12 +100,14 @@ class Connection(ServerEngine):
         self._whole_content_limit: i64 = min(WHOLE_CONTENT_LIMIT, host.limits.message_size_max)
         self._routes: dict[bytes, PublishRoute] = {}
         self._last_route: PublishRoute | None = None
+        self._last_acking: Channel | None = None
         self._confirming: list[Channel] = []
         self._closing_channels: set[i64] = set()
         self._received_at: float = now
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
+        self._throttle = _Throttle(self)
         self._handshake = Handshake(self)
         self._handshake.start()
 
@@ -138,6 +142,9 @@ class Connection(ServerEngine):
                 return
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
+        route = self._last_route
+        if route is not None and route.is_outrunning():
+            self._throttle.begin(now)
 
     def data_to_send(self) -> bytes:
         if self._is_held:
@@ -156,7 +163,7 @@ class Connection(ServerEngine):
             self._unstall()
         return data
 
-    def connection_lost(self, now: float) -> None:  # noqa: ARG002
+    def connection_lost(self, now: float) -> None:
         self._set_closed()
         self.host.lost(self)
 
@@ -188,7 +195,7 @@ class Connection(ServerEngine):
         self._is_transport_full = True
         self.is_stalled = True
 
-    def resume_writing(self, now: float) -> None:  # noqa: ARG002
+    def resume_writing(self, now: float) -> None:
         self._is_transport_full = False
         self._unstall()
 
@@ -277,11 +284,11 @@ class Connection(ServerEngine):
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
         """
         n: i64 = len(data)
-        while n - o >= 8:  # noqa: PLR2004 - the smallest frame
+        while n - o >= 8:
             if self.state == CLOSED:
                 return n
-            route = self._last_route
             self._next = INCOMPLETE
+            route = self._last_route
             if route is not None and data.startswith(route.octets, o):
                 end = self._take_content(route, data, o + route.size, n)
                 if end > 0:
@@ -289,7 +296,15 @@ class Connection(ServerEngine):
                     continue
                 if end == INCOMPLETE:
                     break
-            size = i64(read_i32_be(data, o + 3)) & 0xFFFFFFFF
+            acking = self._last_acking
+            if acking is not None and data.startswith(acking.ack_octets, o) and self._is_whole_ack(acking, data, o, n):
+                self._next = o + ACK_FRAME_SIZE
+                self._acknowledge(acking, data, o + ACK_ARGUMENTS)
+                o += ACK_FRAME_SIZE
+                continue
+            # Type, channel and size of a frame, and the octet after them, as one number.
+            head = read_i64_be(data, o)
+            size = head >> 8 & 0xFFFFFFFF
             if size > self.frame_max - 8:
                 raise connection_fault(FRAME_ERROR, f"a frame of {size + 8} octets exceeds frame_max {self.frame_max}")
             if n - o < size + 8:
@@ -297,27 +312,33 @@ class Connection(ServerEngine):
             if data[o + size + 7] != FRAME_END:
                 raise connection_fault(FRAME_ERROR, "a frame does not end with its end octet")
             self._next = o + size + 8
-            kind = data[o]
-            number = i64(read_i16_be(data, o + 1)) & 0xFFFF
-            if kind == FRAME_METHOD and size >= 4:  # noqa: PLR2004
+            kind = head >> 56 & 0xFF
+            number = head >> 40 & 0xFFFF
+            if kind == FRAME_METHOD and size >= 4 and self.state == OPEN:
                 method_id = read_i32_be(data, o + 7)
-                if method_id == ACK_ID and size == ACK_FRAME_SIZE - 8:
-                    channel = self._channel(number)
-                    if channel is not None and channel.assembly is None:
-                        self._acknowledge(channel, data, o + 11)
-                        o += ACK_FRAME_SIZE
-                        continue
-                elif method_id == PUBLISH_ID and self.state == OPEN:
+                if method_id == PUBLISH_ID:
                     end = self._take_publish(number, data, o, n, size + 8)
                     if end == INCOMPLETE:
                         break
                     o = end
                     continue
+                if method_id == ACK_ID and size == ACK_FRAME_SIZE - 8:
+                    channel = self._channel(number)
+                    if channel is not None and channel.assembly is None:
+                        self._last_acking = channel
+                        self._acknowledge(channel, data, o + ACK_ARGUMENTS)
+                        o += ACK_FRAME_SIZE
+                        continue
             self._take_frame(kind, number, data, o, size)
             o += size + 8
         return o
 
-    def _take_content(self, route: PublishRoute, data: bytes, h: i64, n: i64) -> i64:
+    def _is_whole_ack(self, channel: Channel, data: bytes, o: i64, n: i64) -> bool:
+        return n - o >= ACK_FRAME_SIZE and channel.assembly is None and data[o + ACK_FRAME_SIZE - 1] == FRAME_END
+
+    def _take_content(  # noqa: PLR0911 - the hot loop's other half
+        self, route: PublishRoute, data: bytes, h: i64, n: i64
+    ) -> i64:
         """Publish what follows a publish method frame, if all of it is there and in one piece.
 
         Returns its end; `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
@@ -325,29 +346,30 @@ class Connection(ServerEngine):
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        if n - h < 22:  # noqa: PLR2004 - the smallest content header frame
-            return INCOMPLETE
-        size = i64(read_i32_be(data, h + 3)) & 0xFFFFFFFF
-        b = h + size + 8
-        if data[h] != FRAME_HEADER or size > self.frame_max - 8:
-            return 0
-        if n < b:
-            return INCOMPLETE
-        number = channel.number
-        if (i64(read_i16_be(data, h + 1)) & 0xFFFF) != number:
-            return 0
-        facts = self.facts
-        scan(data, h, facts)
+        facts = route.facts
+        if data.startswith(route.header, h):
+            b = h + route.header_size
+        else:
+            if n - h < 22:
+                return INCOMPLETE
+            head = read_i64_be(data, h)
+            size = head >> 8 & 0xFFFFFFFF
+            if head >> 40 != channel.header_head or size > self.frame_max - 8:
+                return 0
+            b = h + size + 8
+            if n < b:
+                return INCOMPLETE
+            scan(data, h, facts)
+            route.remember_header(data, h, b)
         missing = facts.body_size
         if missing > self._whole_content_limit:
             return 0
         while missing > 0:
-            if n - b < 8:  # noqa: PLR2004
+            if n - b < 8:
                 return INCOMPLETE
-            size = i64(read_i32_be(data, b + 3)) & 0xFFFFFFFF
-            if data[b] != FRAME_BODY or (i64(read_i16_be(data, b + 1)) & 0xFFFF) != number or size > missing:
-                return 0
-            if size > self.frame_max - 8:
+            head = read_i64_be(data, b)
+            size = head >> 8 & 0xFFFFFFFF
+            if head >> 40 != channel.body_head or size > missing or size > self.frame_max - 8:
                 return 0
             b += size + 8
             if n < b:
@@ -378,9 +400,7 @@ class Connection(ServerEngine):
             assert isinstance(method, BasicPublish)  # noqa: S101 - the caller compared class and method id
             if method.immediate:
                 raise connection_fault(NOT_IMPLEMENTED, "immediate=true", BASIC, PUBLISH)
-            route = PublishRoute(
-                channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory
-            )
+            route = PublishRoute(channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory)
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
             self._routes[octets] = route
@@ -467,9 +487,7 @@ class Connection(ServerEngine):
             return
         if self.state != OPEN:
             if self.state == OPENING:
-                raise connection_fault(
-                    COMMAND_INVALID, "the connection is not open", method.CLASS_ID, method.METHOD_ID
-                )
+                raise connection_fault(COMMAND_INVALID, "the connection is not open", method.CLASS_ID, method.METHOD_ID)
             return
         if isinstance(method, ChannelOpen):
             self._open_channel(number)
@@ -539,6 +557,8 @@ class Connection(ServerEngine):
         last = self._last_route
         if last is not None and last.channel is channel:
             self._last_route = None
+        if self._last_acking is channel:
+            self._last_acking = None
         channel.close()
 
     # --- the end ---
@@ -577,6 +597,7 @@ class Connection(ServerEngine):
         self.channels = {}
         self._routes = {}
         self._last_route = None
+        self._last_acking = None
         for channel in channels:
             channel.close()
         if self._virtual_host is not None:
@@ -589,3 +610,25 @@ class Connection(ServerEngine):
             for consumer in channel.consumers.values():
                 if not consumer.is_active:
                     consumer.regain()
+
+
+class _Throttle(Timer):
+    """Makes a publisher that outruns the consumers of its queue pause after each read.
+
+    Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
+    short and never becomes a stop: a queue whose consumers hang fills up all the same.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_pausing = False
+
+    def begin(self, now: float) -> None:
+        if not self._is_pausing:
+            self._is_pausing = True
+            self._connection.output.pause_reading()
+            self._connection.host.runtime.timers.schedule(now + THROTTLE_S, self)
+
+    def fire(self, now: float) -> None:
+        self._is_pausing = False
+        self._connection.output.resume_reading()

@@ -1,12 +1,12 @@
 """A consumer of 0-9-1: credit is its prefetch window and its channel's, delivery is a basic.deliver with the content.
 
-`deliver` runs once a message, so what is the same for a run of messages is kept: the method frame up to the delivery tag,
-and its end with exchange and routing key, as long as messages share an address.
+`deliver` runs once a message, so what is the same for a run of messages is kept: the method frame up to the delivery
+tag, and its end with exchange and routing key, as long as messages share an address.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import read_i16_be, write_i64_be
+from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import with_integer_header
@@ -84,7 +84,7 @@ class ChannelConsumer(Consumer):
             content = with_integer_header(content, connection.facts, STREAM_OFFSET, entry.sequence)
         elif entry.delivery_count > 0 and self.queue.counts_deliveries:
             content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
-        if (i64(read_i16_be(content, 1)) & 0xFFFF) != channel.number:
+        if read_i64_be(content, 0) >> 40 != channel.header_head:
             content = rewrite_channel(content, channel.number)
         if len(content) > connection.frame_max:
             content = refragment(content, connection.frame_max)
