@@ -6,6 +6,11 @@ A pattern is words separated by dots; `*` stands for exactly one word, `#` for z
 from waybill.model.binding import Binding
 
 
+def _words(key: str) -> list[str]:
+    """The words of a key or pattern; the empty one has none."""
+    return key.split(".") if key else []
+
+
 class _Node:
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
@@ -20,7 +25,7 @@ class TopicTrie:
 
     def add(self, binding: Binding) -> None:
         node = self._root
-        for word in binding.routing_key.split("."):
+        for word in _words(binding.routing_key):
             child = node.children.get(word)
             if child is None:
                 child = _Node()
@@ -32,7 +37,7 @@ class TopicTrie:
         """Forget a binding and the branch that only it needed."""
         path: list[tuple[_Node, str]] = []
         node = self._root
-        for word in binding.routing_key.split("."):
+        for word in _words(binding.routing_key):
             path.append((node, word))
             node = node.children[word]
         del node.bindings[binding.key]
@@ -45,7 +50,7 @@ class TopicTrie:
     def match(self, routing_key: str) -> list[Binding]:
         """Every binding whose pattern matches, each once."""
         found: dict[str, Binding] = {}
-        words = routing_key.split(".")
+        words = _words(routing_key)
         # A stack of (node, index) keeps deep patterns off Python's call stack. A state is visited once: several `#` in
         # a row would otherwise multiply the ways to reach the same place.
         seen: set[tuple[int, int]] = set()
