@@ -9,12 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from waybill import __version__
-from waybill.engine.host import Output
-from waybill.engine.negotiation import Negotiation
-from waybill.node.node import FORMATS, Node, NodeOptions
-from waybill.storage.commit import Commit
-from waybill.storage.journal import Journal
-from waybill.storage.memory import MemoryStore
+from waybill.node.node import Commit, Negotiation, Node, NodeOptions, Output
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
@@ -116,14 +111,13 @@ class Broker:
         """Recover, then listen. Raises OSError (address or directory in use), or `waybill.storage` errors."""
         self._loop = asyncio.get_running_loop()
         now = self._clock.now()
-        if self._data_dir is None:
-            self._store: Journal | MemoryStore = MemoryStore()
-        else:
+        filesystem: DiskFilesystem | None = None
+        if self._data_dir is not None:
             self._data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(self._data_dir)
-            self._store = Journal.open(DiskFilesystem(self._data_dir), list(FORMATS))
+            filesystem = DiskFilesystem(self._data_dir)
+        self._node = Node.open(filesystem, self._options, now)
         self._disk = CommitThread(self._loop)
-        self._node = Node(self._store, self._options, now)
         self._after_receive()
         self._maintain()
         self._listener = Listener(self._make_pump, self._host, self._port)
@@ -169,7 +163,7 @@ class Broker:
         if self._disk is not None:
             self._disk.close()
         if self._failure is None:
-            self._store.close(clean=True, redelivered=self._node.redelivered())
+            self._node.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -221,7 +215,7 @@ class Broker:
         self._node.flush(self._clock.now())
         if not self._is_committing:
             self._commit()
-        if self._store.pending_bytes > PENDING_HIGH_WATER_BYTES:
+        if self._node.pending_bytes > PENDING_HIGH_WATER_BYTES:
             self._pause_reading()
         at = self._node.next_timeout()
         if at is not None and (self._timer is None or at < self._timer_at):
@@ -230,7 +224,7 @@ class Broker:
     def _commit(self) -> None:
         """Begin commits until one must wait for the disk, or nothing is left to write."""
         while True:
-            commit = self._store.begin_commit()
+            commit = self._node.begin_commit()
             if commit is None:
                 return
             if commit.is_synced:
@@ -245,7 +239,7 @@ class Broker:
             except OSError as error:
                 self._fail(error)
                 return
-            self._store.end_commit(commit)
+            self._node.end_commit(commit)
             self._node.flush(self._clock.now())
 
     def _committed(self, commit: Commit, error: BaseException | None) -> None:
@@ -254,7 +248,7 @@ class Broker:
         if error is not None:
             self._fail(error)
             return
-        self._store.end_commit(commit)
+        self._node.end_commit(commit)
         self._resume_reading()
         self._after_receive()
 
@@ -283,7 +277,7 @@ class Broker:
         if self._failure is not None:
             return
         delay = MAINTENANCE_INTERVAL_S
-        if not self._is_committing and self._store.maintain(self._clock.now()):
+        if not self._is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
         self._after_receive()
         self._maintenance = self._loop.call_later(delay, self._maintain)

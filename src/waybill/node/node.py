@@ -4,7 +4,8 @@ One round of work, whatever started it (input, a deadline, a finished commit):
 
     engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  engines flush  ->  a commit begins
 
-The caller feeds engines and then calls `flush`; what `flush` leaves to be written, `begin_commit` hands out.
+The caller feeds engines and then calls `flush`; what `flush` leaves to be written, `begin_commit` hands out, and
+`end_commit` takes back once it has been executed, on whatever thread.
 """
 
 from collections.abc import Callable
@@ -17,9 +18,14 @@ from waybill.engine.negotiation import Negotiation
 from waybill.model.message import MessageFormat
 from waybill.model.permission import Permission
 from waybill.model.runtime import Runtime
-from waybill.model.store import Store
 from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
 from waybill.node.authentication import SALT_SIZE, Account, Authenticator, hash_password
+from waybill.storage.commit import Commit
+from waybill.storage.filesystem import Filesystem
+from waybill.storage.journal import Journal
+from waybill.storage.memory import MemoryStore
+
+__all__ = ["Commit", "Negotiation", "Node", "NodeOptions", "Output"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091,)
 DEFAULT_VIRTUAL_HOSTS: Final = ("/", "/ojs")
@@ -43,8 +49,9 @@ class NodeOptions:
 class Node(Host):
     """Recovers everything that `store` kept. `now` is in seconds of the caller's clock, as everywhere below."""
 
-    def __init__(self, store: Store, options: NodeOptions, now: float) -> None:
-        self.runtime = Runtime(store, options.memory_limit_bytes)
+    def __init__(self, store: Journal | MemoryStore, options: NodeOptions, now: float) -> None:
+        self._store = store
+        self.runtime = Runtime(self._store, options.memory_limit_bytes)
         self.runtime.now = now
         self.limits = options.limits
         self.product_version = options.product_version
@@ -56,6 +63,13 @@ class Node(Host):
         self._dirty: list[ServerEngine] = []
         self._confirming: list[ServerEngine] = []
         self._recover()
+
+    @staticmethod
+    def open(filesystem: Filesystem | None, options: NodeOptions, now: float) -> "Node":
+        """A node on a data directory, or without one in memory. Raises what `Journal.open` raises."""
+        if filesystem is None:
+            return Node(MemoryStore(), options, now)
+        return Node(Journal.open(filesystem, list(FORMATS)), options, now)
 
     def _recover(self) -> None:
         store = self.runtime.store
@@ -119,7 +133,28 @@ class Node(Host):
             if isinstance(engine, Connection):
                 engine.shut_down("broker forced connection closure with reason 'shutdown'")
 
-    def redelivered(self) -> dict[int, list[int]]:
+    def begin_commit(self) -> Commit | None:
+        """The batch that is to be written now, if there is one and none is being written."""
+        return self._store.begin_commit()
+
+    def end_commit(self, commit: Commit) -> None:
+        """`commit` was executed without an error: those who waited for it go on. `flush` must follow."""
+        self._store.end_commit(commit)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What has been taken since the last commit began."""
+        return self._store.pending_bytes
+
+    def maintain(self, now: float) -> bool:
+        """One small step of compaction. True if more is to be done at once."""
+        return self._store.maintain(now)
+
+    def close(self) -> None:
+        """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left."""
+        self._store.close(clean=True, redelivered=self._redelivered())
+
+    def _redelivered(self) -> dict[int, list[int]]:
         """The sequences, by queue id, of messages that wait after a failed delivery: what a clean stop must keep."""
         found: dict[int, list[int]] = {}
         for virtual_host in self.virtual_hosts.values():
