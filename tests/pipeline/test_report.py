@@ -1,0 +1,165 @@
+"""The report: its figures against a plain fold, its page and its tables."""
+
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tests.pipeline.histories import history, rows
+from tests.pipeline.reference_fold import fold
+from waybill.pipeline import run
+from waybill.pipeline.report import scales, words
+from waybill.pipeline.report.figures import Percentiles, Report, collect
+from waybill.pipeline.report.page import render
+from waybill.pipeline.report.terminal import show
+from waybill.pipeline.schemas import EVENT
+from waybill.pipeline.tables import Tables
+
+EVENTS = history(21, 80)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    store = Tables(tmp_path_factory.mktemp("report"))
+    run.write_bronze(spark.createDataFrame(rows([EVENTS]), EVENT), 0, store)
+    run.refresh(spark, store, lambda step: None)
+    return collect(spark, store)
+
+
+def test_totals_agree_with_a_plain_fold(report: Report) -> None:
+    jobs = fold(EVENTS).values()
+    attempts = [attempt for job in jobs for attempt in job.attempts.values()]
+    totals = report.totals
+    assert totals.events == len(EVENTS)
+    assert totals.pushed == totals.jobs == len(jobs)
+    assert totals.completed == sum(job.state == "completed" for job in jobs)
+    assert totals.discarded == sum(job.state == "discarded" for job in jobs)
+    assert totals.completed + totals.discarded + totals.cancelled + totals.open == totals.jobs
+    assert totals.attempts == len(attempts)
+    assert totals.failures == sum(attempt.outcome == "failed" for attempt in attempts)
+    assert totals.retries == sum(attempt.retried for attempt in attempts)
+    assert totals.redelivered == sum(attempt.starts > 1 for attempt in attempts)
+
+
+def test_parts_add_up_to_the_totals(report: Report) -> None:
+    totals = report.totals
+    for name in ("pushed", "completed", "recovered", "discarded", "open", "failures", "retries"):
+        assert sum(getattr(row, name) for row in report.job_types) == getattr(totals, name)
+    assert sum(bucket.enqueued for bucket in report.timeline) == totals.pushed
+    assert sum(bucket.failed for bucket in report.timeline) == totals.failures
+    assert sum(row.failed for row in report.failures) == totals.failures
+    assert sum(row.retried for row in report.failures) == totals.retries
+    assert sum(row.jobs for row in report.dead_letters) == totals.discarded
+    assert sum(row.attempts for row in report.workers) == totals.attempts
+
+
+def test_the_axis_has_no_holes(report: Report) -> None:
+    starts = [bucket.start for bucket in report.timeline]
+    step = timedelta(seconds=report.bucket_seconds)
+    assert all(later - earlier == step for earlier, later in zip(starts, starts[1:], strict=False))
+
+
+def test_json_holds_everything(report: Report) -> None:
+    plain = json.loads(json.dumps(report.as_json()))
+    assert plain["totals"]["completed"] == report.totals.completed
+    assert plain["start"] == "2026-03-01T23:59:30.418000Z" or plain["start"].endswith("Z")
+    assert len(plain["timeline"]) == len(report.timeline)
+
+
+class Tags(HTMLParser):
+    """Collects tags and attributes, and checks that every tag that needs it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag not in {"meta", "line", "path", "rect", "circle"} or tag == "rect":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(report: Report) -> None:
+    page = render(report, NOW)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert not {name for name, _ in tags.attributes} & {"src", "href", "onclick", "onload"}
+    assert "<script" not in page
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "prefers-color-scheme: dark" in page
+    for text in ("Throughput", "Queue wait", "Run time", "Failed attempts", "Dead letters", "Workers"):
+        assert text in page
+
+
+def test_the_page_trusts_no_text_of_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    events = [
+        {**one, "data": {**dict(one["data"]), "job_type": "<b>&"}}  # type: ignore[call-overload]
+        for one in history(22, 3)
+    ]
+    store = Tables(tmp_path)
+    run.write_bronze(spark.createDataFrame(rows([events]), EVENT), 0, store)
+    run.refresh(spark, store, lambda step: None)
+    page = render(collect(spark, store), NOW)
+    assert "&lt;b&gt;&amp;" in page
+    assert "<b>" not in page
+
+
+def test_without_events_there_is_a_report_of_zeros(spark: SparkSession, tmp_path: Path) -> None:
+    empty = collect(spark, Tables(tmp_path))
+    assert (empty.totals.jobs, empty.totals.queue_wait, empty.timeline) == (0, None, [])
+    assert "No job has ended yet" in render(empty, NOW)
+    show(empty, Console(file=io.StringIO()))
+
+
+def test_the_terminal_shows_every_table(report: Report) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    show(report, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for title in ("Jobs", "By job type", "Failed attempts", "Dead letters", "Workers"):
+        assert title in text
+    assert f"{report.totals.completed} completed" in text
+
+
+def test_durations_are_said_in_fitting_units() -> None:
+    said = [words.duration(value) for value in (0, 999, 1250, 59_999, 200_000, 7_500_000)]
+    assert said == ["0 ms", "999 ms", "1.25 s", "60 s", "3 min 20 s", "2 h 5 min"]
+    assert [words.number(value) for value in (12_345, 3.21, 0.042, 250.5)] == ["12,345", "3.2", "0.042", "250"]
+
+
+def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
+    assert [words.share(part, 100_000) for part in (0, 1, 99_999, 100_000)] == ["0 %", "0.01 %", "99.99 %", "100 %"]
+    assert words.share(0, 0) == "–"  # noqa: RUF001
+
+
+def test_scales_reach_their_largest_value_in_round_steps() -> None:
+    for largest in (0, 0.3, 1, 7, 99, 100, 101, 12_345):
+        scale = scales.linear(largest, 200, 0)
+        assert scale.top >= largest
+        assert scale(0) == 200
+        assert scale(scale.top) == 0
+        assert 2 <= len(scale.ticks) <= 6
+    decades = scales.logarithmic(3, 4200, 200, 0)
+    assert decades.ticks == [1, 10, 100, 1000, 10_000]
+    assert decades(0) == 200
+    assert decades(100) == 100
+
+
+def test_percentiles_are_ordered(report: Report) -> None:
+    for values in (report.totals.queue_wait, report.totals.run):
+        assert isinstance(values, Percentiles)
+        assert values.p50 <= values.p95 <= values.p99

@@ -1,0 +1,86 @@
+"""The whole pipeline, from a stream on either broker to tables."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.pipeline.histories import history
+from tests.pipeline.reference_fold import fold
+from tests.pipeline.streams import Stream
+from waybill.pipeline import tables
+from waybill.pipeline.report.figures import collect
+from waybill.pipeline.run import BatchWritten, PipelineError, Settings, run_once
+from waybill.pipeline.tables import Tables
+
+EVENTS = history(11, 40)
+
+
+def run(spark: SparkSession, stream: Stream, directory: Path, **more: int) -> list[BatchWritten]:
+    """Run once; the batches that were written."""
+    steps: list[object] = []
+    run_once(spark, Settings(stream.uri, directory, stream=stream.name, **more), steps.append)
+    return [step for step in steps if isinstance(step, BatchWritten)]
+
+
+def places(spark: SparkSession, directory: Path) -> list[tuple[int, int]]:
+    """Where the events of bronze came from, in order."""
+    rows = Tables(directory).read(spark, tables.EVENTS).select("offset", "position").collect()
+    return sorted((row["offset"], row["position"]) for row in rows)
+
+
+def test_each_event_gets_into_bronze_once_over_several_runs(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    half = len(EVENTS) // 2
+    stream.publish_events(EVENTS[:half])
+    first = run(spark, stream, tmp_path, max_offsets_per_trigger=half - 3)
+    assert [step.events for step in first] == [half - 3, 3]
+    stream.publish_events(EVENTS[half:], batch=7)
+    stream.publish(b"no event")
+    (second,) = run(spark, stream, tmp_path)
+    assert (second.events, second.malformed) == (len(EVENTS) - half, 1)
+
+    seen = places(spark, tmp_path)
+    assert len(seen) == len(set(seen)) == len(EVENTS)
+    states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
+    assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
+
+    # A crash between writing a batch and noting that it is done: the batch runs again, and nothing changes.
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    (again,) = run(spark, stream, tmp_path)
+    assert again == second
+    assert places(spark, tmp_path) == seen
+    assert Tables(tmp_path).read(spark, tables.QUARANTINE).count() == 1
+
+    report = collect(spark, Tables(tmp_path))
+    assert (report.totals.events, report.totals.malformed, report.totals.jobs) == (len(EVENTS), 1, 40)
+
+
+def test_messages_are_read_by_offset_as_a_batch(spark: SparkSession, stream: Stream) -> None:
+    stream.publish(*(f"{index}".encode() for index in range(50)), type="t", headers={"n": 1})
+    reader = spark.read.format("amqp").option("uri", stream.uri).option("subscribe", stream.name)
+    whole = reader.option("minPartitions", "3").load()
+    assert whole.rdd.getNumPartitions() == 3
+    rows = whole.orderBy("offset").collect()
+    assert [(row["offset"], bytes(row["body"])) for row in rows] == [(n, str(n).encode()) for n in range(50)]
+    assert (rows[0]["stream"], rows[0]["properties"]["type"], rows[0]["headers"]) == (stream.name, "t", {"n": "1"})
+    part = reader.option("startingOffsets", "10").option("endingOffsets", json.dumps({stream.name: 1000})).load()
+    assert part.count() == 40
+
+
+def test_what_is_wrong_is_said_with_the_address_and_without_the_password(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    wrong = stream.uri.replace("guest@", "secret@")
+    with pytest.raises(PipelineError, match=r"127\.0\.0\.1:\d+/%2Fojs.*ACCESS_REFUSED") as caught:
+        run_once(spark, Settings(wrong, tmp_path, stream=stream.name), lambda step: None)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(PySparkException, match="unknown option 'polltimeout': did you mean 'pollTimeoutMs'"):
+        spark.read.format("ojs").option("uri", stream.uri).option("pollTimeout", "1").load().collect()
+    shutil.rmtree(tmp_path)
