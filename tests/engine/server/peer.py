@@ -139,6 +139,10 @@ class Wire:
         """Lose the connection without a word."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """The connection is closed in AMQP's terms: the transport must go as well."""
+        raise NotImplementedError
+
     @property
     def is_closed(self) -> bool:
         """Whether the broker has closed the connection."""
@@ -199,14 +203,14 @@ class Peer:
 
     def close(self) -> None:
         self.connection.call(ConnectionClose(200, "done", 0, 0), ConnectionCloseOk)
-        self.expect_closed()
+        self.wire.finish()
 
     def expect_refused(self, code: int) -> str:
         """The broker closes the connection with this code; answer. Returns the text."""
         close = self.connection.expect(ConnectionClose)
         assert close.reply_code == code, close
         self.connection.send(ConnectionCloseOk())
-        self.expect_closed()
+        self.wire.finish()
         return close.reply_text
 
     def expect_closed(self) -> None:
@@ -278,9 +282,19 @@ class Channel:
         self.peer.write(b"".join(method_frame(self.number, method) for method in methods))
 
     def call(self, method: Method, kind: type[M]) -> M:
-        """Send a method and take its answer, which is the next thing that the broker says on this channel."""
+        """Send a method and take its answer: the next thing that the broker says here but for deliveries."""
         self.send(method)
-        return self.expect(kind)
+        method_back = self.answer().method
+        assert isinstance(method_back, kind), method_back
+        return method_back
+
+    def answer(self) -> Arrival:
+        """The next reply that is no delivery; deliveries stay to be taken."""
+        deliveries = []
+        while isinstance((arrival := self.next()).method, BasicDeliver):
+            deliveries.append(arrival)
+        self.replies.extendleft(reversed(deliveries))
+        return arrival
 
     def expect(self, kind: type[M]) -> M:
         method = self.next().method
@@ -404,7 +418,7 @@ class Channel:
 
     def get(self, queue: str = "q", *, no_ack: bool = True) -> Delivery | None:
         self.send(BasicGet(queue, no_ack))
-        arrival = self.next()
+        arrival = self.answer()
         if isinstance(arrival.method, BasicGetEmpty):
             return None
         assert isinstance(arrival.method, BasicGetOk), arrival.method
@@ -577,6 +591,9 @@ class EngineWire(Wire):
             self.engine.connection_lost(self.bench.now)
             self.bench.settle()
 
+    def finish(self) -> None:
+        assert self.is_closed
+
     @property
     def is_closed(self) -> bool:
         return self._is_lost or self.engine.closed
@@ -616,6 +633,7 @@ class RabbitBench(Bench):
                 elif not name.startswith("amq.") and name:
                     channel.call(ExchangeDelete(name), ExchangeDeleteOk)
             channel.peer.close()
+            channel.peer.wire.cut()
 
 
 class SocketWire(Wire):
@@ -657,6 +675,10 @@ class SocketWire(Wire):
     def cut(self) -> None:
         self._is_closed = True
         self.socket.close()
+
+    def finish(self) -> None:
+        # RabbitMQ leaves it to the client to hang up.
+        self.cut()
 
     @property
     def is_closed(self) -> bool:
