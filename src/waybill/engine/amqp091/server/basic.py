@@ -2,15 +2,16 @@
 
 from typing import Final
 
+from waybill.engine.amqp091.message_format import with_integer_header
 from waybill.engine.amqp091.server.channel import BASIC, Channel
-from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
 from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.stream import Stream
 from waybill.model.transaction import REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import QUEUE
-from waybill.wire.amqp091.content import rewrite_channel
+from waybill.wire.amqp091.content import refragment, rewrite_channel
 from waybill.wire.amqp091.frames import frame
 from waybill.wire.amqp091.methods import (
     BasicCancel,
@@ -123,7 +124,13 @@ def get(channel: Channel, method: BasicGet) -> None:
         message_count=queue.message_count,
     )
     number = int(channel.number)
-    connection.send(frame(1, number, reply.encode()) + rewrite_channel(entry.message.content, number))
+    content = entry.message.content
+    if entry.delivery_count > 0 and queue.counts_deliveries:
+        content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
+    content = rewrite_channel(content, number)
+    if len(content) > connection.frame_max:
+        content = refragment(content, connection.frame_max)
+    connection.send(frame(1, number, reply.encode()) + content)
     if not method.no_ack:
         entry.holder = channel.polled
         channel.unsettled[tag] = entry
