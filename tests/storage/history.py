@@ -38,6 +38,9 @@ class State:
     delivering: frozenset[int] = frozenset()
     redelivered: frozenset[Key] = frozenset()
 
+    def after_clean_stop(self) -> "State":
+        return State(self.messages, frozenset(), self.redelivered)
+
     def after_crash(self) -> "State":
         redelivered = {key for key in self.messages if key in self.redelivered or key[0] in self.delivering}
         return State(self.messages, frozenset(), frozenset(redelivered))
@@ -143,12 +146,12 @@ class History:
         floor = max(self.durable_batch, self.written_batch)
         allowed = [state for batch, state in self.states.items() if batch >= floor]
         for state in allowed:
-            after = state.after_crash() if not self.journal.report.is_clean else state
+            after = state.after_clean_stop() if self.journal.report.is_clean else state.after_crash()
             if after.messages == messages and after.redelivered == redelivered:
                 return after
         differences = []
         for state in allowed:
-            after = state.after_crash() if not self.journal.report.is_clean else state
+            after = state.after_clean_stop() if self.journal.report.is_clean else state.after_crash()
             lost = sorted(set(after.messages) - set(messages))
             extra = sorted(set(messages) - set(after.messages))
             flags = sorted(after.redelivered ^ redelivered)

@@ -55,6 +55,8 @@ class DiskCommit(Commit):
         self.dirty_sizes: list[int] = []
         self.dirty_directories: list[str] = []
         self.removals: list[str] = []
+        # One after the other, so that a crash leaves no gap.
+        self.ordered_removals: list[str] = []
 
     def execute(self) -> None:
         filesystem = self.filesystem
@@ -84,6 +86,9 @@ class DiskCommit(Commit):
         log.file = file
 
     def _remove(self) -> None:
+        for name in self.ordered_removals:
+            self.filesystem.remove(name)
+            self.filesystem.sync_directory(name.rpartition("/")[0])
         parents: list[str] = []
         for name in self.removals:
             self.filesystem.remove(name)

@@ -200,7 +200,10 @@ class Journal(MessageLog):
             commit.removals.append(segment.log.name)
         self._removing = removable
         # Removing is slow as well, so it goes with the syncs, to where blocking is allowed.
-        is_synced = bool(commit.removals or commit.replacements or self._waiters) or self.is_sync_wanted
+        is_synced = (
+            bool(commit.removals or commit.ordered_removals or commit.replacements or self._waiters)
+            or self.is_sync_wanted
+        )
         if not (commit.writes or is_synced):
             return None
         if is_synced:
@@ -215,7 +218,7 @@ class Journal(MessageLog):
         for stream in self._streams.values():
             self._take_stream(commit, stream)
         for stream in self._removed_streams:
-            self._remove_logs(commit, stream.logs())
+            self._remove_logs(commit.removals, stream.logs())
             if not stream.is_new:
                 commit.removals.append(f"{STREAMS_DIRECTORY}/{stream.stream_id}")
         self._removed_streams = []
@@ -234,12 +237,12 @@ class Journal(MessageLog):
             self._note_dirty(log)
             # Readers see what is durable only, or a crash could give an offset that they have seen to another message.
             self.is_sync_wanted = True
-        self._remove_logs(commit, stream.take_retired())
+        self._remove_logs(commit.ordered_removals, stream.take_retired())
 
-    def _remove_logs(self, commit: DiskCommit, logs: list[LogFile]) -> None:
+    def _remove_logs(self, removals: list[str], logs: list[LogFile]) -> None:
         for log in logs:
             if log.is_begun:
-                commit.removals.append(log.name)
+                removals.append(log.name)
                 self._closing.append(log)
             if log.is_dirty:
                 self._dirty.remove(log)

@@ -32,6 +32,7 @@ from waybill.storage.record import (
     REQUEUE,
     SETTLE,
     SPILL,
+    START,
     AddressWriter,
     RecordReader,
     integers,
@@ -187,7 +188,7 @@ class MessageLog(CommittingStore):
 
     def bury(self, segment: Segment) -> None:
         """Nobody needs what is in a sealed segment: remove it as soon as that is durable."""
-        if segment not in self.dying:
+        if not segment.is_leaving and segment not in self.dying:
             segment.dead_batch = self.batch
             self.dying.append(segment)
 
@@ -219,6 +220,11 @@ class MessageLog(CommittingStore):
         self._append(small_record(REQUEUE, integers([queue_id, sequence, delivery_count])))
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
+        last = self.purges.get(queue_id)
+        if last is not None and last.up_to > up_to_sequence:
+            # The latest purge has to tell all, because only that one is kept.
+            kept = kept + [sequence for sequence in last.kept if sequence > up_to_sequence]
+            up_to_sequence = last.up_to
         purge = Purge(up_to_sequence, kept, self.head.number)
         self.purges[queue_id] = purge
         self._append(purge.record(queue_id))
@@ -261,16 +267,15 @@ class MessageLog(CommittingStore):
         self.head.put_count += len(holders)
         return location
 
-    def start_segment(self, number: i64, first_record: bytes) -> None:
-        """Make a new segment the head. It begins with a record if one is given, and with all marks."""
+    def start_segment(self, number: i64) -> None:
+        """Make a new segment the head. It begins with all marks that hold: no older segment is needed for them."""
         segment = Segment(number)
         self.segments[number] = segment
         self.head = segment
         self._base = number << 32
         self._batch_offset = FILE_HEADER_SIZE + BATCH_HEADER_SIZE
         self._offset = self._batch_offset
-        if first_record:
-            self._append(first_record)
+        self._append(small_record(START, b""))
         for queue_id, mark in self.marks.items():
             self._append(mark.record(queue_id))
 
@@ -298,7 +303,7 @@ class MessageLog(CommittingStore):
         if log.size >= self.segment_bytes:
             full = self.head
             full.sealed_batch = commit.batch
-            self.start_segment(full.number + 1, b"")
+            self.start_segment(full.number + 1)
             if full.live == 0:
                 self.bury(full)
 
@@ -315,6 +320,7 @@ class MessageLog(CommittingStore):
             if not segment.dependencies:
                 removable.append(segment)
         for segment in removable:
+            segment.is_leaving = True
             self.dying.remove(segment)
         return removable
 

@@ -31,7 +31,6 @@ from waybill.storage.record import (
     SPILL,
     START,
     record_length,
-    small_record,
 )
 from waybill.storage.report import Damage, RecoveryReport
 from waybill.storage.segment import DIRECTORY, Segment
@@ -161,8 +160,7 @@ class Recovery:
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
         # A number that a lost segment had is not given again.
-        number = self._readers[-1].number + 1 if self._readers else 1
-        log.start_segment(number, small_record(START, b""))
+        log.start_segment(self._readers[-1].number + 1 if self._readers else 1)
 
     # --- records ---
 
@@ -225,7 +223,7 @@ class Recovery:
         elif kind == SPILL:
             segment.put_count += 1
         elif kind == START:
-            # Those that still hold follow it.
+            # Those that still hold follow.
             self.log.marks.clear()
 
     def _integers(self, data: bytes, index: i64) -> list[int]:

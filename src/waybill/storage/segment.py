@@ -34,6 +34,8 @@ class Segment:
         # Offset of a record -> location of its copy, once compaction has begun.
         self.moved: dict[int, int] | None = None
         self.is_emptied = False
+        # A commit is about to remove the file.
+        self.is_leaving = False
 
     def depend_on(self, number: i64) -> None:
         """Outlive the segment `number`."""
