@@ -103,6 +103,11 @@ class Channel(ChannelEvents):
         return self._current is not None and self._current.usable
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed for good."""
+        return self._closed
+
+    @property
     def connection(self) -> "Connection":
         return self._connection
 

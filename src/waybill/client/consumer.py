@@ -42,7 +42,8 @@ class Consumer:
         self._backlog: deque[Delivery] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+        """Why it was closed, None if we did it."""
 
     @property
     def closed(self) -> bool:
@@ -58,7 +59,7 @@ class Consumer:
     def end(self, error: Exception | None) -> None:
         """No more deliveries will come. The backlog goes back to the queue as far as its channel still stands."""
         self._closed = True
-        self._error = error
+        self.error = error
         self.hand_back()
         self._wake()
 
@@ -76,8 +77,8 @@ class Consumer:
     async def __anext__(self) -> Delivery:
         while not self._backlog:
             if self._closed:
-                if self._error is not None:
-                    raise self._error
+                if self.error is not None:
+                    raise self.error
                 raise StopAsyncIteration
             if self._waiter is None or self._waiter.done():
                 self._waiter = asyncio.get_running_loop().create_future()

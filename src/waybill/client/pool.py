@@ -1,0 +1,114 @@
+"""Pools: channels for many tasks, connections for many cores' worth of traffic."""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from waybill.client.channel import Channel
+from waybill.client.connection import Connection, connect
+from waybill.client.reconnect import ReconnectPolicy
+from waybill.client.uri import Address
+
+
+class ChannelPool:
+    """Lends channels of one connection, at most `size` at a time; they are opened when first needed.
+
+        async with pool.channel() as channel:
+            await channel.publish(...)
+
+    A channel that its borrower closed is not lent again.
+    """
+
+    def __init__(self, connection: Connection, size: int = 16, *, confirms: bool = True) -> None:
+        self._connection = connection
+        self._confirms = confirms
+        self._slots = asyncio.Semaphore(size)
+        self._idle: deque[Channel] = deque()
+        self._closed = False
+
+    @property
+    def idle_count(self) -> int:
+        """Open channels that nobody uses."""
+        return len(self._idle)
+
+    @asynccontextmanager
+    async def channel(self) -> AsyncIterator[Channel]:
+        """Borrow a channel; waits while all are lent. Raises what `Connection.channel` raises."""
+        async with self._slots:
+            channel = self._idle.pop() if self._idle else await self._connection.channel(confirms=self._confirms)
+            try:
+                yield channel
+            finally:
+                if self._closed:
+                    await channel.close()
+                elif not channel.closed:
+                    self._idle.append(channel)
+
+    async def close(self) -> None:
+        """Close the idle channels; those that are lent are closed when they come back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class ConnectionPool:
+    """Up to `size` connections (default: one for each core) to one broker, opened when needed, handed out in turn.
+
+    One connection is shared by any number of users: its channels keep them apart.
+    """
+
+    def __init__(
+        self,
+        uri: str | Address,
+        size: int | None = None,
+        *,
+        name: str = "",
+        reconnect: ReconnectPolicy | None = None,
+    ) -> None:
+        self._uri = uri
+        self._size = size or os.cpu_count() or 1
+        self._name = name
+        self._reconnect = reconnect
+        self._connections: deque[Connection] = deque()
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the first connection. Raises what `connect` raises."""
+        await self.connection()
+
+    async def connection(self) -> Connection:
+        """The next connection in turn."""
+        async with self._opening:
+            if len(self._connections) < self._size:
+                name = f"{self._name}-{len(self._connections) + 1}" if self._name else ""
+                self._connections.append(await connect(self._uri, name=name, reconnect=self._reconnect))
+                return self._connections[-1]
+        self._connections.rotate(-1)
+        return self._connections[-1]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        async with self._opening:
+            while self._connections:
+                await self._connections.pop().close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
