@@ -19,9 +19,7 @@ FORMAT = MessageFormat(1, "AMQP 0-9-1")
 ADDRESSES = [Address("", "tasks"), Address("amq.topic", "a.b.c")]
 QUEUES = [11, 12, 13]
 STREAM_ID = 5
-SEGMENT_BYTES = 3000
 MAX_ROUNDS = 4
-MAX_STEPS = 60
 
 Key = tuple[int, int]
 
@@ -57,7 +55,17 @@ class Confirmation(CommitWaiter):
 class History:
     """One run. `filesystem` is what the store works on: the disk, or the disk behind a planted bug."""
 
-    def __init__(self, seed: int, disk: SimulatedDisk, filesystem: Filesystem) -> None:
+    def __init__(
+        self,
+        seed: int,
+        disk: SimulatedDisk,
+        filesystem: Filesystem,
+        *,
+        segment_bytes: int = 3000,
+        max_steps: int = 60,
+    ) -> None:
+        self.segment_bytes = segment_bytes
+        self.max_steps = max_steps
         self.random = Random(seed)
         self.disk = disk
         self.filesystem = filesystem
@@ -69,6 +77,7 @@ class History:
         self.entries: dict[int, list[bytes]] = {0: []}
         self.defined: dict[int, dict[str, object]] = {0: {}}
         self.durable_batch = 0
+        self.written_batch = 0
         self.locations: dict[Key, int] = {}
 
     def run(self) -> None:
@@ -96,15 +105,13 @@ class History:
             if self.random.random() < 0.2:
                 self.disk.crash_at = self.disk.operations + self.random.randint(1, 8)
             try:
-                self.journal = Journal.open(self.filesystem, [FORMAT], JournalOptions(SEGMENT_BYTES))
+                self.journal = Journal.open(self.filesystem, [FORMAT], JournalOptions(self.segment_bytes))
                 break
             except Crash:
                 self.crash()
         self.disk.crash_at = None
         self.recoveries += 1
         self.check()
-
-    written_batch = 0
 
     def check(self) -> None:
         """Compare what was recovered with the states that are allowed, and go on from the one it is."""
@@ -159,7 +166,7 @@ class History:
         raise Violation(f"no state since batch {floor} is like this: " + "; or ".join(differences))
 
     def check_stream(self) -> None:
-        self.stream: StreamLog = self.journal.stream(STREAM_ID, SEGMENT_BYTES)
+        self.stream: StreamLog = self.journal.stream(STREAM_ID, self.segment_bytes)
         stream = self.stream
         contents = read_all(stream, int(stream.first_offset))
         if stream.committed_offset != stream.next_offset:
@@ -203,7 +210,7 @@ class History:
             self.execute: 14,
             self.end: 14,
         }
-        for _ in range(self.random.randint(5, MAX_STEPS)):
+        for _ in range(self.random.randint(5, self.max_steps)):
             (action,) = self.random.choices(list(weights), list(weights.values()))
             action()
         if self.random.random() < 0.3:

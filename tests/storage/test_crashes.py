@@ -1,0 +1,60 @@
+from random import Random
+
+import pytest
+
+from tests.storage.faulty_filesystem import (
+    ConfirmsBeforeSync,
+    FaultyFilesystem,
+    RollsWithoutSync,
+    SyncsNoDirectory,
+    SyncsNothingAfterRecovery,
+)
+from tests.storage.history import History, Violation, run_history
+from waybill.model.errors import StoreFailed
+from waybill.testing.simulated_disk import SimulatedDisk
+
+HISTORIES = 3000
+LONG_HISTORIES = 300
+PLANTED_HISTORIES = 2000
+
+# Each of these has found a mistake once.
+KEPT_SEEDS = [37, 64]
+KEPT_LONG_SEEDS = [6, 38, 251, 693, 1010, 1441, 3967, 5513]
+
+
+def long_history(seed: int) -> History:
+    disk = SimulatedDisk(Random(seed + 1_000_000))
+    history = History(seed, disk, disk, segment_bytes=1000, max_steps=400)
+    history.run()
+    return history
+
+
+def test_no_crash_makes_the_store_forget_or_invent_anything() -> None:
+    recoveries = sum(run_history(seed).recoveries for seed in range(HISTORIES))
+    assert recoveries > 2 * HISTORIES
+
+
+def test_compaction_and_checkpoints_survive_crashes() -> None:
+    for seed in range(LONG_HISTORIES):
+        long_history(seed)
+
+
+@pytest.mark.parametrize("seed", KEPT_SEEDS)
+def test_kept_seed(seed: int) -> None:
+    run_history(seed)
+
+
+@pytest.mark.parametrize("seed", KEPT_LONG_SEEDS)
+def test_kept_long_seed(seed: int) -> None:
+    long_history(seed)
+
+
+@pytest.mark.parametrize("bug", [ConfirmsBeforeSync, SyncsNoDirectory, RollsWithoutSync, SyncsNothingAfterRecovery])
+def test_a_planted_bug_is_caught(bug: type[FaultyFilesystem]) -> None:
+    for seed in range(PLANTED_HISTORIES):
+        disk = SimulatedDisk(Random(seed + 1_000_000))
+        try:
+            History(seed, disk, bug(disk), segment_bytes=1000, max_steps=150).run()
+        except (Violation, StoreFailed, OSError):
+            return
+    pytest.fail(f"{bug.__name__} was not noticed in {PLANTED_HISTORIES} histories")
