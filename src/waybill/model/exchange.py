@@ -1,7 +1,9 @@
 """Exchanges: each type is a small class that says which bindings a message matches. Exchanges never store messages."""
 
+from typing import Final
+
 from waybill.model.binding import Binding
-from waybill.model.errors import InvalidArgument, UnknownExchangeType
+from waybill.model.errors import InvalidArgument
 from waybill.model.topic_trie import TopicTrie
 
 
@@ -155,24 +157,9 @@ def _same_value(value: object, wanted: object) -> bool:
     return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
 
 
-EXCHANGE_TYPES: dict[str, type[Exchange]] = {
+PLAIN_TYPES: Final[dict[str, type[Exchange]]] = {
     "direct": DirectExchange,
     "fanout": FanoutExchange,
     "topic": TopicExchange,
     "headers": HeadersExchange,
 }
-
-
-def make_exchange(
-    name: str,
-    type_name: str,
-    durable: bool,
-    auto_delete: bool,
-    internal: bool,
-    arguments: dict[str, object],
-) -> Exchange:
-    """A new exchange. Raises `UnknownExchangeType` or `InvalidArgument`."""
-    kind = EXCHANGE_TYPES.get(type_name)
-    if kind is None:
-        raise UnknownExchangeType(f"invalid exchange type '{type_name}'")
-    return kind(name, durable, auto_delete, internal, arguments)

@@ -104,7 +104,7 @@ class Lane:
         return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
 
     def clear(self) -> Iterator[tuple[int, int, bool]]:
-        """Drop everything. Yields sequence, location and whether it is stored of each entry that has a location."""
+        """Drop everything. Yields sequence, location and whether it is stored of each entry."""
         entries = [*self.head, *self.sealed, *self.tail]
         chunks = list(self.backlog)
         self.head.clear()
@@ -116,8 +116,7 @@ class Lane:
         self.is_spilling = False
         for entry in entries:
             self.runtime.memory_bytes -= entry.message.size
-            if entry.location != NO_LOCATION:
-                yield entry.sequence, entry.location, entry.is_stored
+            yield entry.sequence, entry.location, entry.is_stored
         for chunk in chunks:
             for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
                 yield sequence, location, chunk.are_stored

@@ -10,6 +10,7 @@ from mypy_extensions import i64
 
 from waybill.model.binding import Binding
 from waybill.model.consumer import Consumer
+from waybill.model.deduplication import Deduplication
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import AccessRefused
 from waybill.model.lane import Lane
@@ -97,6 +98,7 @@ class Queue(EntryQueue):
         self.max_length_bytes: i64 = policy.max_length_bytes
         self.is_limited = policy.max_length != NO_LIMIT or policy.max_length_bytes != NO_LIMIT
         self.refuses_overflow = policy.overflow != "drop-head"
+        self.deduplication = Deduplication() if policy.deduplicates else None
         self.counts_deliveries = policy.type == QUORUM
         self.delivery_limit: i64 = policy.delivery_limit
         if self.counts_deliveries and policy.delivery_limit == NO_LIMIT:
@@ -120,6 +122,8 @@ class Queue(EntryQueue):
                 self.host.dead_letter(self, message, MAX_LENGTH)
             return REFUSED
         sequence = self.next_sequence
+        if self.deduplication is not None and not self.deduplication.admit(message, sequence):
+            return location
         self.next_sequence = sequence + 1
         entry = Entry(self, message, sequence)
         if message.durable and self.is_persistent:
@@ -159,6 +163,8 @@ class Queue(EntryQueue):
         entry.is_stored = True
         entry.redelivered = stored.redelivered
         entry.delivery_count = stored.delivery_count
+        if self.deduplication is not None:
+            self.deduplication.admit(message, stored.sequence)
         if stored.sequence >= self.next_sequence:
             self.next_sequence = stored.sequence + 1
         ttl = message.ttl_ms
@@ -321,6 +327,8 @@ class Queue(EntryQueue):
     def _remove(self, entry: Entry) -> None:
         self.settled_total += 1
         self.runtime.memory_bytes -= entry.message.size
+        if self.deduplication is not None:
+            self.deduplication.forget(entry.sequence)
         if entry.is_stored:
             self.store.settle(self.id, entry.sequence, entry.location)
         elif entry.location != NO_LOCATION:
@@ -403,9 +411,11 @@ class Queue(EntryQueue):
             return 0
         for lane in self.lanes:
             for sequence, location, is_stored in lane.clear():
+                if self.deduplication is not None:
+                    self.deduplication.forget(sequence)
                 if is_stored:
                     self.store.settle(self.id, sequence, location)
-                else:
+                elif location != NO_LOCATION:
                     self.store.forget(location)
         self.ready_count = 0
         self.ready_bytes = 0
@@ -417,7 +427,8 @@ class Queue(EntryQueue):
         self.is_deleted = True
         for lane in self.lanes:
             for _, location, _ in lane.clear():
-                self.store.forget(location)
+                if location != NO_LOCATION:
+                    self.store.forget(location)
         if self.is_persistent:
             self.store.remove_queue(self.id)
         self.ready_count = 0

@@ -29,6 +29,7 @@ class QueuePolicy:
         self.dead_letter_routing_key = _text(arguments, "x-dead-letter-routing-key")
         self.max_priority = _integer(arguments, "x-max-priority", 0)
         self.delivery_limit = _integer(arguments, "x-delivery-limit", 0)
+        self.deduplicates = _boolean(arguments, "x-message-deduplication")
         self.single_active_consumer = _boolean(arguments, "x-single-active-consumer")
         self.max_age_ms = _age(arguments, "x-max-age")
         self.max_segment_bytes = _integer(arguments, "x-stream-max-segment-size-bytes", 1)

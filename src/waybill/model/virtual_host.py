@@ -6,11 +6,13 @@ from mypy_extensions import i64
 
 from waybill.model.binding import Binding, binding_key
 from waybill.model.dead_letter import closes_cycle, record_death
+from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
 from waybill.model.entry import NO_LOCATION
 from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
-from waybill.model.exchange import DirectExchange, Exchange, make_exchange
+from waybill.model.exchange import DirectExchange, Exchange
+from waybill.model.exchange_types import make_exchange
 from waybill.model.message import NO_TTL, Address, Message
-from waybill.model.queue import REFUSED, Queue, QueueHost
+from waybill.model.queue import REFUSED, Queue
 from waybill.model.queue_policy import CLASSIC, STREAM
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
@@ -43,7 +45,7 @@ class Route:
         self.by_headers = False
 
 
-class VirtualHost(QueueHost):
+class VirtualHost(DelayHost):
     """Everything here is known to one node. `epoch` grows with each change that may alter a route."""
 
     def __init__(self, name: str, runtime: Runtime) -> None:
@@ -86,6 +88,10 @@ class VirtualHost(QueueHost):
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         exchange = make_exchange(name, type_name, durable, auto_delete, internal, arguments)
+        delay_id = 0
+        if isinstance(exchange, DelayedExchange):
+            delay_id = int(self.runtime.store.new_id())
+            exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
         self.exchanges[name] = exchange
         self.epoch += 1
         if durable:
@@ -99,6 +105,7 @@ class VirtualHost(QueueHost):
                     "auto_delete": auto_delete,
                     "internal": internal,
                     "arguments": arguments,
+                    "delay_id": delay_id,
                 },
             )
         return exchange
@@ -140,6 +147,8 @@ class VirtualHost(QueueHost):
     def _remove_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         self.epoch += 1
+        if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
+            exchange.waiting.discard()
         if exchange.durable:
             self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
         for binding in [*exchange.bindings.values(), *exchange.incoming.values()]:
@@ -359,17 +368,21 @@ class VirtualHost(QueueHost):
 
     # --- recovery ---
 
-    def restore_exchange(self, definition: dict[str, object]) -> None:
-        """Make a durable exchange again from what `declare_exchange` defined."""
-        name = str(definition["name"])
-        self.exchanges[name] = make_exchange(
-            name,
+    def restore_exchange(self, definition: dict[str, object]) -> Exchange:
+        """Make a durable exchange again, without the messages that it delays, from what `declare_exchange` defined."""
+        exchange = make_exchange(
+            str(definition["name"]),
             str(definition["type"]),
             True,  # noqa: FBT003
             bool(definition["auto_delete"]),
             bool(definition["internal"]),
             arguments_of(definition),
         )
+        delay_id = definition["delay_id"]
+        if isinstance(exchange, DelayedExchange) and isinstance(delay_id, int):
+            exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
+        self.exchanges[exchange.name] = exchange
+        return exchange
 
     def restore_queue(self, definition: dict[str, object]) -> Queue:
         """Make a durable queue again, without its messages, from what `declare_queue` defined."""
@@ -427,6 +440,9 @@ class VirtualHost(QueueHost):
         pending = [exchange]
         while pending:
             current = pending.pop()
+            if isinstance(current, DelayedExchange) and current.waiting is not None and delay_ms_of(headers):
+                found[current.waiting.name] = current.waiting
+                continue
             is_matched = False
             for routing_key in routing_keys:
                 if current is self.default_exchange:
@@ -463,6 +479,25 @@ class VirtualHost(QueueHost):
             pending.append(current.alternate)
             pending.extend(binding.destination for binding in current.onward.values())
         return False
+
+    def route_due(self, exchange: DelayedExchange, message: Message) -> None:
+        headers = message.format.headers(message.content)
+        headers[DELAY] = -delay_ms_of(headers)
+        copies = headers.get("CC")
+        routing_keys = [message.address.routing_key]
+        if isinstance(copies, list):
+            routing_keys += [key for key in copies if isinstance(key, str)]
+        content = message.format.with_headers(message.content, {DELAY: headers[DELAY]}, [], keep_expiration=True)
+        due = Message(
+            message.format,
+            content,
+            message.address,
+            message.durable,
+            message.priority,
+            message.ttl_ms,
+            self.runtime.now,
+        )
+        publish_to(self.match(exchange, routing_keys, headers), due)
 
     # --- dead letters ---
 

@@ -15,8 +15,10 @@ from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
+from waybill.model.delay import DelayedExchange
 from waybill.model.message import MessageFormat
 from waybill.model.permission import Permission
+from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
 from waybill.node.authentication import SALT_SIZE, Account, Authenticator, hash_password
@@ -77,12 +79,11 @@ class Node(Host):
             if name not in self.virtual_hosts:
                 self.virtual_hosts[name] = VirtualHost(name, self.runtime)
         for _, definition in store.definitions(EXCHANGE):
-            self._host_of(definition).restore_exchange(definition)
+            exchange = self._host_of(definition).restore_exchange(definition)
+            if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
+                self._recover_messages(exchange.waiting)
         for _, definition in store.definitions(QUEUE):
-            queue = self._host_of(definition).restore_queue(definition)
-            for stored in store.recovered(queue.id):
-                queue.recover(stored)
-            queue.next_sequence = max(queue.next_sequence, store.next_sequence(queue.id))
+            self._recover_messages(self._host_of(definition).restore_queue(definition))
         store.remove_unclaimed()
         for _, definition in store.definitions("binding"):
             self._host_of(definition).restore_binding(definition)
@@ -93,6 +94,12 @@ class Node(Host):
             dict.fromkeys(self.virtual_hosts, everything),
             loopback_only=True,
         )
+
+    def _recover_messages(self, queue: Queue) -> None:
+        store = self.runtime.store
+        for stored in store.recovered(queue.id):
+            queue.recover(stored)
+        queue.next_sequence = max(queue.next_sequence, store.next_sequence(queue.id))
 
     def _host_of(self, definition: dict[str, object]) -> VirtualHost:
         return self.virtual_hosts[str(definition["virtual_host"])]

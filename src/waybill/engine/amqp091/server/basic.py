@@ -5,6 +5,7 @@ from typing import Final
 from waybill.engine.amqp091.message_format import with_integer_header
 from waybill.engine.amqp091.server.channel import BASIC, Channel
 from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer
+from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
 from waybill.model.errors import InvalidArgument, PreconditionFailed
@@ -57,8 +58,11 @@ def qos(channel: Channel, method: BasicQos) -> None:
 
 def consume(channel: Channel, method: BasicConsume) -> None:
     connection = channel.connection
-    queue = named_queue(channel, method.queue)
-    connection.check_permission("read", QUEUE, queue.name)
+    if method.queue == REPLY_TO:
+        queue = make_reply_queue(channel, no_ack=method.no_ack)
+    else:
+        queue = named_queue(channel, method.queue)
+        connection.check_permission("read", QUEUE, queue.name)
     tag = method.consumer_tag or connection.host.random_name("amq.ctag-")
     if tag in channel.consumers:
         raise connection_fault(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", BASIC, method.METHOD_ID)
@@ -98,6 +102,8 @@ def cancel(channel: Channel, method: BasicCancel) -> None:
     if consumer is not None:
         consumer.is_cancelled = True
         consumer.queue.remove_consumer(consumer)
+        if consumer.queue.name == channel.reply_queue_name:
+            channel.reply_queue_name = ""
     if not method.no_wait:
         channel.send(BasicCancelOk(method.consumer_tag))
 

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.model.entry import Entry, Holder
 from waybill.model.message import NO_TTL, Message
@@ -22,7 +23,7 @@ from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, frame, method_frame
 from waybill.wire.amqp091.methods import BasicAck, BasicCancel, BasicNack, BasicReturn, Method
-from waybill.wire.amqp091.properties import FLAG_USER_ID
+from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
     CONTENT_TOO_LARGE,
     NO_ROUTE,
@@ -37,6 +38,7 @@ BASIC: Final = 60
 PUBLISH: Final = 40
 ACK: Final = 80
 NO_HEADER: Final = b"\x00"
+REPLY_TO_OCTETS: Final = REPLY_TO.encode()
 OUTRUN: Final = 4096
 MAX_EXPIRATION_DIGITS: Final = 18
 
@@ -117,6 +119,7 @@ class Channel(CommitWaiter):
         self.unsettled_count: i64 = 0
         self.polled = PolledMessages()
         self.last_queue_name = ""
+        self.reply_queue_name = ""
         self.assembly: Assembly | None = None
         self.transaction: Transaction | None = None
         self.confirms = False
@@ -146,6 +149,8 @@ class Channel(CommitWaiter):
             ttl_ms = self._expiration(facts.expiration(data))
         if facts.flags & FLAG_USER_ID:
             self._check_user_id(content)
+        if facts.flags & FLAG_REPLY_TO and content.find(REPLY_TO_OCTETS) >= 0:
+            content = with_real_reply_to(self, content)
         priority = facts.priority
         priority = max(priority, 0)
         durable = facts.delivery_mode == 2

@@ -1,6 +1,7 @@
 """The methods of classes exchange and queue, on the server side."""
 
 from waybill.engine.amqp091.server.channel import Channel
+from waybill.engine.amqp091.server.direct_reply import REPLY_TO
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import EXCHANGE, QUEUE
@@ -82,6 +83,9 @@ def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     virtual_host = connection.virtual_host
     name = method.queue
     if method.passive:
+        if name == REPLY_TO:
+            channel.send(QueueDeclareOk(REPLY_TO, 0, 0))
+            return
         queue = virtual_host.queue(name or channel.last_queue_name, connection)
         queue.touch()
     else:

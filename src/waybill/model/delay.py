@@ -1,0 +1,158 @@
+"""The exchange type `x-delayed-message`: messages with a header `x-delay` are routed that many milliseconds later.
+
+What waits is in a queue of the exchange's own, ordered by the time at which it is due: durable, part of transactions
+and confirms, and of any length, as every other queue. When a message is due it is routed like one just published, with
+its `x-delay` negated, so that it is not delayed again on its way.
+"""
+
+import heapq
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.binding import Binding
+from waybill.model.entry import NO_LOCATION
+from waybill.model.errors import DamagedMessage, InvalidArgument
+from waybill.model.exchange import PLAIN_TYPES, Exchange
+from waybill.model.message import Message
+from waybill.model.queue import Queue, QueueHost
+from waybill.model.runtime import Runtime
+from waybill.model.store import StoredMessage
+from waybill.model.timers import Timer
+
+DELAY: Final = "x-delay"
+# What waits longer than this is read back from the store instead of being kept in memory.
+KEPT_IN_MEMORY_S: Final = 10.0
+
+
+def delay_ms_of(headers: dict[str, object]) -> int:
+    """How long a message is to be held back, 0 for not at all."""
+    delay = headers.get(DELAY)
+    return delay if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0 else 0
+
+
+class DelayedExchange(Exchange):
+    """Routes as the type named by its argument `x-delayed-type` does."""
+
+    type = "x-delayed-message"
+    routes_by_headers = True
+
+    def __init__(
+        self,
+        name: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(name, durable, auto_delete, internal, arguments)
+        kind = arguments.get("x-delayed-type")
+        if not isinstance(kind, str) or kind not in PLAIN_TYPES:
+            raise InvalidArgument(f"invalid arg 'x-delayed-type': must be one of {', '.join(sorted(PLAIN_TYPES))}")
+        self._routing = PLAIN_TYPES[kind](name, durable, auto_delete, internal, {})
+        self.waiting: DelayQueue | None = None
+
+    def add(self, binding: Binding) -> None:
+        self._routing.add(binding)
+        super().add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        self._routing.remove(binding)
+        super().remove(binding)
+
+    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+        return self._routing.match(routing_key, headers)
+
+
+class DelayHost(QueueHost):
+    """What a delay queue needs of its virtual host."""
+
+    def route_due(self, exchange: DelayedExchange, message: Message) -> None:
+        """Publish a message whose time has come."""
+        raise NotImplementedError
+
+
+class DelayQueue(Queue):
+    """The messages that wait in a delayed exchange. Nobody consumes it."""
+
+    def __init__(self, host: DelayHost, runtime: Runtime, exchange: DelayedExchange, queue_id: i64) -> None:
+        super().__init__(
+            host,
+            runtime,
+            f"{exchange.type}\0{exchange.name}",
+            queue_id,
+            durable=exchange.durable,
+            auto_delete=False,
+            owner=None,
+            arguments={},
+        )
+        self._exchange = exchange
+        self._delay_host = host
+        # Due time, sequence, location, whether it is stored, and the message unless it is only in the store.
+        self._heap: list[tuple[float, int, int, bool, Message | None]] = []
+        self._timer = _DueTimer(self)
+
+    @property
+    def message_count(self) -> int:
+        return len(self._heap)
+
+    def publish(self, message: Message, location: i64) -> i64:
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        is_stored = message.durable and self.is_persistent
+        if is_stored:
+            if location == NO_LOCATION:
+                location = self.store.put(self.id, sequence, message)
+            else:
+                self.store.put_reference(self.id, sequence, location)
+        self.published_total += 1
+        self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored)
+        return location
+
+    def recover(self, stored: StoredMessage) -> None:
+        self.next_sequence = max(self.next_sequence, stored.sequence + 1)
+        self._wait(stored.message, stored.sequence, stored.location, True)  # noqa: FBT003
+
+    def _wait(self, message: Message, sequence: i64, location: i64, is_stored: bool) -> None:
+        due = message.published_at + delay_ms_of(message.format.headers(message.content)) / 1000
+        is_kept = not is_stored or due - self.runtime.now < KEPT_IN_MEMORY_S
+        heapq.heappush(self._heap, (due, int(sequence), int(location), is_stored, message if is_kept else None))
+        if self._heap[0][1] == sequence:
+            self.runtime.timers.schedule(due, self._timer)
+
+    def release_due(self, now: float) -> None:
+        """Route everything whose time has come."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            _, sequence, location, is_stored, message = heapq.heappop(heap)
+            if message is None:
+                try:
+                    message = self.store.read(location)
+                except DamagedMessage:
+                    continue
+            self.store.begin_atomic()
+            self._delay_host.route_due(self._exchange, message)
+            if is_stored:
+                self.store.settle(self.id, sequence, location)
+            self.store.end_atomic()
+        if heap:
+            self.runtime.timers.schedule(heap[0][0], self._timer)
+
+    def discard(self) -> int:
+        count = len(self._heap)
+        for _, _, location, is_stored, _ in self._heap:
+            if is_stored:
+                self.store.forget(location)
+        self._heap = []
+        self.is_deleted = True
+        if self.is_persistent:
+            self.store.remove_queue(self.id)
+        return count
+
+
+class _DueTimer(Timer):
+    def __init__(self, queue: DelayQueue) -> None:
+        self._queue = queue
+
+    def fire(self, now: float) -> None:
+        self._queue.release_due(now)
