@@ -1,0 +1,311 @@
+"""A network without sockets: connections between engines that cut, delay, stall and break, all from one random source.
+
+    client engine - SimulatedPump - Pipe ->  SimulatedPump - server engine
+                                  <- Pipe -
+
+A `SimulatedPump` offers what `transport.pump.Pump` offers, on virtual time. A pipe delivers in order and loses nothing
+as long as the connection stands, as TCP does; pieces have nothing to do with the writes that they came from.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from waybill.testing.virtual_clock import Event, VirtualClock
+
+
+class Engine(Protocol):
+    """A connection's state machine, of either role."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def receive_data(self, data: bytes, now: float) -> None: ...
+
+    def data_to_send(self) -> bytes: ...
+
+    def connection_lost(self, now: float) -> None: ...
+
+    def next_timeout(self) -> float | None: ...
+
+    def handle_timeout(self, now: float) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self, now: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How one connection behaves: pieces of at most `piece_bytes`, each `delay_s` (at most) after the one before.
+
+    A sender's engine is asked to pause when `high_water_bytes` are on the way.
+    """
+
+    piece_bytes: int = 1 << 16
+    delay_s: float = 0.001
+    high_water_bytes: int = 1 << 16
+
+
+def random_conditions(random: Random) -> Conditions:
+    """Mostly a good network, at times a dreadful one."""
+    return Conditions(
+        piece_bytes=random.choice((40, 700, 1 << 16, 1 << 16, 1 << 16)),
+        delay_s=random.choice((0.0001, 0.001, 0.02)),
+        high_water_bytes=random.choice((1 << 10, 1 << 14, 1 << 20)),
+    )
+
+
+class SimulatedPump:
+    """One end of a connection, driving the engine that `engine_factory(pump)` makes once it stands."""
+
+    engine: Engine
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        engine_factory: Callable[["SimulatedPump"], Engine],
+        after_receive: Callable[[], None] | None = None,
+        on_lost: Callable[["SimulatedPump"], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._engine_factory = engine_factory
+        self._after_receive = after_receive or self.flush
+        self._on_lost = on_lost
+        self._timer: Event | None = None
+        self._outgoing: Pipe | None = None
+        self._incoming: Pipe | None = None
+        self.closing = False
+        self.lost = False
+        self.peer_address = "127.0.0.1:40000"
+        self.local_address = "127.0.0.1:5672"
+        self.peer_certificate = None
+        self.tls_cipher = None
+
+    @property
+    def connected(self) -> bool:
+        return self._outgoing is not None and not self.closing and not self.lost
+
+    def open(self, incoming: "Pipe", outgoing: "Pipe") -> None:
+        """The connection stands."""
+        self._incoming, self._outgoing = incoming, outgoing
+        self.engine = self._engine_factory(self)
+        self._after_receive()
+        self.flush()
+
+    def flush(self) -> None:
+        """Take the engine's output, close if it is closed, arm its timer."""
+        if self._outgoing is None or self.closing or self.lost:
+            return
+        data = self.engine.data_to_send()
+        if data:
+            self._outgoing.write(data)
+        if self.engine.closed:
+            self.closing = True
+            self._disarm()
+            self._outgoing.finish()
+            return
+        at = self.engine.next_timeout()
+        if at is not None and (self._timer is None or at < self._timer.at):
+            self._disarm()
+            self._timer = self._clock.call_at(at, self._fire)
+
+    def pause_reading(self) -> None:
+        if self._incoming is not None:
+            self._incoming.pause()
+
+    def resume_reading(self) -> None:
+        if self._incoming is not None:
+            self._incoming.resume()
+
+    def abort(self) -> None:
+        """Drop the connection with all that is on the way."""
+        if self._outgoing is not None and not self.lost:
+            self._outgoing.connection.reset()
+
+    def receive(self, data: bytes) -> None:
+        if self.closing or self.lost:
+            return
+        self.engine.receive_data(data, self._clock.now())
+        self._after_receive()
+
+    def receive_end(self) -> None:
+        """The other side sends no more: close this side as well."""
+        if self.lost:
+            return
+        if not self.closing:
+            self.flush()
+        if self._outgoing is not None:
+            self._outgoing.finish()
+        self.lose()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        if self.lost:
+            return
+        self.lost = True
+        self._disarm()
+        self.engine.connection_lost(self._clock.now())
+        self._after_receive()
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    def vanish(self) -> None:
+        """The process of this end is gone: nothing happens here any more."""
+        self.lost = True
+        self._disarm()
+
+    def pause_writing(self) -> None:
+        if not self.closing and not self.lost:
+            self.engine.pause_writing()
+
+    def resume_writing(self) -> None:
+        if not self.closing and not self.lost:
+            self.engine.resume_writing(self._clock.now())
+            self._after_receive()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        if self.lost or self.closing:
+            return
+        at = self.engine.next_timeout()
+        if at is not None and at <= self._clock.now():
+            self.engine.handle_timeout(self._clock.now())
+            self._after_receive()
+        self.flush()
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(self, connection: "SimulatedConnection", sender: SimulatedPump, receiver: SimulatedPump) -> None:
+        self.connection = connection
+        self._sender = sender
+        self._receiver = receiver
+        self._data = bytearray()
+        self._event: Event | None = None
+        self._stalled_until = 0.0
+        self._reading = True
+        self._writing = True
+        self._finished = False
+        self._delivered_end = False
+
+    def write(self, data: bytes) -> None:
+        if self._finished:
+            return
+        self._data += data
+        if self._writing and len(self._data) > self.connection.conditions.high_water_bytes:
+            self._writing = False
+            self._sender.pause_writing()
+        self._schedule()
+
+    def finish(self) -> None:
+        """Nothing comes after what was written."""
+        if not self._finished:
+            self._finished = True
+            self._schedule()
+
+    def pause(self) -> None:
+        self._reading = False
+
+    def resume(self) -> None:
+        self._reading = True
+        self._schedule()
+
+    def stall(self, seconds: float) -> None:
+        """Deliver nothing for a while."""
+        self._stalled_until = self.connection.clock.now() + seconds
+
+    def cut(self) -> None:
+        """Drop what is on the way, deliver nothing any more."""
+        self._data.clear()
+        self._finished = self._delivered_end = True
+        if self._event is not None:
+            self._event.cancel()
+            self._event = None
+
+    def _schedule(self) -> None:
+        if self._event is not None or self._delivered_end or not (self._data or self._finished):
+            return
+        clock = self.connection.clock
+        delay = self.connection.random.random() * self.connection.conditions.delay_s
+        self._event = clock.call_at(max(clock.now() + delay, self._stalled_until), self._deliver)
+
+    def _deliver(self) -> None:
+        self._event = None
+        if self._stalled_until > self.connection.clock.now():
+            self._schedule()
+            return
+        if self._data:
+            if not self._reading:
+                return
+            limit = self.connection.conditions.piece_bytes
+            size = len(self._data)
+            if size > 1 and self.connection.random.random() < 0.5:
+                size = self.connection.random.randint(1, size)
+            piece = bytes(self._data[: min(size, limit)])
+            del self._data[: len(piece)]
+            if not self._writing and len(self._data) <= self.connection.conditions.high_water_bytes // 4:
+                self._writing = True
+                self._sender.resume_writing()
+            self._receiver.receive(piece)
+        elif self._finished and not self._delivered_end:
+            self._delivered_end = True
+            self._receiver.receive_end()
+        self._schedule()
+
+
+class SimulatedConnection:
+    """A connection between two pumps, open from the start."""
+
+    def __init__(
+        self, clock: VirtualClock, random: Random, conditions: Conditions, client: SimulatedPump, server: SimulatedPump
+    ) -> None:
+        self.clock = clock
+        self.random = random
+        self.conditions = conditions
+        self.client = client
+        self.server = server
+        self._upward = Pipe(self, client, server)
+        self._downward = Pipe(self, server, client)
+        server.open(self._upward, self._downward)
+        client.open(self._downward, self._upward)
+
+    @property
+    def is_over(self) -> bool:
+        return self.client.lost and self.server.lost
+
+    def reset(self) -> None:
+        """Both ends lose the connection, one of them a little later; what is on the way is lost."""
+        self._upward.cut()
+        self._downward.cut()
+        first, second = self.client, self.server
+        if self.random.random() < 0.5:
+            first, second = second, first
+        self.clock.call_later(self.random.random() * self.conditions.delay_s, first.lose)
+        self.clock.call_later(self.random.random(), second.lose)
+
+    def half_close(self) -> None:
+        """The client's end says that it sends no more, after what it has sent."""
+        self._upward.finish()
+
+    def stall(self, seconds: float) -> None:
+        """Nothing gets through, one way or both ways, for a while."""
+        way = self.random.randrange(3)
+        if way != 0:
+            self._upward.stall(seconds)
+        if way != 1:
+            self._downward.stall(seconds)
+
+    def server_died(self) -> None:
+        """The server's process is gone; the client notices a little later, and gets nothing before."""
+        self.server.vanish()
+        self._upward.cut()
+        self._downward.cut()
+        self.clock.call_later(self.random.random() * self.conditions.delay_s, self.client.lose)

@@ -1,0 +1,63 @@
+"""A clock that only moves when it is told to: events happen in the order of their times, with no time in between."""
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+DEFAULT_START: Final = 1_700_000_000.0
+
+
+class Event:
+    """Something that will happen. `cancel` takes it back."""
+
+    __slots__ = ("at", "callback", "cancelled")
+
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class VirtualClock:
+    """Virtual Unix time in seconds. Events at equal times happen in the order in which they were scheduled."""
+
+    def __init__(self, start: float = DEFAULT_START) -> None:
+        self._now = start
+        self._count = 0
+        self._events: list[tuple[float, int, Event]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    def call_at(self, at: float, callback: Callable[[], None]) -> Event:
+        """Let `callback` happen at a time; one that has passed means as soon as possible."""
+        event = Event(max(at, self._now), callback)
+        self._count += 1
+        heapq.heappush(self._events, (event.at, self._count, event))
+        return event
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Event:
+        return self.call_at(self._now + delay_s, callback)
+
+    def step(self, until: float) -> bool:
+        """Let the next event happen if it is due by `until`. False, with the clock at `until`, if there is none."""
+        while self._events:
+            at, _, event = self._events[0]
+            if at > until:
+                break
+            heapq.heappop(self._events)
+            if event.cancelled:
+                continue
+            self._now = at
+            event.callback()
+            return True
+        self._now = max(self._now, until)
+        return False
+
+    def run(self, until: float) -> None:
+        """Let all happen that is due by `until`."""
+        while self.step(until):
+            pass

@@ -1,0 +1,260 @@
+"""The broker's process: the real node on the real journal, its commits executed on a simulated disk at later times.
+
+It does what the broker does around a node: accept connections, flush after every input, run one commit at a time, watch
+the node's deadlines. And it dies when told to, between two steps or in the middle of its file work.
+"""
+
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from tests.simulation.front import Front, Plants
+from waybill.engine.host import Output
+from waybill.node.node import FORMATS, Node, NodeOptions
+from waybill.storage.commit import Commit
+from waybill.storage.journal import Journal, JournalOptions
+from waybill.testing.simulated_disk import Crash, SimulatedDisk
+from waybill.testing.simulated_network import SimulatedPump
+from waybill.testing.virtual_clock import Event, VirtualClock
+
+MAINTENANCE_INTERVAL_S: Final = 1.0
+CRASH_WITHIN_OPERATIONS: Final = 12
+FAILING_OPERATIONS: Final = ("append", "sync", "create", "sync_directory")
+
+
+class Died(Protocol):
+    """Told when the process is gone."""
+
+    def __call__(self, *, orderly: bool) -> None: ...
+
+
+class PumpOutput(Output):
+    """Gives an engine the pump that it writes to."""
+
+    def __init__(self, pump: SimulatedPump) -> None:
+        self.pump = pump
+
+    def flush(self) -> None:
+        self.pump.flush()
+
+    def pause_reading(self) -> None:
+        self.pump.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.pump.resume_reading()
+
+
+class SimulatedServer:
+    """One broker process after the other, on one disk."""
+
+    def __init__(self, clock: VirtualClock, random: Random, plants: Plants, died: Died) -> None:
+        self.clock = clock
+        self.random = random
+        self.plants = plants
+        self.disk = SimulatedDisk(random)
+        self.life = 0
+        self.node: Node | None = None
+        self._died = died
+        self._options = JournalOptions(segment_bytes=random.choice((1 << 10, 1 << 13, 1 << 16, 1 << 20)))
+        self._commit_delay_s = random.choice((0.0001, 0.002, 0.03))
+        self._memory_limit = random.choice((1 << 12, 1 << 20))
+        self._is_committing = False
+        self._is_calm = False
+        self._is_stopping = False
+        self._pumps: list[SimulatedPump] = []
+        self._crash_loses_power = False
+        self._flips_bit = False
+        self._timer: Event | None = None
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Recover and accept connections. A crash may come in the middle of it, too."""
+        if self.node is not None:
+            return
+        self.life += 1
+        if self._flips_bit:
+            self._flips_bit = False
+            self._flip_bit()
+        self._guarded(self._start)
+
+    def _start(self) -> None:
+        front = Front(self.disk, self.plants)
+        journal = Journal.open(front, list(FORMATS), self._options)
+        front.is_recovering = False
+        options = NodeOptions("sim", "0", self.random.randbytes, self._memory_limit)
+        self._is_committing = False
+        self.node = Node(journal, options, self.clock.now())
+        self._after_receive()
+        self.clock.call_later(MAINTENANCE_INTERVAL_S, self._of_this_life(self._maintain))
+
+    def stop(self) -> None:
+        """Stop as SIGTERM does: tell the peers, give them a moment, make everything durable."""
+        if self.node is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        self._guarded(self._shut_down)
+        self.clock.call_later(1.0, self._of_this_life(self._close))
+
+    def _shut_down(self) -> None:
+        if self.node is not None:
+            self.node.shut_down()
+            self._after_receive()
+
+    def _close(self) -> None:
+        for pump in self._pumps:
+            pump.lose()
+        if self._is_committing:
+            self.clock.call_later(0.01, self._of_this_life(self._close))
+            return
+        if self.node is not None:
+            self.node.close()
+        self._end()
+        self._died(orderly=True)
+
+    def _end(self) -> None:
+        self.node = None
+        self.life += 1
+        self.disk.crash_at = None
+        self._is_committing = False
+        self._is_stopping = False
+        self._pumps = []
+
+    def crash_soon(self, *, power: bool) -> None:
+        """Die at once, or at one of the next operations on the disk."""
+        if self.node is None or self.disk.crash_at is not None:
+            return
+        self._crash_loses_power = power
+        if self.random.random() < 0.3:
+            self.die()
+        else:
+            self.disk.crash_at = self.disk.operations + 1 + self.random.randrange(CRASH_WITHIN_OPERATIONS)
+            # A disk with nothing to do must not save the process.
+            self.clock.call_later(0.5, self._of_this_life(self.die))
+
+    def calm(self) -> None:
+        """No more faults."""
+        self._is_calm = True
+        self.disk.crash_at = None
+        self.disk.fail_next.clear()
+
+    def fail_disk_soon(self) -> None:
+        """The next operation of some kind reports an error."""
+        if not self._is_calm:
+            self.disk.fail_next[self.random.choice(FAILING_OPERATIONS)] = errno.EIO
+
+    def flip_bit_at_next_start(self) -> None:
+        self._flips_bit = True
+
+    def die(self) -> None:
+        """Be gone at once."""
+        if self._crash_loses_power:
+            self.disk.lose_power()
+        else:
+            self.disk.kill()
+        self._end()
+        self._died(orderly=False)
+
+    def _flip_bit(self) -> None:
+        names = [f"messages/{name}" for name in self.disk.list_directory("messages")]
+        names = [name for name in names if self.disk.content(name)]
+        if names:
+            name = self.random.choice(names)
+            self.disk.flip_bit(name, self.random.randrange(len(self.disk.content(name))))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run a step of the process. If it dies in it, the rest of the step does not happen.
+
+        An error of the disk ends the broker, wherever it comes: a new one must start.
+        """
+        try:
+            work()
+        except Crash:
+            self.die()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._crash_loses_power = False
+            self.die()
+
+    def _of_this_life(self, work: Callable[[], None]) -> Callable[[], None]:
+        """`work` as an event that happens only if the process still lives then."""
+        life = self.life
+
+        def happen() -> None:
+            if life == self.life:
+                self._guarded(work)
+
+        return happen
+
+    # --- connections ---
+
+    def accept(self) -> SimulatedPump | None:
+        """A pump for a new connection; None while nobody listens."""
+        node = self.node
+        if node is None or self._is_stopping:
+            return None
+        pump = SimulatedPump(
+            self.clock,
+            lambda pump: node.accept(PumpOutput(pump), pump.peer_address, self.clock.now()),
+            self._of_this_life(self._after_receive),
+        )
+        self._pumps.append(pump)
+        return pump
+
+    # --- work ---
+
+    def _after_receive(self) -> None:
+        if self.node is None:
+            return
+        self.node.flush(self.clock.now())
+        self._commit()
+        self._arm()
+
+    def _commit(self) -> None:
+        while not self._is_committing and self.node is not None:
+            commit = self.node.begin_commit()
+            if commit is None:
+                return
+            if commit.is_synced:
+                self._is_committing = True
+                delay = self.random.random() * self._commit_delay_s
+                self.clock.call_later(delay, self._of_this_life(lambda commit=commit: self._execute(commit)))  # type: ignore[misc]
+                return
+            commit.execute()
+            self.node.end_commit(commit)
+            self.node.flush(self.clock.now())
+
+    def _execute(self, commit: Commit) -> None:
+        commit.execute()
+        # The disk is done; the node hears of it a little later.
+        delay = self.random.random() * self._commit_delay_s / 4
+        self.clock.call_later(delay, self._of_this_life(lambda: self._committed(commit)))
+
+    def _committed(self, commit: Commit) -> None:
+        self._is_committing = False
+        if self.node is not None:
+            self.node.end_commit(commit)
+            self._after_receive()
+
+    def _maintain(self) -> None:
+        delay = MAINTENANCE_INTERVAL_S
+        if self.node is not None and not self._is_committing and self.node.maintain(self.clock.now()):
+            delay = 0.001
+        self._after_receive()
+        self.clock.call_later(delay, self._of_this_life(self._maintain))
+
+    def _arm(self) -> None:
+        at = None if self.node is None else self.node.next_timeout()
+        if at is None or (self._timer is not None and not self._timer.cancelled and self._timer.at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.clock.call_at(at, self._of_this_life(self._on_timer))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.node is not None:
+            self.node.handle_timeout(self.clock.now())
+            self._after_receive()
