@@ -22,7 +22,7 @@ from waybill.storage.log import (
     check_file_header,
     file_header,
 )
-from waybill.storage.record import DEFINE, RECORD_HEAD_SIZE, record_length, small_record
+from waybill.storage.record import DEFINE, KIND_OFFSET, RECORD_HEAD_SIZE, record_length, small_record
 from waybill.storage.report import Damage, RecoveryReport
 
 NAME: Final = "definitions.log"
@@ -118,7 +118,7 @@ class Definitions:
                     reader.salvage(offset)
                 report.damage.append(Damage(NAME, int(offset), "definitions are bad and missing"))
             for index in reader.records:
-                if index >= 0:
+                if index >= 0 and reader.data[index + KIND_OFFSET] == DEFINE:
                     self._apply(reader.data, index)
             offset = reader.end_offset
         return offset

@@ -129,6 +129,8 @@ def record_length(data: bytes, index: i64, end: i64) -> i64:
 def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
     """Whether the record's digest fits its bytes."""
     stop = index + length
+    if stop > len(data):
+        return False
     kind: i64 = i64(data[index + KIND_OFFSET])
     if kind in (PUT, ENTRY, SPILL):
         if length < MESSAGE_HEAD_SIZE:

@@ -30,6 +30,7 @@ from waybill.storage.record import (
     SETTLE,
     SPILL,
     START,
+    VOID,
     record_length,
 )
 from waybill.storage.report import Damage, RecoveryReport
@@ -168,11 +169,13 @@ class Recovery:
         data = reader.data
         self._is_in_group = False
         for index in reader.records:
-            if index < 0:
+            kind: i64 = VOID if index < 0 else i64(data[index + KIND_OFFSET])
+            if kind == VOID:
                 self._is_group_bad = True
-                continue
-            kind = data[index + KIND_OFFSET]
-            if kind == ATOMIC_BEGIN:
+            elif kind == ATOMIC_BEGIN:
+                if self._is_in_group:
+                    self._is_group_bad = True
+                    self._end_group(segment, reader)
                 self._is_in_group = True
                 self._is_group_bad = False
                 self._group = []
@@ -210,7 +213,8 @@ class Recovery:
                 self._remove(segment, read_i64_be(data, at), read_i64_be(data, at + 8))
         elif kind == REFERENCE:
             origin = index - read_i64_be(data, index + 32)
-            if reader.bad_count == 0 or origin in reader.records:
+            # Where a bad record was there is none to refer to, or what repair has put in its place.
+            if (reader.bad_count == 0 or origin in reader.records) and data[origin + KIND_OFFSET] == PUT:
                 self._put(segment, data, index, (segment.number << 32) | (reader.base + origin))
         elif kind == REQUEUE:
             self._requeue(segment, data, index)

@@ -160,7 +160,7 @@ class JournalStream(StreamLog):
     def _learn(self, segment: StreamSegment, reader: LogReader, place: i64) -> None:
         first = True
         for index in reader.records:
-            if index < 0:
+            if index < 0 or reader.data[index + KIND_OFFSET] != ENTRY:
                 continue
             timestamp_ms = read_i64_be(reader.data, index + 16)
             offset = read_i64_be(reader.data, index + 24)
