@@ -17,6 +17,7 @@ from waybill.transport.pump import Pump
 
 DEFAULT_PORT: Final = 5672
 DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
+DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
 # More than this between a commit and the next, and reading stops until the disk has caught up.
@@ -63,7 +64,8 @@ class Broker:
         async with Broker(port=0, data_dir="data") as broker:
             print(broker.uri())
 
-    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Leaving the block drains: peers are
+    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Message content beyond
+    `memory_limit_bytes` waits on the disk (default 256 MiB in memory) or, without one, holds publishers back (1 GiB). Leaving the block drains: peers are
     told, what they sent is made durable, and the store is closed cleanly.
     """
 
@@ -73,12 +75,15 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
         data_dir: str | os.PathLike[str] | None = None,
-        memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
+        memory_limit_bytes: int | None = None,
         name: str = "waybill",
     ) -> None:
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
+        if memory_limit_bytes is None:
+            in_memory = data_dir is None
+            memory_limit_bytes = DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES if in_memory else DEFAULT_MEMORY_LIMIT_BYTES
         self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
         self._clock = Clock()
         self._pumps: dict[Pump[Negotiation], _PumpOutput] = {}

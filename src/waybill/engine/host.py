@@ -54,13 +54,22 @@ class ServerEngine(CommitWaiter):
     def flush(self) -> None:
         raise NotImplementedError
 
+    def alarm_changed(self) -> None:
+        """`Host.alarm` was raised or is over."""
+        raise NotImplementedError
+
     def settle_confirms(self) -> None:
         """Confirm, or wait to confirm, what was published since the last call."""
         raise NotImplementedError
 
 
 class Host:
-    """The node. Everything is in one thread: an engine may call it at any time while it is fed."""
+    """The node. Everything is in one thread: an engine may call it at any time while it is fed.
+
+    `alarm` tells why publishers must wait (the disk is nearly full, or memory), empty if they need not.
+    """
+
+    alarm: str
 
     runtime: Runtime
     limits: Limits

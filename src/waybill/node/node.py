@@ -33,10 +33,15 @@ FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091,)
 DEFAULT_VIRTUAL_HOSTS: Final = ("/", "/ojs")
 GUEST: Final = "guest"
 NAME_BYTES: Final = 16
+DISK_FREE_LIMIT_BYTES: Final = 64 << 20
+ALARM_MARGIN: Final = 0.9
 
 
 class NodeOptions:
-    """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory."""
+    """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
+
+    With less than `disk_free_limit_bytes` left on the disk, publishers must wait.
+    """
 
     def __init__(
         self, name: str, product_version: str, random_bytes: Callable[[int], bytes], memory_limit_bytes: int
@@ -45,6 +50,7 @@ class NodeOptions:
         self.product_version = product_version
         self.random_bytes = random_bytes
         self.memory_limit_bytes = memory_limit_bytes
+        self.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
         self.limits = Limits()
 
 
@@ -64,6 +70,11 @@ class Node(Host):
         self._random_bytes = options.random_bytes
         self._dirty: list[ServerEngine] = []
         self._confirming: list[ServerEngine] = []
+        self.alarm = ""
+        self._filesystem: Filesystem | None = None
+        self._disk_free_limit_bytes = options.disk_free_limit_bytes
+        self._memory_alarm_bytes = options.memory_limit_bytes
+        self._is_disk_low = False
         self._recover()
 
     @staticmethod
@@ -71,7 +82,11 @@ class Node(Host):
         """A node on a data directory, or without one in memory. Raises what `Journal.open` raises."""
         if filesystem is None:
             return Node(MemoryStore(), options, now)
-        return Node(Journal.open(filesystem, list(FORMATS)), options, now)
+        node = Node(Journal.open(filesystem, list(FORMATS)), options, now)
+        node._filesystem = filesystem
+        # Backlogs are on disk: what fills memory beyond the limit is held by consumers, who need some more.
+        node._memory_alarm_bytes *= 4
+        return node
 
     def _recover(self) -> None:
         store = self.runtime.store
@@ -114,6 +129,8 @@ class Node(Host):
         """Do what the input, deadline or commit just taken made possible, and give every engine its output to send."""
         runtime = self.runtime
         runtime.now = now
+        if self.alarm or runtime.memory_bytes > self._memory_alarm_bytes:
+            self._check_alarms()
         while runtime.dirty or self._confirming or self._dirty:
             runtime.drain()
             if self._confirming:
@@ -154,8 +171,26 @@ class Node(Host):
         return self._store.pending_bytes
 
     def maintain(self, now: float) -> bool:
-        """One small step of compaction. True if more is to be done at once."""
+        """One small step of compaction, and a look at the disk. True if more is to be done at once."""
+        if self._filesystem is not None:
+            self._is_disk_low = self._filesystem.free_space() < self._disk_free_limit_bytes
+            self._check_alarms()
         return self._store.maintain(now)
+
+    def _check_alarms(self) -> None:
+        """Raise an alarm, or end it once there is room again by a margin."""
+        limit = self._memory_alarm_bytes
+        used = int(self.runtime.memory_bytes)
+        if self._is_disk_low:
+            alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
+        elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):
+            alarm = f"low on memory: messages take more than {limit >> 20} MiB"
+        else:
+            alarm = ""
+        if alarm != self.alarm:
+            self.alarm = alarm
+            for engine in list(self.connections):
+                engine.alarm_changed()
 
     def close(self) -> None:
         """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left."""

@@ -38,8 +38,10 @@ from waybill.wire.amqp091.methods import (
     ChannelCloseOk,
     ChannelOpen,
     ChannelOpenOk,
+    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
+    ConnectionUnblocked,
     Method,
     decode_method,
 )
@@ -108,6 +110,7 @@ class Connection(ServerEngine):
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
         self._throttle = _Throttle(self)
+        self._is_blocked = False
         self._handshake = Handshake(self)
         self._handshake.start()
 
@@ -145,6 +148,8 @@ class Connection(ServerEngine):
         route = self._last_route
         if route is not None and route.is_outrunning():
             self._throttle.begin(now)
+        if self.host.alarm:
+            self.alarm_changed()
 
     def data_to_send(self) -> bytes:
         if self._is_held:
@@ -175,6 +180,8 @@ class Connection(ServerEngine):
         if self.heartbeat_s == 0:
             return None
         interval = float(self.heartbeat_s)
+        if self._is_blocked:
+            return self._sent_at + interval / 2
         return min(self._sent_at + interval / 2, self._received_at + 2 * interval)
 
     def handle_timeout(self, now: float) -> None:
@@ -185,7 +192,7 @@ class Connection(ServerEngine):
         if self.heartbeat_s == 0:
             return
         interval = float(self.heartbeat_s)
-        if now >= self._received_at + 2 * interval:
+        if now >= self._received_at + 2 * interval and not self._is_blocked:
             self._set_closed()
         elif now >= self._sent_at + interval / 2:
             self._sent_at = now
@@ -222,6 +229,27 @@ class Connection(ServerEngine):
         if mark == self._hold_mark:
             self._is_held = False
             self.host.mark_dirty(self)
+
+    def alarm_changed(self) -> None:
+        """While there is an alarm, nothing is read from a connection that publishes (RabbitMQ: connection.blocked)."""
+        host = self.host
+        is_blocked = bool(host.alarm) and self._last_route is not None and self.state == OPEN
+        if is_blocked == self._is_blocked or self.state == CLOSED:
+            return
+        self._is_blocked = is_blocked
+        if is_blocked:
+            self.output.pause_reading()
+        else:
+            # Its silence was ours.
+            self._received_at = host.runtime.now
+            self._throttle.resume()
+        if self.knows_blocked:
+            self.send_method(0, ConnectionBlocked(host.alarm) if is_blocked else ConnectionUnblocked())
+
+    @property
+    def is_blocked(self) -> bool:
+        """Nothing is read, because of an alarm."""
+        return self._is_blocked
 
     def shut_down(self, reason: str) -> None:
         """The node stops: tell the peer, and wait for its close-ok."""
@@ -631,4 +659,9 @@ class _Throttle(Timer):
 
     def fire(self, now: float) -> None:
         self._is_pausing = False
-        self._connection.output.resume_reading()
+        self.resume()
+
+    def resume(self) -> None:
+        """Read again, unless there is another reason not to."""
+        if not self._is_pausing and not self._connection.is_blocked:
+            self._connection.output.resume_reading()
