@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except JavaNotFoundError as problem:
         pytest.skip(str(problem))
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = local_session("waybill-tests", cores=2, log_file=Path(log))
+    session = local_session("waybill-tests", cores=2, log_file=Path(log), short=True)
     yield session
     session.stop()
 

@@ -36,7 +36,16 @@ class OwnBroker:
 
     def start(self) -> None:
         """Return when it accepts connections."""
-        command = [sys.executable, "-m", "waybill", "broker", "--port", str(self.port), "--data-dir", self._directory]
+        command = [
+            sys.executable,
+            "-m",
+            "waybill",
+            "broker",
+            "--port",
+            str(self.port),
+            "--data-dir",
+            str(self._directory),
+        ]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment

@@ -25,6 +25,10 @@ def job(job_id: str, minute: int, state: str, **more: object) -> Row:
     return Row(**(cells | {"finished_at": moment, "attempts": 1} | more))
 
 
+def lines(columns: tuple[str, ...], *cells: tuple[object, ...]) -> list[Row]:
+    return [Row(**dict(zip(columns, line, strict=True))) for line in cells]
+
+
 def test_minutes_count_what_happened_in_them(spark: SparkSession) -> None:
     jobs = spark.createDataFrame([job("a", 0, "completed"), job("b", 0, "discarded"), job("c", 1, "completed")], JOBS)
     attempts = spark.createDataFrame(
@@ -36,10 +40,7 @@ def test_minutes_count_what_happened_in_them(spark: SparkSession) -> None:
     columns = ("bucket", "enqueued", "started", "completed", "failed", "discarded", "busy_ms", "failure_ratio")
     assertDataFrameEqual(
         activity.select(*columns),
-        [
-            Row(NOON, 2, 2, 1, 1, 1, 12, 0.5),
-            Row(NOON.replace(minute=1), 1, 1, 1, 0, 0, 9, 0.0),
-        ],
+        lines(columns, (NOON, 2, 2, 1, 1, 1, 12, 0.5), (NOON.replace(minute=1), 1, 1, 1, 0, 0, 9, 0.0)),
     )
 
 
@@ -75,9 +76,9 @@ def test_failures_and_dead_letters_are_grouped_by_error(spark: SparkSession) -> 
     )
     failures = gold.failures(attempts)
     assertSchemaEqual(failures.schema, FAILURES, ignoreNullable=True)
+    columns = ("error_type", "failed", "retried", "example_job_id", "example_message")
     assertDataFrameEqual(
-        failures.select("error_type", "failed", "retried", "example_job_id", "example_message"),
-        [Row("OSError", 2, 1, "a", "first"), Row("unknown", 1, 0, "c", None)],
+        failures.select(*columns), lines(columns, ("OSError", 2, 1, "a", "first"), ("unknown", 1, 0, "c", None))
     )
     dead = gold.dead_letters(
         spark.createDataFrame(
@@ -85,7 +86,5 @@ def test_failures_and_dead_letters_are_grouped_by_error(spark: SparkSession) -> 
         )
     )
     assertSchemaEqual(dead.schema, DEAD_LETTERS, ignoreNullable=True)
-    assertDataFrameEqual(
-        dead.select("reason", "jobs", "attempts", "example_job_id", "example_message"),
-        [Row("OSError", 1, 3, "b", "second")],
-    )
+    columns = ("reason", "jobs", "attempts", "example_job_id", "example_message")
+    assertDataFrameEqual(dead.select(*columns), lines(columns, ("OSError", 1, 3, "b", "second")))

@@ -13,9 +13,11 @@ def fake_java(home: Path, modules: str = "") -> Path:
     """A `java` that lists `modules`, and otherwise prints its arguments, one a line."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(
-        f'#!/bin/sh\nif [ "$1" = --list-modules ]; then echo "{modules}"; exit; fi\nfor word in "$@"; do echo "$word"; done\n'
-    )
+    listing = f'if [ "$1" = --list-modules ]; then echo "{modules}"; exit; fi'
+    program.write_text(f'#!/bin/sh
+{listing}
+for word in "$@"; do echo "$word"; done
+')
     program.chmod(0o755)
     return program
 

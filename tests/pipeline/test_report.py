@@ -5,6 +5,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,14 @@ def test_parts_add_up_to_the_totals(report: Report) -> None:
 def test_the_axis_has_no_holes(report: Report) -> None:
     starts = [bucket.start for bucket in report.timeline]
     step = timedelta(seconds=report.bucket_seconds)
-    assert all(later - earlier == step for earlier, later in zip(starts, starts[1:], strict=False))
+    assert all(later - earlier == step for earlier, later in pairwise(starts))
 
 
 def test_json_holds_everything(report: Report) -> None:
     plain = json.loads(json.dumps(report.as_json()))
     assert plain["totals"]["completed"] == report.totals.completed
-    assert plain["start"] == "2026-03-01T23:59:30.418000Z" or plain["start"].endswith("Z")
+    assert plain["start"].startswith("2026-03-01T23:59:3")
+    assert plain["start"].endswith("Z")
     assert len(plain["timeline"]) == len(report.timeline)
 
 

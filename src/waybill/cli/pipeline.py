@@ -31,7 +31,7 @@ def command() -> None:
 def run(uri: str, data: Path, stream: str, once: bool) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
     console = Console(stderr=True)
-    with _explained_failures(), _spark(console, data) as spark:
+    with _explained_failures(), _spark(console, data, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
         settings = Settings(uri, data, stream=stream)
@@ -59,7 +59,7 @@ def report(data: Path, html: Path | None, as_json: bool) -> None:
     console = Console(stderr=True)
     if not data.is_dir():
         raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
-    with _explained_failures(), _spark(console, data) as spark:
+    with _explained_failures(), _spark(console, data, short=True) as spark:
         from waybill.pipeline.report.figures import collect
         from waybill.pipeline.report.page import render
         from waybill.pipeline.report.terminal import show
@@ -102,14 +102,14 @@ class _Steps:
 
 
 @contextmanager
-def _spark(console: Console, data: Path) -> Iterator[SparkSession]:
+def _spark(console: Console, data: Path, *, short: bool) -> Iterator[SparkSession]:
     """A session for one command. Java's own log goes below the data directory."""
     try:
         from waybill.pipeline.session import local_session
     except ImportError as problem:
         raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
     with console.status("Starting Spark"):
-        session = local_session(log_file=data / "spark.log")
+        session = local_session(log_file=data / "spark.log", short=short)
     try:
         yield session
     finally:

@@ -30,19 +30,23 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.metricsEnabled": "false",
-    # A query planned once runs once here: watching every one for the UI, and compiling it twice, only costs time.
-    "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "4",
     "spark.driver.memory": "1g",
 }
+_COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
 
 
 class SparkStartError(RuntimeError):
     """Spark's virtual machine did not start; the message has the end of its log."""
 
 
-def local_session(name: str = "waybill", *, cores: int | None = None, log_file: Path | None = None) -> SparkSession:
+def local_session(
+    name: str = "waybill", *, cores: int | None = None, log_file: Path | None = None, short: bool = False
+) -> SparkSession:
     """Start (or get) a session on `cores` of this machine (default: all).
+
+    `short` is for programs of seconds to minutes: Java then compiles once and simply, which halves such a run and
+    makes one of hours slower.
 
     What Java prints goes to `log_file` (default: a temporary file): it is of use only when something failed. Raises
     JavaNotFoundError, and SparkStartError if the machine does not start.
@@ -52,6 +56,8 @@ def local_session(name: str = "waybill", *, cores: int | None = None, log_file: 
     builder = SparkSession.builder.appName(name).master(f"local[{count}]")
     for key, value in _QUIET_AND_QUICK.items():
         builder = builder.config(key, value)
+    if short:
+        builder = builder.config("spark.driver.extraJavaOptions", _COMPILE_SIMPLY)
     builder = builder.config("spark.sql.shuffle.partitions", str(max(2, count)))
     builder = builder.config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "waybill-warehouse"))
     with _stderr_to(log_file) as log:
