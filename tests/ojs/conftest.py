@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -28,8 +29,8 @@ def waybill_uri(repository: Path) -> Iterator[str]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("ready amqp://"), line
-        address = line.removeprefix("ready amqp://").strip().rstrip("/").rpartition("@")[2]
-        yield f"amqp://guest:guest@{address}/%2Fojs"
+        address = urlsplit(line.removeprefix("ready ").strip())
+        yield f"amqp://guest:guest@{address.hostname}:{address.port}/%2Fojs"
         process.terminate()
         assert process.wait(30) == 0
 

@@ -36,7 +36,12 @@ class Eye:
         parameters = pika.URLParameters(uri)
         parameters.heartbeat = 0
         self._connection = pika.BlockingConnection(parameters)
-        self.channel: Any = self._connection.channel()
+        self.channel: Any = None
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.channel = self._connection.channel()
+        self.channel.confirm_delivery()
 
     async def call(self, function: Callable[[], T]) -> T:
         return await asyncio.to_thread(function)
@@ -59,7 +64,7 @@ class Eye:
             try:
                 self.channel.queue_declare(queue, passive=True)
             except pika.exceptions.ChannelClosedByBroker:
-                self.channel = self._connection.channel()
+                self.reopen()
                 return False
             return True
 
@@ -70,7 +75,7 @@ class Eye:
             try:
                 self.channel.exchange_declare(exchange, passive=True)
             except pika.exceptions.ChannelClosedByBroker:
-                self.channel = self._connection.channel()
+                self.reopen()
                 return False
             return True
 
@@ -99,7 +104,7 @@ class Eye:
             try:
                 self.channel.queue_declare(queue, **declaration)
             except pika.exceptions.ChannelClosedByBroker as error:
-                self.channel = self._connection.channel()
+                self.reopen()
                 code: int = error.reply_code
                 return code in {405, 406}
             return False

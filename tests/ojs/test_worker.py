@@ -186,9 +186,7 @@ async def test_an_expired_job_is_not_started(broker_uri: str, eye: Eye, queue_na
     assert calls == 1
 
 
-async def test_a_handler_that_takes_too_long_is_cancelled_and_fails(
-    broker_uri: str, eye: Eye, queue_name: str
-) -> None:
+async def test_a_handler_that_takes_too_long_is_cancelled_and_fails(broker_uri: str, eye: Eye, queue_name: str) -> None:
     cancelled = asyncio.Event()
     async with Jobs(broker_uri) as jobs:
 

@@ -21,7 +21,7 @@ from waybill.ojs.job_context import current
 from waybill.ojs.message import push_properties
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
-from waybill.ojs.states import Operation, transition
+from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.timestamps import format_timestamp, resolve_moment
 from waybill.ojs.topology import Topology
 
@@ -31,6 +31,7 @@ R = TypeVar("R")
 WINDOW: Final = 5000
 """How many publishes of one `push_many` wait for their confirms at a time."""
 DRAIN_EVERY: Final = 100
+LOSS_PAUSE_SECONDS: Final = 0.02
 
 
 class BatchFailed(PushFailed):
@@ -150,10 +151,10 @@ class Jobs:
         now = datetime.now(UTC)
         made = [self._make(job, now) for job in jobs]
         session = await self._open()
-        for envelope, _ in made:
-            await session.declarer.ensure_queue(envelope.queue)
-        outgoing = [await self._address(session, envelope, options, now) for envelope, options in made]
-        failures = await self._publish(session, outgoing)
+        deadline = time.monotonic() + self._push_timeout_seconds
+        await self._declare(session, [envelope for envelope, _ in made], deadline)
+        outgoing = [self._address(session, envelope, options, now) for envelope, options in made]
+        failures = await self._publish(session, outgoing, deadline)
         failed = {failure.job_id for failure in failures}
         pushed = [one for one in outgoing if one.envelope.id not in failed]
         await self._record(session, pushed)
@@ -209,7 +210,22 @@ class Jobs:
         envelope.enqueued_at = text
         return envelope, options
 
-    async def _address(self, session: Session, envelope: Envelope, options: Options, now: datetime) -> _Outgoing:
+    async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
+        """Declare what the jobs need, going on through lost connections until the deadline."""
+        while True:
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    for queue in dict.fromkeys(envelope.queue for envelope in jobs):
+                        await session.declarer.ensure_queue(queue)
+                    for queue in {envelope.queue for envelope in jobs if envelope.state == State.SCHEDULED.value}:
+                        await session.declarer.ensure_schedule(queue)
+                    return
+            except TimeoutError as error:
+                raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
+            except ConnectionLost:
+                await asyncio.sleep(LOSS_PAUSE_SECONDS)
+
+    def _address(self, session: Session, envelope: Envelope, options: Options, now: datetime) -> _Outgoing:
         topology = session.declarer.topology
         body = envelope.encode()
         if len(body) > MAX_ENVELOPE_BYTES:
@@ -224,10 +240,8 @@ class Jobs:
             idempotency_key=options.get("unique_key"),
             correlation_id=options.get("correlation_id"),
         )
-        wait_seconds = seconds_until_scheduled(envelope, now)
-        if wait_seconds > 0:
-            seconds = delay_ladder.whole_seconds(wait_seconds)
-            await session.declarer.ensure_schedule(envelope.queue)
+        if envelope.state == State.SCHEDULED.value:
+            seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
             exchange = topology.delay_level(delay_ladder.entry_level(seconds))
             key = delay_ladder.routing_key(seconds, envelope.queue)
         else:
@@ -236,9 +250,8 @@ class Jobs:
         outgoing.unique_key = options.get("unique_key")
         return outgoing
 
-    async def _publish(self, session: Session, jobs: list[_Outgoing]) -> list[PushFailed]:
+    async def _publish(self, session: Session, jobs: list[_Outgoing], deadline: float) -> list[PushFailed]:
         """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
-        deadline = time.monotonic() + self._push_timeout_seconds
         failures: list[PushFailed] = []
         redeclared = False
         while jobs:
@@ -250,19 +263,14 @@ class Jobs:
                 redeclared = True
                 for one in returned:
                     session.declarer.forget_queue(one.envelope.queue)
-                    await session.declarer.ensure_queue(one.envelope.queue)
-                    if one.envelope.state == "scheduled":
-                        await session.declarer.ensure_schedule(one.envelope.queue)
+                await self._declare(session, [one.envelope for one in returned], deadline)
                 again += returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
             jobs = again
-            if jobs and not session.connection.is_open:
-                try:
-                    await session.wait_for_connection(deadline - time.monotonic())
-                except TimeoutError:
-                    text = "the broker cannot be reached"
-                    return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
+            if jobs and not await _is_back(session, deadline):
+                text = "the broker cannot be reached"
+                return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
 
     async def _publish_once(
@@ -293,10 +301,10 @@ class Jobs:
             return
         for one in jobs:
             envelope = one.envelope
-            later = envelope.scheduled_at if envelope.state == "scheduled" else None
+            later = envelope.scheduled_at if envelope.state == State.SCHEDULED.value else None
             if later is not None:
                 data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)
-                session.events.record(envelope.id, data)
+                session.events.record(envelope.id, data, envelope.enqueued_at)
             session.events.record(
                 envelope.id,
                 JobEnqueued(
@@ -306,10 +314,23 @@ class Jobs:
                     scheduled_at=later,
                     unique_key=one.unique_key,
                 ),
+                # A worker may have started the job by now; its queue wait counts from here.
+                envelope.enqueued_at,
             )
         confirmed = asyncio.Event()
         session.events.after(confirmed.set)
         await confirmed.wait()
+
+
+async def _is_back(session: Session, deadline: float) -> bool:
+    """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
+    # The connection takes note of its loss a little later than its publishes do.
+    await asyncio.sleep(LOSS_PAUSE_SECONDS)
+    try:
+        await session.wait_for_connection(deadline - time.monotonic())
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _outcome(

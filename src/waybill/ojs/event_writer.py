@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
+from time import time as clock
 from typing import Final
 
 from waybill.client import BasicProperties, Channel, MessageReturned
@@ -63,9 +63,12 @@ class EventWriter:
         self._millisecond = 0
         self._time = ""
 
-    def record(self, subject: str, data: EventData) -> None:
-        """Add one event about `subject`; it is published at the end of this turn of the loop."""
-        self._gathering.events.append(make_event(self._source, self.timestamp(), subject, data))
+    def record(self, subject: str, data: EventData, time: str | None = None) -> None:
+        """Add one event about `subject`; it is published at the end of this turn of the loop.
+
+        `time` is when it happened, RFC 3339, if that was not just now.
+        """
+        self._gathering.events.append(make_event(self._source, time or self.timestamp(), subject, data))
         if self._flush_handle is None:
             self._schedule()
 
@@ -77,7 +80,7 @@ class EventWriter:
 
     def timestamp(self) -> str:
         """Return the present time as events write it; made once a millisecond."""
-        now = time.time()
+        now = clock()
         millisecond = int(now * 1000)
         if millisecond != self._millisecond:
             self._millisecond = millisecond
@@ -145,7 +148,7 @@ class EventWriter:
                 content_encoding="utf-8",
                 delivery_mode=PERSISTENT,
                 message_id=batch.events[0].id,
-                timestamp=int(time.time()),
+                timestamp=int(clock()),
                 type=batch.type,
                 app_id="ojs",
             ),

@@ -1,0 +1,182 @@
+"""Lifecycle events as a reader of the stream sees them, on both brokers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.ojs.eye import Eye, until
+from waybill.client import connect
+from waybill.ojs import DeadLetterJob, Jobs, Retry, Worker, current_job
+from waybill.ojs.event_writer import MAX_EVENTS_PER_MESSAGE, EventWriter
+from waybill.ojs.events import JobCompleted, ReceivedEvent, decode_events
+from waybill.ojs.session import Session
+from waybill.ojs.topology import Topology
+
+
+class StreamReader:
+    """Follows the stream from its present end with a consumer of our client."""
+
+    def __init__(self) -> None:
+        self.events: list[ReceivedEvent] = []
+        self.messages: list[Any] = []
+
+    def take(self, delivery: Any) -> None:
+        self.messages.append(delivery)
+        self.events += decode_events(delivery.body)
+        delivery.ack()
+
+    def of(self, subject: str) -> list[ReceivedEvent]:
+        """The events of one subject by their times: those of a client and a worker may pass each other."""
+        found = [event for event in self.events if event.subject == subject]
+        return sorted(found, key=lambda event: (event.time, event.type != "job.enqueued"))
+
+    def types(self, subject: str) -> list[str]:
+        return [event.type for event in self.of(subject)]
+
+
+@pytest.fixture
+async def stream(broker_uri: str) -> Any:
+    async with Jobs(broker_uri) as jobs:
+        await jobs.push("stream.declared", queue="stream")
+    reader = StreamReader()
+    async with connect(broker_uri) as connection:
+        channel = await connection.channel(prefetch_count=100)
+        await channel.consume("ojs.events", reader.take, arguments={"x-stream-offset": "next"})
+        yield reader
+
+
+async def test_the_events_of_a_job_that_succeeds(broker_uri: str, stream: StreamReader, queue_name: str) -> None:
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("event.ok", queue=queue_name, priority=3)
+        async def ok(number: int) -> dict[str, int]:
+            current_job().progress(50, "half")
+            await asyncio.sleep(0.02)
+            return {"number": number}
+
+        async with Worker(jobs) as worker:
+            pushed = await ok.push(7)
+            await until(lambda: {"job.enqueued", "job.completed"} <= set(stream.types(pushed.id)))
+        await until(lambda: "worker.stopped" in stream.types(worker.id))
+    enqueued, started, progress, completed = stream.of(pushed.id)
+    assert (enqueued.type, enqueued.data) == (
+        "job.enqueued", {"job_type": "event.ok", "queue": queue_name, "priority": 3},
+    )  # fmt: skip
+    assert enqueued.source == jobs.source
+    assert started.type == "job.started"
+    assert started.data == {"job_type": "event.ok", "queue": queue_name, "worker_id": worker.id, "attempt": 1}
+    assert (progress.type, progress.data["progress_percent"]) == ("job.progress", 50)
+    assert completed.type == "job.completed"
+    assert completed.source == f"/waybill/worker/{worker.id}"
+    duration = completed.data.pop("duration_ms")
+    assert isinstance(duration, int)
+    assert 20 <= duration < 5000
+    assert completed.data == {
+        "job_type": "event.ok", "queue": queue_name, "attempt": 1, "result": {"number": 7},
+    }  # fmt: skip
+    assert stream.types(worker.id) == ["worker.started", "worker.quiet", "worker.stopped"]
+    assert len({event.id for event in stream.events}) == len(stream.events)
+
+
+async def test_the_events_of_a_job_that_fails_twice(broker_uri: str, stream: StreamReader, queue_name: str) -> None:
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("event.bad", queue=queue_name, retry=Retry(max_attempts=2, jitter=False))
+        async def bad() -> None:
+            raise ValueError("broken")
+
+        async with Worker(jobs):
+            pushed = await bad.push()
+            await until(lambda: {"job.enqueued", "job.discarded"} <= set(stream.types(pushed.id)))
+    assert stream.types(pushed.id) == [
+        "job.enqueued", "job.started", "job.failed", "job.retrying", "job.started", "job.failed", "job.discarded",
+    ]  # fmt: skip
+    events = stream.of(pushed.id)
+    failed, retrying, discarded = events[2].data, events[3].data, events[6].data
+    assert (failed["attempt"], failed["error"]["code"], failed["error"]["retryable"]) == (1, "HANDLER_ERROR", True)  # type: ignore[index]
+    assert (retrying["attempt"], retrying["max_attempts"]) == (1, 2)
+    assert str(retrying["next_retry_at"]) > events[3].time
+    assert events[5].data["error"]["retryable"] is False  # type: ignore[index]
+    assert discarded["total_attempts"] == 2
+    assert discarded["last_error"]["message"] == "broken"  # type: ignore[index]
+    assert discarded["last_error"]["type"] == "ValueError"  # type: ignore[index]
+
+
+async def test_the_reason_of_a_dead_letter_is_in_its_event(
+    broker_uri: str, eye: Eye, stream: StreamReader, queue_name: str
+) -> None:
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("event.dead", queue=queue_name)
+        async def dead() -> None:
+            raise DeadLetterJob("look at this", type="review.needed")
+
+        async with Worker(jobs):
+            pushed = await dead.push()
+            unknown = await jobs.push("event.unknown", queue=queue_name)
+            expired = await jobs.push("event.dead", queue=queue_name, expires_at="2020-01-01T00:00:00Z")
+            await eye.publish("ojs.exchange.direct", queue_name, b"{", message_id=f"bad-{queue_name}", type="x.y")
+            await until(lambda: "job.discarded" in stream.types(f"bad-{queue_name}"))
+            await until(lambda: {"job.enqueued", "job.discarded"} <= set(stream.types(expired.id)))
+
+    def last_error(subject: str) -> Any:
+        return stream.of(subject)[-1].data["last_error"]
+
+    assert last_error(pushed.id)["type"] == "review.needed"
+    assert last_error(unknown.id)["code"] == "INVALID_JOB_TYPE"
+    assert last_error(f"bad-{queue_name}")["code"] == "INVALID_PAYLOAD"
+    assert stream.types(expired.id) == ["job.enqueued", "job.expired", "job.discarded"]
+    assert stream.of(expired.id)[1].data["ttl_ms"]
+
+
+async def test_many_events_share_few_messages(broker_uri: str, stream: StreamReader, queue_name: str) -> None:
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("event.many", queue=queue_name)
+        async def many() -> None: ...
+
+        pushed = await jobs.push_many(many.job() for _ in range(500))
+        async with Worker(jobs, concurrency=100) as worker:
+            await until(lambda: worker.counts["completed"] == 500)
+            ids = {envelope.id for envelope in pushed}
+            await until(lambda: sum(e.type == "job.completed" and e.subject in ids for e in stream.events) == 500)
+    assert len(stream.messages) < 300
+    batch = next(message for message in stream.messages if message.body[:1] == b"[")
+    assert batch.properties.type == "ojs.events"
+    assert batch.properties.content_type == "application/openjobspec+json"
+
+
+async def test_an_action_runs_only_after_the_events_before_it_are_confirmed(broker_uri: str, queue_name: str) -> None:
+    session = await Session.open(broker_uri, Topology(), "/test", None)
+    try:
+        await session.declarer.ensure_shared()
+        events: EventWriter = session.events
+        done: list[int] = []
+        for number in range(MAX_EVENTS_PER_MESSAGE * 2 + 10):
+            events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
+            if number % 1000 == 0:
+                events.after(lambda n=number: done.append(n))
+        assert done == []
+        assert await events.drain(20)
+        assert done == [0, 1000, 2000, 3000, 4000]
+        events.after(lambda: done.append(-1))
+        assert await events.drain(5)
+        assert done[-1] == -1
+    finally:
+        await session.close()
+
+
+async def test_a_deleted_stream_is_declared_again_and_no_event_is_lost(
+    broker_uri: str, eye: Eye, queue_name: str
+) -> None:
+    topology = Topology(prefix=f"{queue_name}.")
+    async with Jobs(broker_uri, topology=topology) as jobs:
+        await jobs.push("event.first", queue=queue_name)
+        await eye.call(lambda: eye.channel.queue_delete(f"{queue_name}.ojs.events"))
+        pushed = await jobs.push("event.second", queue=queue_name)
+    reader = StreamReader()
+    async with connect(broker_uri) as connection:
+        channel = await connection.channel(prefetch_count=10)
+        await channel.consume(f"{queue_name}.ojs.events", reader.take, arguments={"x-stream-offset": "first"})
+        await until(lambda: reader.types(pushed.id) == ["job.enqueued"])
