@@ -14,10 +14,7 @@ def fake_java(home: Path, modules: str = "") -> Path:
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     listing = f'if [ "$1" = --list-modules ]; then echo "{modules}"; exit; fi'
-    program.write_text(f'#!/bin/sh
-{listing}
-for word in "$@"; do echo "$word"; done
-')
+    program.write_text(f'#!/bin/sh\n{listing}\nfor word in "$@"; do echo "$word"; done\n')
     program.chmod(0o755)
     return program
 
