@@ -55,6 +55,7 @@ class Runner:
         middleware: Sequence[Middleware],
     ) -> None:
         self.active: dict[Execution, None] = {}
+        self.redelivered_count = 0
         self._session = session
         self._events = session.events
         self._settlement = settlement
@@ -74,6 +75,8 @@ class Runner:
 
     def receive(self, queue: str, delivery: Delivery) -> None:
         """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
+        if delivery.redelivered:
+            self.redelivered_count += 1
         if self._stopping:
             self._settlement.hand_back(delivery, queue)
         elif len(self.active) >= self._concurrency or self._waiting:
@@ -142,8 +145,7 @@ class Runner:
         worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
         shall end in the dead letter queue, not in a loop.
         """
-        if execution.key in self._settlement.recent:
-            self._events.after(execution.delivery.ack)
+        if self._settlement.settled_before(execution):
             return True
         for other in self.active:
             if other.key == execution.key:

@@ -73,7 +73,8 @@ class Settlement:
 
     def __init__(self, session: Session, on_discard: OnDiscard) -> None:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it."""
-        self.recent = RecentAttempts()
+        self._finished = RecentAttempts()
+        self._dead_lettered = RecentAttempts()
         self.completed_count = 0
         self.failed_count = 0
         self.retried_count = 0
@@ -98,7 +99,7 @@ class Settlement:
             ),
         )
         self.completed_count += 1
-        self.recent.add((envelope.id, execution.attempt))
+        self._finished.add(execution.key)
         # The delivery is looked up when the event is confirmed: it may have been replaced after a reconnect.
         events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - see above
 
@@ -128,6 +129,21 @@ class Settlement:
             self._start(self._retry(execution, failure, limit))
         else:
             self._end(execution, failure)
+
+    def settled_before(self, execution: Execution) -> bool:
+        """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
+
+        A job that was given up goes to the dead letter queue: its first delivery may have been lost before the broker
+        heard of that.
+        """
+        delivery = execution.delivery
+        if execution.key in self._dead_lettered:
+            self._session.events.after(lambda: delivery.nack(requeue=False))
+        elif execution.key in self._finished:
+            self._session.events.after(delivery.ack)
+        else:
+            return False
+        return True
 
     def expired(self, execution: Execution, now: datetime) -> None:
         """Settle a job whose deadline passed before it could start (ojs-core section 5.2, expires_at)."""
@@ -184,7 +200,8 @@ class Settlement:
         wants_dead_letter = failure.response is ResponseCode.DEAD_LETTER or (
             failure.response is ResponseCode.RETRY and execution.envelope.policy.on_exhaustion == "dead_letter"
         )
-        self.recent.add(execution.key)
+        attempts = self._dead_lettered if self._is_kept(wants_dead_letter) else self._finished
+        attempts.add(execution.key)
         self._discard(
             execution.delivery,
             execution.queue,
@@ -211,10 +228,13 @@ class Settlement:
             envelope.id,
             JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
         )
-        if keep or self._on_discard == "dead_letter":
+        if self._is_kept(keep):
             events.after(lambda: delivery.nack(requeue=False))
         else:
             events.after(delivery.ack)
+
+    def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
+        return wanted or self._on_discard == "dead_letter"
 
     async def _retry(self, execution: Execution, failure: Failure, limit: int) -> None:
         """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
@@ -239,7 +259,7 @@ class Settlement:
         if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
             return
         self.retried_count += 1
-        self.recent.add(execution.key)
+        self._finished.add(execution.key)
         events = self._session.events
         bucket_ms = retry_bucket_ms(delay)
         waits = bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)

@@ -104,6 +104,11 @@ class Worker:
         return 0 if self._runner is None else len(self._runner.active)
 
     @property
+    def redelivered_count(self) -> int:
+        """How many deliveries came here that the broker had, or may have, given to some worker before."""
+        return 0 if self._runner is None else self._runner.redelivered_count
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded."""
         settled = self._settlement
