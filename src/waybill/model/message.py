@@ -30,6 +30,10 @@ class MessageFormat:
         """The application headers in `content`, by name."""
         raise NotImplementedError
 
+    def body_size(self, content: bytes) -> i64:
+        """How many bytes of `content` are the message's body."""
+        raise NotImplementedError
+
     def with_headers(
         self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
     ) -> bytes:

@@ -96,6 +96,7 @@ class Queue(EntryQueue):
         self.ttl_ms: i64 = policy.message_ttl_ms
         self.max_length: i64 = policy.max_length
         self.max_length_bytes: i64 = policy.max_length_bytes
+        self.counts_bodies = policy.max_length_bytes != NO_LIMIT
         self.is_limited = policy.max_length != NO_LIMIT or policy.max_length_bytes != NO_LIMIT
         self.refuses_overflow = policy.overflow != "drop-head"
         self.deduplication = Deduplication() if policy.deduplicates else None
@@ -117,7 +118,10 @@ class Queue(EntryQueue):
 
         Returns the location to pass on to the next queue, or `REFUSED` if the queue is full and refuses.
         """
-        if self.is_limited and self.refuses_overflow and self._is_full(message.size):
+        size = message.size
+        if self.counts_bodies:
+            size = message.format.body_size(message.content)
+        if self.is_limited and self.refuses_overflow and self._is_full(size):
             if self.policy.overflow == "reject-publish-dlx":
                 self.host.dead_letter(self, message, MAX_LENGTH)
             return REFUSED
@@ -140,7 +144,7 @@ class Queue(EntryQueue):
             entry.expires_at = message.published_at + float(ttl) / 1000.0
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
-        self.ready_bytes += message.size
+        self.ready_bytes += size
         self.published_total += 1
         lane = self.lane
         if self.has_levels:
@@ -174,7 +178,7 @@ class Queue(EntryQueue):
             entry.expires_at = message.published_at + float(ttl) / 1000.0
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
-        self.ready_bytes += message.size
+        self.ready_bytes += self._counted(message)
         lane = self._lane_of(message)
         lane.recover(entry)
         if ttl != NO_TTL and lane.count == 1:
@@ -182,6 +186,10 @@ class Queue(EntryQueue):
 
     def _lane_of(self, message: Message) -> Lane:
         return self.lanes[min(message.priority, i64(len(self.lanes) - 1))]
+
+    def _counted(self, message: Message) -> i64:
+        """What a message adds to `ready_bytes`: its content, but where bodies are limited its body."""
+        return message.format.body_size(message.content) if self.counts_bodies else message.size
 
     def _is_full(self, size: i64) -> bool:
         return (self.max_length != NO_LIMIT and self.ready_count >= self.max_length) or (
@@ -232,10 +240,10 @@ class Queue(EntryQueue):
             if not lane.head and not self._load(lane):
                 continue
             entry = lane.pop()
-            size = entry.message.size
+            size = self._counted(entry.message) if self.counts_bodies else entry.message.size
             self.ready_count -= 1
             self.ready_bytes -= size
-            if entry.expires_at > 0.0 and entry.expires_at <= now:
+            if entry.expires_at > 0.0 and entry.expires_at <= now and not _lives_for_now(entry):
                 self._kill(entry, EXPIRED)
                 continue
             self.delivered_total += 1
@@ -287,7 +295,7 @@ class Queue(EntryQueue):
     def _take_from(self, lane: Lane) -> Entry:
         entry = lane.pop()
         self.ready_count -= 1
-        self.ready_bytes -= entry.message.size
+        self.ready_bytes -= self._counted(entry.message)
         return entry
 
     # --- outcomes ---
@@ -320,7 +328,7 @@ class Queue(EntryQueue):
         lane = self._lane_of(entry.message)
         lane.push_front(entry)
         self.ready_count += 1
-        self.ready_bytes += entry.message.size
+        self.ready_bytes += self._counted(entry.message)
         self._arm_expiry()
         self.runtime.mark_dirty(self)
 
@@ -467,6 +475,11 @@ class Queue(EntryQueue):
         for lane in self.lanes:
             if lane.count > 0 and lane.head and lane.head[0].expires_at > 0.0:
                 self._expiry.arm(lane.head[0].expires_at)
+
+
+def _lives_for_now(entry: Entry) -> bool:
+    """Whether it has no time to live at all: a consumer that waits already gets it, and nobody later."""
+    return entry.expires_at == entry.message.published_at and not entry.redelivered
 
 
 class _ExpiryTimer(Timer):

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, write_i32_be, write_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
 from waybill.model.message import MessageFormat
-from waybill.wire.amqp091.content import ContentFacts, properties_of, scan, with_properties
+from waybill.wire.amqp091.content import BODY_SIZE_OFFSET, ContentFacts, properties_of, scan, with_properties
 from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
 
 FORMAT_CODE: Final = 1
@@ -21,6 +21,9 @@ class Amqp091Format(MessageFormat):
 
     def headers(self, content: bytes) -> dict[str, object]:
         return properties_of(content).headers or {}
+
+    def body_size(self, content: bytes) -> i64:
+        return read_i64_be(content, BODY_SIZE_OFFSET)
 
     def with_headers(
         self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
