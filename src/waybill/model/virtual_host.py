@@ -307,8 +307,12 @@ class VirtualHost(DelayHost):
     def unbind(
         self, kind: str, destination: str, source_name: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        """Remove a binding; one that is not there is no error."""
-        source = self._bindable(source_name)
+        """Remove a binding; one that is not there is no error, and neither are missing ends of it."""
+        if source_name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        source = self.exchanges.get(source_name)
+        if source is None:
+            return
         binding = source.bindings.get(binding_key(source.name, destination, kind, routing_key, arguments))
         if binding is not None:
             self._remove_binding(binding)

@@ -133,10 +133,12 @@ def queue_bind(channel: Channel, method: QueueBind) -> None:
 
 def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
     connection = channel.connection
-    queue = named_queue(channel, method.queue)
-    connection.check_permission("write", QUEUE, queue.name)
+    name = method.queue or channel.last_queue_name
+    connection.check_permission("write", QUEUE, name)
     connection.check_permission("read", EXCHANGE, method.exchange)
-    connection.virtual_host.unbind(QUEUE, queue.name, method.exchange, method.routing_key, method.arguments)
+    if name in connection.virtual_host.queues:
+        named_queue(channel, name)
+    connection.virtual_host.unbind(QUEUE, name, method.exchange, method.routing_key, method.arguments)
     connection.hold()
     channel.send(QueueUnbindOk())
 
