@@ -50,6 +50,7 @@ from waybill.wire.amqp091.reply_codes import (
     COMMAND_INVALID,
     CONNECTION_FORCED,
     FRAME_ERROR,
+    NOT_ALLOWED,
     NOT_IMPLEMENTED,
     UNEXPECTED_FRAME,
 )
@@ -569,7 +570,7 @@ class Connection(ServerEngine):
         if number in self.channels or number in self._closing_channels:
             raise connection_fault(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
         if self.channel_max and number > self.channel_max:
-            raise connection_fault(CHANNEL_ERROR, f"channel {number} is beyond channel_max {self.channel_max}", 20, 10)
+            raise connection_fault(NOT_ALLOWED, f"channel {number} is beyond channel_max {self.channel_max}", 20, 10)
         self.channels[number] = Channel(self, number)
         self.send_method(int(number), ChannelOpenOk())
 
