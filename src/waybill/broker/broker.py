@@ -35,6 +35,7 @@ class _PumpOutput(Output):
 
     def __init__(self, pump: Pump[Negotiation]) -> None:
         self.pump = pump
+        self.peer_address = pump.peer_address
         self._engine_paused = False
         self._broker_paused = False
 
@@ -200,12 +201,12 @@ class Broker:
         self._idle.clear()
         if self._is_reading_paused:
             output.set_broker_paused(paused=True)
-        return self._node.accept(output, pump.peer_address, self._clock.now())
+        return self._node.accept(output, output.peer_address, self._clock.now())
 
     def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
-        self._pumps.pop(pump, None)
-        if error is not None:
-            logger.info("connection from %s lost: %s", pump.peer_address, error)
+        output = self._pumps.pop(pump, None)
+        if error is not None and output is not None:
+            logger.debug("connection from %s lost: %s", output.peer_address, error)
         self._check_idle()
 
     def _check_idle(self) -> None:
