@@ -1,6 +1,7 @@
 """Lifecycle events as a reader of the stream sees them, on both brokers."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -156,7 +157,7 @@ async def test_an_action_runs_only_after_the_events_before_it_are_confirmed(brok
         for number in range(MAX_EVENTS_PER_MESSAGE * 2 + 10):
             events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
             if number % 1000 == 0:
-                events.after(lambda n=number: done.append(n))
+                events.after(partial(done.append, number))
         assert done == []
         assert await events.drain(20)
         assert done == [0, 1000, 2000, 3000, 4000]

@@ -1,4 +1,4 @@
-"""FAIL (retryable) on the wire: the copy waits first, the original is acknowledged last (binding sections 5.4 and 8)."""
+"""FAIL (retryable) on the wire: a copy waits, then the original is acknowledged (binding sections 5.4 and 8)."""
 
 import asyncio
 import json
@@ -114,13 +114,9 @@ async def test_unknown_fields_and_headers_of_others_survive_a_retry(broker_uri: 
         async def foreign() -> None:
             raise RuntimeError("no")
 
-        body = {"id": "1", "type": "retry.foreign", "args": [], "x_new": {"a": [1]}, "retry": {"max_attempts": 2}}
+        body = {"id": "1", "type": "retry.foreign", "args": [], "x_new": {"a": [1]}, "retry": {"jitter": False}}
         async with Worker(jobs):
             copies = await eye.tap("ojs.exchange.retry", f"{queue_name}.1000")
-            for delay in (2000, 4000):
-                await eye.call(
-                    lambda d=delay: eye.channel.queue_bind(copies, "ojs.exchange.retry", f"{queue_name}.{d}")
-                )
             await eye.publish(
                 "ojs.exchange.direct", queue_name, json.dumps(body).encode(), headers={"mine": "kept"}, reply_to="r"
             )

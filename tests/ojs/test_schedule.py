@@ -42,7 +42,7 @@ async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
         await jobs.push("schedule.dotted", queue=f"a.{queue_name}")
         await eye.wait_for(f"ojs.queue.a.{queue_name}")
         await jobs.push("schedule.dotted", queue=queue_name, delay=timedelta(milliseconds=10))
-        pushed = await jobs.push("schedule.dotted", queue=f"a.{queue_name}", delay="+PT0.1S")
+        pushed = await jobs.push("schedule.dotted", queue=f"a.{queue_name}", scheduled_at="+PT0.1S")
         message = await eye.wait_for(f"ojs.queue.a.{queue_name}")
         assert (message.exchange, message.routing_key) == ("ojs.exchange.direct", f"a.{queue_name}")
         assert message.headers["x-ojs-scheduled-at"] == pushed.scheduled_at

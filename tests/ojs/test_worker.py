@@ -20,8 +20,8 @@ from waybill.ojs import (
     Worker,
     current_job,
 )
-from waybill.ojs.middleware import Call
-from waybill.ojs.worker import OnDiscard
+from waybill.ojs.middleware import Call, Middleware
+from waybill.ojs.settlement import OnDiscard
 
 QUICK = Retry(max_attempts=1)
 
@@ -219,7 +219,7 @@ async def test_the_late_result_of_a_thread_is_refused(broker_uri: str, eye: Eye,
             await eye.wait_for(f"ojs.queue.dlx.{queue_name}")
             release.set()
             await until(lambda: not worker.running_count)
-            assert worker.counts == {"completed": 0, "failed": 1, "retried": 0, "discarded": 1}
+            assert worker.counts.items() >= {"completed": 0, "failed": 1, "retried": 0, "discarded": 1}.items()
 
 
 async def test_a_cancelled_error_of_the_handler_itself_is_a_failure(broker_uri: str, eye: Eye, queue_name: str) -> None:
@@ -250,7 +250,7 @@ async def test_a_result_that_is_not_json_does_not_undo_the_job(broker_uri: str, 
 async def test_middleware_wraps_async_and_sync_handlers_in_order(broker_uri: str, queue_name: str) -> None:
     trail: list[str] = []
 
-    def layer(name: str) -> Callable[[JobContext, Call], "asyncio._CoroutineLike[object]"]:
+    def layer(name: str) -> Middleware:
         async def middleware(job: JobContext, call: Call) -> object:
             trail.append(f"{name} before {job.type}")
             result = await call(job)

@@ -1,0 +1,33 @@
+"""Every example that wants a broker runs, with warnings as errors, and says what it promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ojs.conftest import waybill_uri
+
+__all__ = ["waybill_uri"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("quickstart", ["sent 'Welcome' to ada@example.com", "completed: 6"]),
+        ("retries", ["attempt 2 to charge flaky with 995 cents", "completed: 2, failed: 3, retried: 1, discarded: 2"]),
+        ("scheduled", ["first\nsecond"]),
+    ],
+)
+def test_an_example_runs(repository: Path, waybill_uri: str, name: str, lines: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"examples.{name}", waybill_uri],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in lines if line not in done.stdout] == []
+    assert "never shown" not in done.stdout
