@@ -151,7 +151,13 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
         known_durable: i64 = reader.durable if is_whole else 0
         if not is_whole:
             reader.salvage(offset)
-        records = file.read(offset + BATCH_HEADER_SIZE, int(reader.end_offset - offset) - BATCH_HEADER_SIZE)
+        size = reader.end_offset - offset - BATCH_HEADER_SIZE
+        if size < RECORD_HEAD_SIZE:
+            # Too little room for a header and a record: it stays as it is, and is stepped over at each start.
+            replacement.append(file.read(offset, int(reader.end_offset - offset)))
+            offset = reader.end_offset
+            continue
+        records = file.read(offset + BATCH_HEADER_SIZE, int(size))
         body = _without_bad(records)
         replacement.append(batch_header((log.number << 32) | offset, known_durable, len(body)) + body)
         offset = reader.end_offset
@@ -177,6 +183,9 @@ def _without_bad(records: bytes) -> bytes:
                 index + length == end or (following > 0 and record_is_whole(records, index + length, following))
             ):
                 length = end - index
+            if length < RECORD_HEAD_SIZE:
+                pieces.append(records[index:])
+                break
             pieces.append(small_record(VOID, bytes(length - RECORD_HEAD_SIZE)))
         index += length
     return b"".join(pieces)

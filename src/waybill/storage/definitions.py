@@ -31,6 +31,7 @@ HISTORY_RECORDS: Final = 1000  # so many superseded records are kept, whatever t
 
 DECIMAL_EXTENSION: Final = 1
 TEXT_EXTENSION: Final = 2  # text with bytes in it that are not UTF-8
+TABLE_EXTENSION: Final = 3  # a table with such text for a key, as a list of keys and values
 
 
 def encode_definition(kind: str, key: str, value: dict[str, object] | None, next_id: i64) -> bytes:
@@ -49,7 +50,10 @@ def _packable(value: object) -> object:
     if isinstance(value, Decimal):
         return msgspec.msgpack.Ext(DECIMAL_EXTENSION, str(value).encode())
     if isinstance(value, dict):
-        return {_packable(key): _packable(item) for key, item in value.items()}
+        pairs = [(_packable(key), _packable(item)) for key, item in value.items()]
+        if any(isinstance(key, msgspec.msgpack.Ext) for key, _ in pairs):
+            return msgspec.msgpack.Ext(TABLE_EXTENSION, msgspec.msgpack.encode(pairs))
+        return dict(pairs)
     if isinstance(value, (list, tuple)):
         return [_packable(item) for item in value]
     return value
@@ -60,6 +64,8 @@ def _unpack_extension(code: int, data: memoryview) -> object:
         return Decimal(bytes(data).decode())
     if code == TEXT_EXTENSION:
         return bytes(data).decode("utf-8", "surrogateescape")
+    if code == TABLE_EXTENSION:
+        return dict(msgspec.msgpack.decode(bytes(data), ext_hook=_unpack_extension))
     raise ValueError(f"unknown extension {code} in a definition")
 
 

@@ -31,13 +31,13 @@ class MemoryStore(CommittingStore):
         self._waiters: list[CommitWaiter] = []
         self._marks: list[int] = []
         self._is_running = False
-        self._has_news = False
+        self.has_news = False
 
     def put(self, queue_id: i64, sequence: i64, message: Message) -> i64:
         location = self._next_location
         self._next_location = location + 1
         self._messages[location] = message
-        self._has_news = True
+        self.has_news = True
         return location
 
     def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
@@ -107,7 +107,7 @@ class MemoryStore(CommittingStore):
     def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
         stream = self._streams.get(stream_id)
         if stream is None:
-            stream = MemoryStream(segment_bytes)
+            stream = MemoryStream(self, segment_bytes)
             self._streams[stream_id] = stream
         return stream
 
@@ -123,9 +123,9 @@ class MemoryStore(CommittingStore):
         return 0
 
     def begin_commit(self) -> Commit | None:
-        if self._is_running or not (self._waiters or self._has_news):
+        if self._is_running or not (self._waiters or self.has_news):
             return None
-        self._has_news = False
+        self.has_news = False
         self._is_running = True
         commit = Commit(self.batch)
         commit.waiters = self._waiters
@@ -165,7 +165,8 @@ class _Chunk:
 class MemoryStream(StreamLog):
     """A stream in memory."""
 
-    def __init__(self, segment_bytes: i64) -> None:
+    def __init__(self, store: MemoryStore, segment_bytes: i64) -> None:
+        self.store = store
         self.segment_bytes: i64 = segment_bytes
         self.first_offset = 0
         self.next_offset = 0
@@ -182,6 +183,7 @@ class MemoryStream(StreamLog):
         chunk.records.append(StreamRecord(offset, timestamp_ms, message))
         chunk.size += message.size
         self.next_offset = offset + 1
+        self.store.has_news = True
         return offset
 
     def taken(self) -> None:

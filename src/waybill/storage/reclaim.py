@@ -74,9 +74,10 @@ class Reclaimer:
             self._begin_checkpoint()
         if self._source is None:
             self._choose_source()
+        is_compacting = self._source is not None
         if self._source is not None:
             self._compact(self._source)
-        return self._source is not None or self._checkpoint is not None or waiting
+        return is_compacting or self._checkpoint is not None or waiting
 
     # --- checkpoints ---
 
