@@ -212,7 +212,8 @@ class LogReader:
         offset = self.find_batch(offset)
         while offset < self.size:
             highest = max(highest, self.durable)
-            offset = self.end_offset if self.load_header(self.end_offset) else self.find_batch(offset + 1)
+            following = self.end_offset
+            offset = following if self.load_header(following) else self.find_batch(following)
         return highest
 
     def _check_records(self, index: i64, end: i64) -> None:
