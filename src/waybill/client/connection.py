@@ -134,16 +134,16 @@ class Connection:
         if self._closed:
             return
         self._give_up(ConnectionClosed("the connection is closed"))
-        tasks = [*self._tasks] if self._supervisor is None else [self._supervisor, *self._tasks]
         current = asyncio.current_task()
+        tasks = {*self._tasks} if self._supervisor is None else {self._supervisor, *self._tasks}
+        tasks.discard(cast("asyncio.Task[None]", current))
         for task in tasks:
-            if task is not current:
-                task.cancel()
+            task.cancel()
         try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
             if self._session is not None:
                 await self._session.close()
-        finally:
-            await asyncio.gather(*(task for task in tasks if task is not current), return_exceptions=True)
 
     # For channels
 
@@ -162,8 +162,6 @@ class Connection:
             await self.wait_ready()
             if self._session is not None:
                 await self._session.wait_flowing()
-                if self._session.ended.done():
-                    await asyncio.sleep(0)  # The supervisor is about to take note.
 
     def open_engine_channel(self, events: ChannelEvents, *, coalesce_acks: bool) -> ClientChannel:
         """A channel of the present incarnation. Raises ConnectionLost, ConnectionClosed or ChannelLimitReached."""
@@ -212,7 +210,7 @@ class Connection:
     async def _opened(self) -> Self:
         if self._supervisor is not None:
             raise RuntimeError("the connection has been opened before")
-        self._session = await Session.dial(self.address, self._clock)
+        self._session = await Session.dial(self.address, self._clock, self._ready.clear)
         self._ready.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="waybill-connection")
         return self
@@ -221,7 +219,6 @@ class Connection:
         while not self._closed:
             session = cast("Session", self._session)
             reason = await asyncio.shield(session.ended)
-            self._ready.clear()
             error = error_of(reason)
             log.warning("connection to %s lost: %s", self.address, error)
             for callback in list(self._on_loss):
@@ -240,7 +237,7 @@ class Connection:
                 return
             await asyncio.sleep(self.policy.delay_s(attempt))
             try:
-                self._session = session = await Session.dial(self.address, self._clock)
+                self._session = session = await Session.dial(self.address, self._clock, self._ready.clear)
             except ClientError as error:
                 log.warning("attempt %d to reconnect failed: %s", attempt, error)
                 continue

@@ -52,15 +52,19 @@ class Consumer:
 
     async def cancel(self) -> None:
         """End the consumer. Deliveries that were not iterated over go back to the queue."""
-        if not self._closed:
-            self.end(None)
+        if self._closed:
+            return
+        self.end(None)
+        try:
             await self.channel.cancel_consumer(self)
+        finally:
+            # Not before: what goes back to the queue while the consumer stands is delivered to it again.
+            self.hand_back()
 
     def end(self, error: Exception | None) -> None:
-        """No more deliveries will come. The backlog goes back to the queue as far as its channel still stands."""
+        """Nothing more is to be iterated over."""
         self._closed = True
         self.error = error
-        self.hand_back()
         self._wake()
 
     def hand_back(self) -> None:
@@ -75,15 +79,15 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        while not self._backlog:
-            if self._closed:
-                if self.error is not None:
-                    raise self.error
-                raise StopAsyncIteration
+        while not self._closed:
+            if self._backlog:
+                return self._backlog.popleft()
             if self._waiter is None or self._waiter.done():
                 self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waiter)
-        return self._backlog.popleft()
+        if self.error is not None:
+            raise self.error
+        raise StopAsyncIteration
 
     def _enqueue(self, delivery: Delivery) -> None:
         self._backlog.append(delivery)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from waybill.client.errors import AuthenticationFailed, ConnectFailed, error_of
@@ -20,8 +21,9 @@ class Session(ConnectionEvents):
 
     pump: Pump[ClientEngine]
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, on_end: Callable[[], None]) -> None:
         self._address = address
+        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[CloseReason] = self._loop.create_future()
@@ -45,9 +47,12 @@ class Session(ConnectionEvents):
         await self._flowing.wait()
 
     @staticmethod
-    async def dial(address: Address, clock: Clock) -> "Session":
-        """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled."""
-        session = Session(address)
+    async def dial(address: Address, clock: Clock, on_end: Callable[[], None]) -> "Session":
+        """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
+
+        `on_end` is called at the very moment in which the connection is of no more use.
+        """
+        session = Session(address, on_end)
         session.pump = pump = Pump(
             lambda _: ClientEngine(address.settings, session, clock.now()), clock, on_lost=session._transport_lost
         )
@@ -98,6 +103,7 @@ class Session(ConnectionEvents):
         if not self.ended.done():
             self.ended.set_result(reason)
         self._flowing.set()
+        self._on_end()
 
     def blocked(self, reason: str) -> None:
         self.blocked_reason = reason

@@ -5,7 +5,9 @@
        +--------------------------+-------------------+--- channel.close, connection gone --> CLOSED
 
 Requests may be sent at once, before the open is answered and before each other's answers: the server works on a
-channel strictly in order, so answers are matched to requests by their order.
+channel in order. Answers of one kind come in that order too, but not of all kinds: RabbitMQ's queues answer basic.consume and
+basic.cancel themselves, and then a later request may be answered first. So an answer belongs to the first request of its
+kind, for those two with the same consumer tag.
 
 `take_delivery` and `publish` run once a message. They are longer than other functions and know the layout of frames,
 since calls would cost more than the work.
@@ -39,6 +41,7 @@ from waybill.wire.amqp091.methods import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
+    BasicConsumeOk,
     BasicDeliver,
     BasicGet,
     BasicGetOk,
@@ -433,8 +436,7 @@ class ClientChannel(Settler):
             raise ProtocolViolation(COMMAND_INVALID, str(error)) from None
 
     def _take_reply(self, method: Method) -> None:
-        if not self._requests or not method.NAME.startswith(self._requests[0].method.NAME + "-"):
-            raise ProtocolViolation(COMMAND_INVALID, f"{method.NAME} answers nothing that was asked")
+        request = self._answered(method)
         if isinstance(method, ChannelOpenOk):
             self.state = ChannelState.OPEN
         elif isinstance(method, BasicCancelOk):
@@ -442,7 +444,20 @@ class ClientChannel(Settler):
         elif isinstance(method, BasicRecoverOk):
             # All that was unsettled goes back to its queue, to be delivered again under new tags.
             self._acknowledgements.settle_up_to(self._last_tag)
-        self._requests.popleft().reply(method)
+        request.reply(method)
+
+    def _answered(self, answer: Method) -> Request:
+        """Take the request that `answer` is for. Raises ProtocolViolation."""
+        for request in self._requests:
+            method = request.method
+            if not answer.NAME.startswith(method.NAME + "-"):
+                continue
+            tagged = isinstance(answer, BasicConsumeOk | BasicCancelOk) and isinstance(method, BasicConsume | BasicCancel)
+            if tagged and answer.consumer_tag != method.consumer_tag:
+                continue
+            self._requests.remove(request)
+            return request
+        raise ProtocolViolation(COMMAND_INVALID, f"{answer.NAME} answers nothing that was asked")
 
     def _take_cancel(self, method: BasicCancel) -> None:
         self._consumers.pop(method.consumer_tag.encode("utf-8", "surrogateescape"), None)
@@ -480,10 +495,8 @@ class ClientChannel(Settler):
             self.events.callback_failed(delivery, error)
 
     def _take_get(self, method: BasicGetOk, properties: bytes, body: bytes) -> None:
-        if not self._requests or self._requests[0].method.NAME != "basic.get":
-            raise ProtocolViolation(COMMAND_INVALID, "basic.get-ok answers nothing that was asked")
+        request = self._answered(method)
         self._last_tag = method.delivery_tag
-        request = self._requests.popleft()
         route = (method.redelivered, method.exchange, method.routing_key)
         delivery = Delivery(self, "", method.delivery_tag, route, properties, body)
         delivery.message_count = method.message_count
@@ -501,7 +514,7 @@ class ClientChannel(Settler):
     def _take_close_ok(self) -> None:
         if self.state is not ChannelState.CLOSING:
             raise ProtocolViolation(COMMAND_INVALID, "channel.close-ok on a channel that was not closed")
-        request = self._requests.popleft()
+        request = self._answered(ChannelCloseOk())
         self._end(CloseReason(REPLY_SUCCESS, "closed by us", number=self.number, initiator=Initiator.CLIENT))
         request.reply(ChannelCloseOk())
 
