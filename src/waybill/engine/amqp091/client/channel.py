@@ -5,9 +5,9 @@
        +--------------------------+-------------------+--- channel.close, connection gone --> CLOSED
 
 Requests may be sent at once, before the open is answered and before each other's answers: the server works on a
-channel in order. Answers of one kind come in that order too, but not of all kinds: RabbitMQ's queues answer basic.consume and
-basic.cancel themselves, and then a later request may be answered first. So an answer belongs to the first request of its
-kind, for those two with the same consumer tag.
+channel in order. Answers of one kind come in that order too, but not those of all kinds: RabbitMQ's queues answer
+basic.consume and basic.cancel themselves, and then a later request may be answered first. So an answer belongs to the
+first request of its kind, for those two with the same consumer tag.
 
 `take_delivery` and `publish` run once a message. They are longer than other functions and know the layout of frames,
 since calls would cost more than the work.
@@ -452,8 +452,7 @@ class ClientChannel(Settler):
             method = request.method
             if not answer.NAME.startswith(method.NAME + "-"):
                 continue
-            tagged = isinstance(answer, BasicConsumeOk | BasicCancelOk) and isinstance(method, BasicConsume | BasicCancel)
-            if tagged and answer.consumer_tag != method.consumer_tag:
+            if _consumer_tag(answer) != _consumer_tag(method):
                 continue
             self._requests.remove(request)
             return request
@@ -542,3 +541,10 @@ class ClientChannel(Settler):
         if self.close_reason is not None:
             return self.close_reason
         return CloseReason(REPLY_SUCCESS, "being closed by us", number=self.number, initiator=Initiator.CLIENT)
+
+
+def _consumer_tag(method: Method) -> str:
+    """The consumer that a request or its answer is about, empty for all others."""
+    if isinstance(method, BasicConsume | BasicConsumeOk | BasicCancel | BasicCancelOk):
+        return method.consumer_tag
+    return ""
