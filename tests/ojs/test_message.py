@@ -2,9 +2,14 @@
 
 from datetime import UTC, datetime
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from waybill.client import BasicProperties
 from waybill.ojs.envelope import Envelope, ErrorRecord
+from waybill.ojs.identifiers import new_id
 from waybill.ojs.message import (
+    PushEncoder,
     attempt_number,
     kept_headers,
     max_attempts,
@@ -14,6 +19,7 @@ from waybill.ojs.message import (
     trace_context,
 )
 from waybill.ojs.retry import Retry
+from waybill.ojs.timestamps import format_unix_time
 
 ENVELOPE = Envelope(
     id="019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6",
@@ -52,6 +58,25 @@ def test_the_policy_rules_over_the_header_of_the_limit() -> None:
     assert max_attempts(None, ENVELOPE) == 3
     with_policy = Envelope(id="1", type="a", retry=Retry(max_attempts=2))
     assert max_attempts({"x-ojs-max-attempts": 7}, with_policy) == 2
+
+
+@given(st.sampled_from(["email", "a.b-c", "9876"]), st.integers(-100, 100), st.integers(0, 50), st.integers(0, 2**31))
+def test_properties_encoded_in_bulk_are_the_same(queue: str, priority: int, limit: int, seconds: int) -> None:
+    encoder = PushEncoder(10)
+    for _ in range(2):
+        envelope = Envelope(
+            id=new_id(),
+            type="email.send",
+            queue=queue,
+            priority=priority,
+            retry=Retry(max_attempts=limit),
+            created_at=format_unix_time(seconds),
+            enqueued_at=format_unix_time(seconds),
+        )
+        expected = push_properties(envelope, max_priority=10, traceparent=TRACE)
+        assert encoder.encode(envelope, TRACE) == expected.encode()
+        envelope.created_at = "2026-02-15T10:30:00+02:00"
+        assert BasicProperties.decode(encoder.encode(envelope, TRACE)).timestamp == 1771144200
 
 
 def test_what_brokers_write_is_not_sent_back() -> None:

@@ -18,7 +18,7 @@ from waybill.ojs.events import JobEnqueued, JobScheduled
 from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
-from waybill.ojs.message import push_properties
+from waybill.ojs.message import PushEncoder, push_properties
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, State, transition
@@ -49,7 +49,9 @@ class _Outgoing:
 
     __slots__ = ("body", "envelope", "exchange", "future", "key", "properties", "unique_key")
 
-    def __init__(self, envelope: Envelope, body: bytes, properties: BasicProperties, exchange: str, key: str) -> None:
+    def __init__(
+        self, envelope: Envelope, body: bytes, properties: BasicProperties | bytes, exchange: str, key: str
+    ) -> None:
         self.envelope = envelope
         self.body = body
         self.properties = properties
@@ -91,6 +93,7 @@ class Jobs:
         self.handlers: dict[str, AnyHandler] = {}
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
+        self._encoder = PushEncoder(self.topology.max_priority)
         self._session: Session | None = None
         self._opening = asyncio.Lock()
 
@@ -232,14 +235,18 @@ class Jobs:
             message = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
             raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
         traceparent, tracestate = _trace(options)
-        properties = push_properties(
-            envelope,
-            max_priority=topology.max_priority,
-            traceparent=traceparent,
-            tracestate=tracestate,
-            idempotency_key=options.get("unique_key"),
-            correlation_id=options.get("correlation_id"),
-        )
+        properties: BasicProperties | bytes
+        if tracestate is None and not _needs_more_headers(envelope, options):
+            properties = self._encoder.encode(envelope, traceparent)
+        else:
+            properties = push_properties(
+                envelope,
+                max_priority=topology.max_priority,
+                traceparent=traceparent,
+                tracestate=tracestate,
+                idempotency_key=options.get("unique_key"),
+                correlation_id=options.get("correlation_id"),
+            )
         if envelope.state == State.SCHEDULED.value:
             seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
             exchange = topology.delay_level(delay_ladder.entry_level(seconds))
@@ -347,6 +354,16 @@ async def _outcome(
         returned.append(one)
     except MessageNacked as error:
         failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", f"the queue does not take it: {error}"))
+
+
+def _needs_more_headers(envelope: Envelope, options: Options) -> bool:
+    return (
+        envelope.scheduled_at is not None
+        or envelope.expires_at is not None
+        or bool(envelope.tags)
+        or "unique_key" in options
+        or "correlation_id" in options
+    )
 
 
 def _envelope_of(job: NewJob, now: datetime) -> Envelope:

@@ -8,6 +8,7 @@ and leaves out `specversion`, can still push to our workers. Whoever republishes
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9_\-]*(\.[a-z][a-z0-9_\-]*)*")
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*")
 _FIELD_IN_MESSAGE = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _PLAIN_TYPES: Final = frozenset({str, bool, type(None)})
+_NAMES_REMEMBERED: Final = 1000
 
 
 class ErrorRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -192,6 +194,7 @@ def validate(envelope: Envelope, now: datetime) -> None:
         envelope.expires_at = resolve_moment(envelope.expires_at, "expires_at", now)
 
 
+@functools.lru_cache(_NAMES_REMEMBERED)
 def check_type(job_type: str) -> None:
     """Raise InvalidJob unless this is a job type: dot-separated, lower case, 255 characters at most."""
     if len(job_type) > MAX_TYPE_LENGTH:
@@ -200,6 +203,7 @@ def check_type(job_type: str) -> None:
         raise InvalidJob("type", f"{job_type!r} is not dot-separated lower case", code="INVALID_JOB_TYPE")
 
 
+@functools.lru_cache(_NAMES_REMEMBERED)
 def check_queue(queue: str) -> None:
     """Raise InvalidJob unless this is the name of an OJS queue that does not collide with an internal one."""
     if len(queue) > MAX_QUEUE_LENGTH:

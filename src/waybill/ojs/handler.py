@@ -66,6 +66,10 @@ class Handler(Generic[P, R_co]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = inspect.signature(function)
         self._jobs = jobs
+        kinds = [parameter.kind for parameter in self.signature.parameters.values()]
+        self._is_plain = all(kind in _POSITIONAL for kind in kinds)
+        self._most = len(kinds)
+        self._fewest = sum(parameter.default is parameter.empty for parameter in self.signature.parameters.values())
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
                 raise TypeError(f"{job_type}: arguments of jobs are positional, {parameter.name} could never be given")
@@ -93,6 +97,8 @@ class Handler(Generic[P, R_co]):
 
     def positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """Return the arguments in their order, as an envelope has them: it knows no names."""
+        if self._is_plain and not kwargs and self._fewest <= len(args) <= self._most:
+            return list(args)
         bound = self.signature.bind(*args, **kwargs)
         if kwargs:
             bound.apply_defaults()

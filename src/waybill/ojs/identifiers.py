@@ -1,9 +1,11 @@
-"""UUIDv7 identifiers (RFC 9562 section 5.7), ordered within a process.
+"""UUIDv7 identifiers (RFC 9562 section 5.7), ascending within a process.
 
- 48 bits            4      12 bits       2   62 bits
-+------------------+-----+-------------+---+------------------------+
-| unix time in ms  |  7  | a counter   | 2 | random                 |
-+------------------+-----+-------------+---+------------------------+
+     48 bits            4      12 bits       2   62 bits
+    +------------------+-----+-------------+---+------------------------------+
+    | unix time in ms  |  7  | a counter   | 2 | random, new each millisecond |
+    +------------------+-----+-------------+---+------------------------------+
+
+Two processes meet only if they draw the same 62 bits in the same millisecond.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from __future__ import annotations
 import random
 import re
 import time
+from typing import Final
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_VERSION_AND_VARIANT = (7 << 76) | (2 << 62)
+_COUNTS: Final = tuple(f"{count:03x}" for count in range(4096))
 
 
 class IdentifierSource:
@@ -21,16 +24,30 @@ class IdentifierSource:
 
     def __init__(self) -> None:
         """Start with the present time at the first identifier."""
-        self._last = 0
+        self._millisecond = 0
+        self._count = 0
+        self._head = ""
+        self._tail = ""
 
     def next(self) -> str:
         """Return the next identifier in lower case with hyphens."""
-        # Milliseconds and counter are one number of 60 bits, so a full counter simply borrows the next millisecond.
-        tick = (time.time_ns() // 1_000_000) << 12
-        self._last = tick = tick if tick > self._last else self._last + 1
-        value = ((tick >> 12) << 80) | ((tick & 0xFFF) << 64) | _VERSION_AND_VARIANT | random.getrandbits(62)
-        digits = f"{value:032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond > self._millisecond:
+            self._turn(millisecond)
+        elif self._count == len(_COUNTS):
+            # More than the counter holds, or the clock went back: the next millisecond is borrowed.
+            self._turn(self._millisecond + 1)
+        count = self._count
+        self._count = count + 1
+        return self._head + _COUNTS[count] + self._tail
+
+    def _turn(self, millisecond: int) -> None:
+        self._millisecond = millisecond
+        self._count = 0
+        digits = f"{millisecond:012x}"
+        self._head = f"{digits[:8]}-{digits[8:]}-7"
+        tail = f"{(2 << 62) | random.getrandbits(62):016x}"
+        self._tail = f"-{tail[:4]}-{tail[4:]}"
 
 
 _source = IdentifierSource()

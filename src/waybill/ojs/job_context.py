@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 
+from waybill.client import Delivery
 from waybill.ojs.envelope import Envelope
+from waybill.ojs.message import trace_context
 
 
-@dataclass(frozen=True, slots=True)
 class JobContext:
     """The job at hand. `attempt` counts from 1."""
 
-    envelope: Envelope
-    queue: str
-    attempt: int
-    worker_id: str
-    redelivered: bool
-    trace: Callable[[], tuple[str | None, str | None]]
-    report_progress: Callable[[JobContext, float, str | None], None]
+    __slots__ = ("_delivery", "_report_progress", "attempt", "envelope", "queue", "worker_id")
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        queue: str,
+        attempt: int,
+        worker_id: str,
+        delivery: Delivery,
+        report_progress: Callable[[JobContext, float, str | None], None],
+    ) -> None:
+        """Made by the worker, for each attempt."""
+        self.envelope = envelope
+        self.queue = queue
+        self.attempt = attempt
+        self.worker_id = worker_id
+        self._delivery = delivery
+        self._report_progress = report_progress
 
     @property
     def id(self) -> str:
@@ -41,9 +52,13 @@ class JobContext:
         """The W3C traceparent that the job came with."""
         return self.trace()[0]
 
+    def trace(self) -> tuple[str | None, str | None]:
+        """Return the traceparent and the tracestate that the job came with."""
+        return trace_context(self._delivery.properties.headers)
+
     def progress(self, percent: float, message: str | None = None) -> None:
         """Tell how far the job is, 0 to 100, as a job.progress event. From the event loop only."""
-        self.report_progress(self, percent, message)
+        self._report_progress(self, percent, message)
 
 
 current: ContextVar[JobContext | None] = ContextVar("waybill_job", default=None)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from waybill.client import Delivery
 from waybill.ojs.envelope import is_expired, read_envelope
@@ -32,12 +32,10 @@ from waybill.ojs.execution import (
 )
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext, current
-from waybill.ojs.message import attempt_number, trace_context
+from waybill.ojs.message import attempt_number
 from waybill.ojs.middleware.chain import Call, Middleware, compose
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import Settlement
-
-MAX_CHECK_INTERVAL_SECONDS: Final = 60.0
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -158,13 +156,7 @@ class Runner:
         envelope = execution.envelope
         execution.handler = handler
         context = JobContext(
-            envelope=envelope,
-            queue=execution.queue,
-            attempt=execution.attempt,
-            worker_id=self._worker_id,
-            redelivered=False,
-            trace=lambda: trace_context(execution.delivery.properties.headers),
-            report_progress=self._report_progress,
+            envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._report_progress
         )
         self._events.record(
             envelope.id,
@@ -245,11 +237,11 @@ class Runner:
     def _limit(self, deadline: float) -> None:
         """Have the time limits checked by then: one timer for all jobs, which most jobs leave as it is."""
         timer = self._limit_timer
-        latest = min(deadline, self._loop.time() + MAX_CHECK_INTERVAL_SECONDS)
-        if timer is None or timer.cancelled() or timer.when() > latest:
-            if timer is not None:
-                timer.cancel()
-            self._limit_timer = self._loop.call_at(latest, self._check_limits)
+        if timer is not None and timer.when() <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._limit_timer = self._loop.call_at(deadline, self._check_limits)
 
     def _check_limits(self) -> None:
         self._limit_timer = None
