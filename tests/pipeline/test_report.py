@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -108,17 +109,25 @@ def test_the_page_is_whole_and_needs_nothing_else(report: Report) -> None:
         assert text in page
 
 
-def test_the_page_trusts_no_text_of_a_job(spark: SparkSession, tmp_path: Path) -> None:
-    events = [
-        {**one, "data": {**dict(one["data"]), "job_type": "<b>&"}}  # type: ignore[call-overload]
-        for one in history(22, 3)
-    ]
-    store = Tables(tmp_path)
-    run.write_bronze(spark.createDataFrame(rows([events]), EVENT), 0, store)
-    run.refresh(spark, store, lambda step: None)
-    page = render(collect(spark, store), NOW)
+def test_the_page_trusts_no_text_of_a_job(report: Report) -> None:
+    job_types = [replace(row, job_type="<b>&", queue="<i>") for row in report.job_types]
+    dead_letters = [replace(row, reason="<b>", example_message='"><b>') for row in report.dead_letters]
+    failures = [replace(row, error_type="<b>", example_message="<b>") for row in report.failures]
+    workers = [replace(row, worker_id="<b>") for row in report.workers]
+    page = render(
+        replace(
+            report,
+            job_types=job_types,
+            dead_letters=dead_letters,
+            failures=failures,
+            workers=workers,
+            malformed_reasons={"<b>": 1},
+        ),
+        NOW,
+    )
     assert "&lt;b&gt;&amp;" in page
     assert "<b>" not in page
+    assert "<i>" not in page
 
 
 def test_without_events_there_is_a_report_of_zeros(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,20 +9,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import history
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from waybill.pipeline import tables
 from waybill.pipeline.report.figures import collect
-from waybill.pipeline.run import BatchWritten, PipelineError, Settings, run_once
+from waybill.pipeline.run import BatchWritten, PipelineError, Settings, TableWritten, ingest, run_once
 from waybill.pipeline.tables import Tables
 
 EVENTS = history(11, 40)
 
 
 def run(spark: SparkSession, stream: Stream, directory: Path, **more: int) -> list[BatchWritten]:
-    """Run once; the batches that were written."""
+    """Bring bronze up to date; the batches that were written."""
     steps: list[object] = []
-    run_once(spark, Settings(stream.uri, directory, stream=stream.name, **more), steps.append)
+    ingest(spark, Settings(stream.uri, directory, stream=stream.name, **more), steps.append)
     return [step for step in steps if isinstance(step, BatchWritten)]
 
 
@@ -46,9 +47,6 @@ def test_each_event_gets_into_bronze_once_over_several_runs(
 
     seen = places(spark, tmp_path)
     assert len(seen) == len(set(seen)) == len(EVENTS)
-    states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
-    assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
-
     # A crash between writing a batch and noting that it is done: the batch runs again, and nothing changes.
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
@@ -58,8 +56,19 @@ def test_each_event_gets_into_bronze_once_over_several_runs(
     assert places(spark, tmp_path) == seen
     assert Tables(tmp_path).read(spark, tables.QUARANTINE).count() == 1
 
-    report = collect(spark, Tables(tmp_path))
-    assert (report.totals.events, report.totals.malformed, report.totals.jobs) == (len(EVENTS), 1, 40)
+
+def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: OwnBroker, tmp_path: Path) -> None:
+    with Stream(own_broker.uri, "whole") as stream:
+        stream.publish_events(EVENTS, batch=9)
+        stream.publish(b"no event")
+        steps: list[object] = []
+        run_once(spark, Settings(stream.uri, tmp_path, stream=stream.name), steps.append)
+    names = [step.name for step in steps if isinstance(step, TableWritten)]
+    assert names == ["silver/attempts", "silver/jobs", "gold/activity", "gold/failures", "gold/dead_letters"]
+    states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
+    assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
+    totals = collect(spark, Tables(tmp_path)).totals
+    assert (totals.events, totals.malformed, totals.jobs) == (len(EVENTS), 1, 40)
 
 
 def test_messages_are_read_by_offset_as_a_batch(spark: SparkSession, stream: Stream) -> None:
@@ -79,7 +88,7 @@ def test_what_is_wrong_is_said_with_the_address_and_without_the_password(
 ) -> None:
     wrong = stream.uri.replace("guest@", "secret@")
     with pytest.raises(PipelineError, match=r"127\.0\.0\.1:\d+/%2Fojs.*ACCESS_REFUSED") as caught:
-        run_once(spark, Settings(wrong, tmp_path, stream=stream.name), lambda step: None)
+        ingest(spark, Settings(wrong, tmp_path, stream=stream.name), lambda step: None)
     assert "secret" not in str(caught.value)
     with pytest.raises(PySparkException, match="unknown option 'polltimeout': did you mean 'pollTimeoutMs'"):
         spark.read.format("ojs").option("uri", stream.uri).option("pollTimeout", "1").load().collect()

@@ -63,6 +63,12 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
     Raises TablesError and PipelineError; whatever was written before is complete, and the next run goes on from there.
     """
+    ingest(spark, settings, progress)
+    refresh(spark, Tables(settings.directory), progress)
+
+
+def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
+    """Bring bronze and quarantine up to what the stream holds now. Raises TablesError and PipelineError."""
     store = Tables(settings.directory)
     store.prepare()
     query = _start(spark, settings, store, progress, once=True)
@@ -70,7 +76,6 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
         _await(query, lambda: None)
     finally:
         query.stop()
-    refresh(spark, store, progress)
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
