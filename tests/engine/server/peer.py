@@ -309,6 +309,10 @@ class Channel:
         assert self.replies, f"no answer on channel {self.number}; on the connection: {self.peer.connection.replies}"
         return self.replies.popleft()
 
+    def sync(self) -> None:
+        """Until the broker has done all that was sent here so far."""
+        self.exchange("amq.direct", passive=True)
+
     def expect_nothing(self) -> None:
         self.peer.receive(QUIET_TIME_S)
         assert not self.replies

@@ -364,6 +364,12 @@ def test_binding_missing_exchanges_fails(channel: Channel) -> None:
     channel.refuses(ExchangeBind("absent", "x", ""), 404)
 
 
+def test_unbinding_missing_exchanges_is_no_error(channel: Channel) -> None:
+    channel.exchange("x")
+    channel.call(ExchangeUnbind("x", "absent", ""), ExchangeUnbindOk)
+    channel.call(ExchangeUnbind("absent", "x", ""), ExchangeUnbindOk)
+
+
 def test_a_deleted_exchange_takes_its_bindings_along(queues: Channel) -> None:
     queues.exchange("x", "fanout")
     queues.exchange("y", "fanout")

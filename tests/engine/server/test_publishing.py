@@ -65,6 +65,7 @@ def test_no_frame_is_larger_than_the_receiver_agreed_to(bench: Bench) -> None:
     one.declare("q")
     body = bytes(range(256)) * 64
     other.publish(body)
+    other.sync()
     assert one.take().body == body
     other.publish(body)
     one.consume(no_ack=True)
