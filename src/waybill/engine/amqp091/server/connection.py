@@ -99,6 +99,7 @@ class Connection(ServerEngine):
         self._wants_hold = False
         self._hold_mark: i64 = 0
         self._rest = b""
+        self._is_deaf = False
         self._next: i64 = 0
         self._whole_content_limit: i64 = min(WHOLE_CONTENT_LIMIT, host.limits.message_size_max)
         self._routes: dict[bytes, PublishRoute] = {}
@@ -126,6 +127,9 @@ class Connection(ServerEngine):
             return
         self._received_at = now
         self.host.runtime.now = now
+        if self._is_deaf:
+            self._listen_for_goodbye(data)
+            return
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -141,8 +145,8 @@ class Connection(ServerEngine):
             o = self._next
             if o < 0:
                 # Frames can no longer be told apart; what can is an orderly goodbye.
-                if data.endswith(CLOSE_OK_FRAME):
-                    self._set_closed()
+                self._is_deaf = True
+                self._listen_for_goodbye(data)
                 return
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
@@ -151,6 +155,11 @@ class Connection(ServerEngine):
             self._throttle.begin(now)
         if self.host.alarm:
             self.alarm_changed()
+
+    def _listen_for_goodbye(self, data: bytes) -> None:
+        self._rest = (self._rest + data)[-len(CLOSE_OK_FRAME) :]
+        if self._rest == CLOSE_OK_FRAME:
+            self._set_closed()
 
     def data_to_send(self) -> bytes:
         if self._is_held:
@@ -186,6 +195,7 @@ class Connection(ServerEngine):
         return min(self._sent_at + interval / 2, self._received_at + 2 * interval)
 
     def handle_timeout(self, now: float) -> None:
+        self.host.runtime.now = now
         if self.state != OPEN:
             if now >= self._deadline:
                 self._set_closed()
@@ -380,7 +390,7 @@ class Connection(ServerEngine):
             b = h + route.header_size
         else:
             if n - h < 22:
-                return INCOMPLETE
+                return INCOMPLETE if n <= h or data[h] == FRAME_HEADER else 0
             head = read_i64_be(data, h)
             size = head >> 8 & 0xFFFFFFFF
             if head >> 40 != channel.header_head or size > self.frame_max - 8:
@@ -561,7 +571,7 @@ class Connection(ServerEngine):
             self._handshake.step(method)
         elif method.NAME not in {"connection.blocked", "connection.unblocked"}:
             raise connection_fault(
-                COMMAND_INVALID, f"{method.NAME} on an open connection", method.CLASS_ID, method.METHOD_ID
+                CHANNEL_ERROR, f"{method.NAME} on channel 0 of an open connection", method.CLASS_ID, method.METHOD_ID
             )
 
     # --- channels ---
