@@ -9,6 +9,26 @@ MAX_TTL_MS: Final = 2**63 - 1
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
 STREAM: Final = "stream"
+_STREAM_ONLY: Final = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
+FOREIGN_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
+    CLASSIC: _STREAM_ONLY | {"x-delivery-limit"},
+    QUORUM: _STREAM_ONLY | {"x-max-priority"},
+    STREAM: frozenset(
+        {
+            "x-dead-letter-exchange",
+            "x-dead-letter-routing-key",
+            "x-delivery-limit",
+            "x-expires",
+            "x-max-length",
+            "x-max-priority",
+            "x-message-ttl",
+            "x-overflow",
+            "x-single-active-consumer",
+        }
+    ),
+}
+"""Arguments that belong to other types of queue, by type: as with RabbitMQ, they are refused and not ignored."""
+
 OVERFLOWS: Final = frozenset({"drop-head", "reject-publish", "reject-publish-dlx"})
 
 
@@ -37,8 +57,9 @@ class QueuePolicy:
             raise InvalidArgument("invalid arg 'x-max-priority': must be between 0 and 255")
         if self.dead_letter_routing_key is not None and self.dead_letter_exchange is None:
             raise InvalidArgument("invalid arg 'x-dead-letter-routing-key': needs 'x-dead-letter-exchange' beside it")
-        if self.type == QUORUM and self.max_priority > NO_LIMIT:
-            raise InvalidArgument("invalid arg 'x-max-priority' for a quorum queue: only classic queues have it")
+        foreign = sorted(FOREIGN_ARGUMENTS[self.type].intersection(arguments))
+        if foreign:
+            raise InvalidArgument(f"invalid arg '{foreign[0]}': a {self.type} queue does not have it")
 
 
 def _integer(arguments: dict[str, object], name: str, least: int) -> int:
