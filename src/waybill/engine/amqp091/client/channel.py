@@ -122,6 +122,8 @@ class ClientChannel(Settler):
         self.state = ChannelState.OPENING
         self.usable = True
         """Requests and publishes may be sent."""
+        self._open = False
+        """`state` is OPEN, for the functions that run once a message."""
         self.close_reason: CloseReason | None = None
         self.confirms: Confirms | None = None
         self._output = output
@@ -219,16 +221,17 @@ class ClientChannel(Settler):
             confirms.add(token, (exchange, routing_key, encoded, body) if mandatory else None)
 
     def ack(self, delivery_tag: int, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - see Delivery.ack
-        if self.state is not ChannelState.OPEN:
+        if not self._open:
             return False
+        acknowledgements = self._acknowledgements
         if multiple:
-            if not self._acknowledgements.settle_up_to(delivery_tag):
+            if not acknowledgements.settle_up_to(delivery_tag):
                 return False
             # What was acknowledged alone and is not sent yet is covered by this one.
             self._unsent_acks = [tag for tag in self._unsent_acks if tag > delivery_tag]
             self.send_method(BasicAck(delivery_tag, multiple=True))
             return True
-        if not self._acknowledgements.settle(delivery_tag):
+        if not acknowledgements.settle(delivery_tag):
             return False
         if self._coalesce_acks:
             if not self._unsent_acks:
@@ -239,7 +242,7 @@ class ClientChannel(Settler):
         return True
 
     def nack(self, delivery_tag: int, requeue: bool, multiple: bool) -> bool:  # noqa: FBT001 - see Delivery.nack
-        if self.state is not ChannelState.OPEN:
+        if not self._open:
             return False
         acknowledgements = self._acknowledgements
         # Acknowledgements that wait must go first, or `multiple` would refuse their deliveries too.
@@ -250,7 +253,7 @@ class ClientChannel(Settler):
         return True
 
     def reject(self, delivery_tag: int, requeue: bool) -> bool:  # noqa: FBT001 - see Delivery.reject
-        if self.state is not ChannelState.OPEN or not self._acknowledgements.settle(delivery_tag):
+        if not self._open or not self._acknowledgements.settle(delivery_tag):
             return False
         self.send_method(BasicReject(delivery_tag, requeue=requeue))
         return True
@@ -261,7 +264,7 @@ class ClientChannel(Settler):
         if not tags:
             return
         self._unsent_acks = []
-        if self.state is not ChannelState.OPEN:
+        if not self._open:
             return
         up_to, others = self._acknowledgements.compact(tags)
         if up_to:
@@ -276,6 +279,7 @@ class ClientChannel(Settler):
             return
         self.send_method(ChannelClose(REPLY_SUCCESS, "OK"))
         self.state = ChannelState.CLOSING
+        self._open = False
         self.usable = False
         reason = CloseReason(REPLY_SUCCESS, "closed by us", number=self.number, initiator=Initiator.CLIENT)
         self._fail_requests(reason)
@@ -299,7 +303,7 @@ class ClientChannel(Settler):
         """
         total: i64 = len(data)
         header = method_end + 1
-        if header + 22 > total or self.state is not ChannelState.OPEN or self._assembly.busy:
+        if header + 22 > total or not self._open or self._assembly.busy:
             return 0
         mark = read_i64_be(data, header)
         header_end = header + 7 + ((mark >> 8) & 0xFFFFFFFF)
@@ -439,6 +443,7 @@ class ClientChannel(Settler):
         request = self._answered(method)
         if isinstance(method, ChannelOpenOk):
             self.state = ChannelState.OPEN
+            self._open = True
         elif isinstance(method, BasicCancelOk):
             self._consumers.pop(method.consumer_tag.encode("utf-8", "surrogateescape"), None)
         elif isinstance(method, BasicRecoverOk):
@@ -519,6 +524,7 @@ class ClientChannel(Settler):
 
     def _end(self, reason: CloseReason) -> None:
         self.state = ChannelState.CLOSED
+        self._open = False
         self.usable = False
         self.close_reason = reason
         self._consumers.clear()

@@ -211,7 +211,7 @@ class ClientEngine:
             if data[end] != FRAME_END:
                 raise ProtocolViolation(FRAME_ERROR, f"a frame ends with {data[end]:#04x}")
             number = (mark >> 40) & 0xFFFF
-            if kind == FRAME_METHOD and number and size >= 4 and self.state is ConnectionState.OPEN:
+            if kind == FRAME_METHOD and number and size >= 4:
                 method_id = read_i32_be(data, position + 7)
                 channel = self._channels.get(number)
                 if channel is not None:

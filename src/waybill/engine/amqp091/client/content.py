@@ -16,20 +16,18 @@ class ContentAssembly:
     """At most one content at a time, as on any channel."""
 
     def __init__(self) -> None:
+        self.busy = False
+        """A content has begun and is not complete."""
         self._method: Method | None = None
         self._properties: bytes | None = None
         self._missing = 0
         self._parts: list[bytes] = []
 
-    @property
-    def busy(self) -> bool:
-        """A content has begun and is not complete."""
-        return self._method is not None
-
     def start(self, method: Method) -> None:
         """A method with content has arrived. Raises ProtocolViolation."""
         self.require_idle()
         self._method = method
+        self.busy = True
 
     def require_idle(self) -> None:
         """Raise ProtocolViolation if a method may not come now."""
@@ -71,6 +69,7 @@ class ContentAssembly:
     def abort(self) -> None:
         """Forget what has arrived."""
         self._method = None
+        self.busy = False
         self._properties = None
         self._missing = 0
         self._parts = []
