@@ -247,6 +247,27 @@ async def test_a_cancelled_consumer_registers_again(broker_uri: str, channel: Ch
         await other.delete_queue(name)
 
 
+@requirement("OJS-099")
+async def test_a_consumer_without_queue_leaves_others_alone(broker_uri: str, channel: Channel, name: str) -> None:
+    missing = f"{name}-missing"
+    await channel.declare_queue(name, exclusive=True)
+    received: list[Delivery] = []
+    async with connect(broker_uri) as outsider:
+        other = await outsider.channel(confirms=True)
+        await other.declare_queue(missing, durable=True)
+        await channel.consume(missing, received.append)
+        await channel.consume(name, received.append)
+        await other.delete_queue(missing)
+        with pytest.raises(NotFound):
+            await channel.declare_queue("no-such-queue", passive=True)
+        await channel.publish(b"1", routing_key=name)
+        await until(lambda: len(received) == 1)
+        await other.declare_queue(missing, durable=True)
+        await other.publish(b"2", routing_key=missing)
+        await until(lambda: len(received) == 2)
+        await other.delete_queue(missing)
+
+
 async def arrives(channel: Channel, queue: str) -> bool:
     try:
         await channel.publish(b"x", routing_key=queue, mandatory=True)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Self, cast
 from waybill.client.consumer import Consumer
 from waybill.client.errors import (
     ChannelClosed,
+    ClientError,
+    ConnectionClosed,
     ConnectionLost,
     MessageReturned,
     QueueFull,
@@ -154,6 +156,7 @@ class Channel(ChannelEvents):
         channel = self._current
         if channel is None or not channel.usable:
             try:
+                self._connection.require_ready()
                 channel = self._open_now()
             except Exception as error:  # noqa: BLE001 - it belongs into the future, whatever it is
                 failed = self._new_future()
@@ -388,8 +391,14 @@ class Channel(ChannelEvents):
 
     # For the connection and the consumers
 
+    async def open(self) -> None:
+        """Open the channel on the connection's present incarnation. Raises ClientError."""
+        if not self.is_open:
+            await ask(self._start)
+
     async def restore(self) -> None:
         """Open the channel on the connection's new incarnation and register its consumers. Raises ClientError."""
+        await self.open()
         channel = self._open_now()
         for consumer in list(self._consumers.values()):
             if consumer.consumer_tag not in self._registered:
@@ -471,17 +480,22 @@ class Channel(ChannelEvents):
     def _open_now(self) -> ClientChannel:
         """The channel, opened if need be. Requests may follow at once: the broker works on them in order."""
         channel = self._current
-        if channel is not None and channel.usable:
-            return channel
+        return channel if channel is not None and channel.usable else self._start(ignore)
+
+    def _start(self, reply: Callable[[Reply], None]) -> ClientChannel:
+        """Open a new incarnation and set it up; `reply` hears when that is done."""
         if self._closed:
             raise ChannelClosed("the channel is closed")
         channel = self._connection.open_engine_channel(self, coalesce_acks=self._coalesce_acks)
         self._current = channel
-        channel.open(ignore)
+        steps: list[Method] = [*self._prefetch]
         if self._confirming:
-            channel.select_confirms(ignore)
-        for qos in self._prefetch:
-            channel.request(qos, ignore)
+            channel.open(ignore)
+            channel.select_confirms(ignore if steps else reply)
+        else:
+            channel.open(ignore if steps else reply)
+        for step in steps:
+            channel.request(step, reply if step is steps[-1] else ignore)
         return channel
 
     async def _register(self, consumer: Consumer, channel: ClientChannel) -> None:
@@ -514,14 +528,18 @@ class Channel(ChannelEvents):
         while any(tag not in self._registered for tag in self._consumers):
             attempt += 1
             await asyncio.sleep(self._connection.policy.delay_s(attempt))
-            missing = [c for tag, c in self._consumers.items() if tag not in self._registered]
-            await self._connection.wait_ready()
-            try:
-                for consumer in missing:
+            for tag, consumer in list(self._consumers.items()):
+                if tag in self._registered:
+                    continue
+                try:
+                    await self._connection.wait_ready()
+                    # First on a channel of its own: a queue that is missing must not cost the other consumers theirs.
                     await self._connection.restore_queue(consumer.queue)
-                await self.restore()
-            except (ChannelClosed, ConnectionLost) as error:
-                log.warning("a consumer of channel could not be registered again: %s", error)
+                    await self._register(consumer, self._open_now())
+                except ConnectionClosed:
+                    return
+                except ClientError as error:
+                    log.warning("could not register the consumer %s of %s again: %s", tag, consumer.queue, error)
 
 
 def _request(channel: ClientChannel, method: Method) -> Send:

@@ -156,6 +156,13 @@ class Connection:
                 raise ConnectionClosed("the connection is not open: use `async with` or `await`")
             await self._ready.wait()
 
+    def require_ready(self) -> None:
+        """Raise ConnectionLost or ConnectionClosed unless the connection is open and restored."""
+        if self._closed:
+            raise self._final_error()
+        if not self._ready.is_set():
+            raise ConnectionLost("the connection is away")
+
     async def wait_flowing(self) -> None:
         """Return when publishing is welcome. Raises ConnectionClosed if it never will be."""
         while not self.flowing:

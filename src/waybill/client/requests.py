@@ -12,7 +12,7 @@ from waybill.engine.amqp091.client.events import CloseReason
 class Send(Protocol):
     """Sends a request whose reply goes to the callback."""
 
-    def __call__(self, reply: Callable[[Reply], None]) -> None: ...
+    def __call__(self, reply: Callable[[Reply], None], /) -> object: ...
 
 
 class PendingReply:
