@@ -93,6 +93,43 @@ def test_after_a_clean_stop_exactly_what_was_delivered_is_redelivered() -> None:
     assert [item.redelivered for item in journal.recovered(1)] == [False, True, False]
 
 
+def test_after_a_clean_stop_without_details_all_of_a_queue_delivered_from_is_redelivered() -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    journal.put(1, 1, message(b"x"))
+    journal.put(2, 1, message(b"x"))
+    journal.mark_delivering(1)
+    journal.close()
+    journal = open_journal(disk)
+    assert [item.redelivered for item in journal.recovered(1)] == [True]
+    assert [item.redelivered for item in journal.recovered(2)] == [False]
+
+
+def test_a_message_settled_after_its_queue_was_removed_and_its_segment_compacted() -> None:
+    disk = new_disk()
+    journal = open_journal(disk, segment_bytes=2000)
+    locations = []
+    for sequence in range(200):
+        locations.append(int(journal.put(1 + sequence % 2, sequence, message(b"x" * 100))))
+        commit(journal)
+    # Queue 1 is deleted while two of its messages are with consumers; little of queue 2 is left.
+    journal.remove_queue(1)
+    for sequence in range(0, 200, 2):
+        if sequence not in (20, 40):
+            journal.forget(locations[sequence])
+    for sequence in range(1, 200, 2):
+        if sequence % 25:
+            journal.settle(2, sequence, locations[sequence])
+    maintain(journal)
+    for sequence in (20, 40):
+        journal.settle(1, sequence, locations[sequence])
+    maintain(journal)
+    disk.lose_power()
+    journal = open_journal(disk, segment_bytes=2000)
+    assert contents(journal, 1) == []
+    assert [item.sequence for item in journal.recovered(2)] == [25, 75, 125, 175]
+
+
 def test_delivery_counts_come_back() -> None:
     disk = new_disk()
     journal = open_journal(disk)

@@ -140,6 +140,7 @@ class CommittingStore(Store):
         """Give the directory back. No commit may be running.
 
         `clean`: commit what is pending, and note that no crash came between. `redelivered`: by queue, exactly which
-        sequences have been delivered before; queues that are not in it have none.
+        sequences have been delivered before; queues that are not in it have none. Without it, the messages of a queue
+        that was delivered from will all come back as redelivered.
         """
         raise NotImplementedError

@@ -307,11 +307,8 @@ class Journal(MessageLog):
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
         if clean and not self.has_failed:
-            given = redelivered or {}
-            for queue_id in sorted(set(self.marks) | set(given)):
-                mark = Mark(is_delivering=False, redelivered_up_to=-1, redelivered=given.get(queue_id, []))
-                self.marks[queue_id] = mark
-                self.append_record(mark.record(queue_id))
+            if redelivered is not None:
+                self._replace_marks(redelivered)
             self.append_record(small_record(CLEAN, b""))
             self._commit_now()
         self._definitions.close()
@@ -319,6 +316,12 @@ class Journal(MessageLog):
             stream.close()
         for segment in self.segments.values():
             segment.log.close()
+
+    def _replace_marks(self, redelivered: dict[int, list[int]]) -> None:
+        for queue_id in sorted(set(self.marks) | set(redelivered)):
+            mark = Mark(is_delivering=False, redelivered_up_to=-1, redelivered=redelivered.get(queue_id, []))
+            self.marks[queue_id] = mark
+            self.append_record(mark.record(queue_id))
 
 
 def _sync_rank(log: LogFile) -> tuple[int, str, int]:

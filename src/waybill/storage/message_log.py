@@ -173,10 +173,7 @@ class MessageLog(CommittingStore):
             copy = segment.moved.get(location & 0xFFFFFFFF)
             if copy is not None:
                 if segment.live == 0:
-                    if segment.is_present:
-                        self.bury(segment)
-                    else:
-                        self._drop(segment)
+                    self._let_go(segment)
                 self._release(copy, queue_id, copy & 0xFFFFFFFF if queue_id == FORGOTTEN else sequence)
                 return
         segment.add_dead(queue_id, sequence)
@@ -184,7 +181,14 @@ class MessageLog(CommittingStore):
             segment.delivery_counts.pop((queue_id, sequence), None)
         self.head.depend_on(number)
         if segment.live == 0 and segment is not self.head:
+            self._let_go(segment)
+
+    def _let_go(self, segment: Segment) -> None:
+        """The last holder of anything in a sealed segment is gone."""
+        if segment.is_present:
             self.bury(segment)
+        else:
+            self._drop(segment)
 
     def bury(self, segment: Segment) -> None:
         """Nobody needs what is in a sealed segment: remove it as soon as that is durable."""
