@@ -1,36 +1,61 @@
-"""What a user may do in a virtual host: three patterns over the names of exchanges and queues.
+"""What a user may do in a virtual host: patterns over the names of exchanges and queues, and over routing keys.
 
 `configure` rules declaring and deleting, `write` publishing and being bound to, `read` consuming, purging and being
 bound from. A pattern is searched in the name, as RabbitMQ does: anchor it to match whole names. An empty one matches no
-name but the empty one.
+name at all.
 """
 
-import re
+from typing import Final
 
-from waybill.model.errors import AccessRefused, InvalidArgument
+from waybill.model.errors import AccessRefused
+from waybill.model.pattern import Pattern
 
-CONFIGURE = "configure"
-WRITE = "write"
-READ = "read"
+CONFIGURE: Final = "configure"
+WRITE: Final = "write"
+READ: Final = "read"
+NOTHING: Final = "^$"
+DEFAULT_EXCHANGE: Final = "amq.default"
 
 
 class Permission:
-    """The rights of one user in one virtual host. Raises `InvalidArgument` for a pattern that does not compile."""
+    """The rights of one user in one virtual host. Raises `InvalidArgument` for a text that is no pattern."""
 
     def __init__(self, configure: str, write: str, read: str) -> None:
         self.patterns = {CONFIGURE: configure, WRITE: write, READ: read}
-        self._compiled = {action: _compile(pattern) for action, pattern in self.patterns.items()}
+        self._compiled = {action: Pattern(pattern or NOTHING) for action, pattern in self.patterns.items()}
 
     def check(self, action: str, kind: str, name: str, virtual_host: str, user: str) -> None:
         """Raises `AccessRefused` unless `action` is allowed on the `kind` ("queue" or "exchange") called `name`."""
-        subject = name or "amq.default"
-        if self.patterns[action] == ".*" or self._compiled[action].search(subject):
+        if self.patterns[action] == ".*" or self._compiled[action].matches(name or DEFAULT_EXCHANGE):
             return
         raise AccessRefused(f"{action} access to {kind} '{name}' in vhost '{virtual_host}' refused for user '{user}'")
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern or "^$")
-    except re.error as error:
-        raise InvalidArgument(f"'{pattern}' is not a regular expression: {error}") from None
+class TopicPermission:
+    """Which routing keys one user may publish with (`write`) and bind with (`read`) at one topic exchange.
+
+    `{username}` and `{vhost}` in a pattern stand for these names, taken literally.
+    """
+
+    def __init__(self, write: str, read: str, user: str, virtual_host: str) -> None:
+        self.patterns = {WRITE: write, READ: read}
+        self._compiled = {
+            action: Pattern(_filled_in(pattern, user, virtual_host) or NOTHING)
+            for action, pattern in self.patterns.items()
+        }
+
+    def check(self, action: str, routing_key: str, exchange: str, virtual_host: str, user: str) -> None:
+        """Raises `AccessRefused` unless `action` is allowed with `routing_key`."""
+        if not self._compiled[action].matches(routing_key):
+            raise AccessRefused(
+                f"{action} access to topic '{routing_key}' in exchange '{exchange}' in vhost '{virtual_host}' refused "
+                f"for user '{user}'"
+            )
+
+
+def _filled_in(pattern: str, user: str, virtual_host: str) -> str:
+    return pattern.replace("{username}", _literally(user)).replace("{vhost}", _literally(virtual_host))
+
+
+def _literally(name: str) -> str:
+    return "".join(character if character.isalnum() else "\\" + character for character in name)

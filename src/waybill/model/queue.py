@@ -85,21 +85,29 @@ class Queue(EntryQueue):
         self.delivery_gate = _DeliveryGate(self)
         self._expiry = _ExpiryTimer(self)
         self._disuse = _DisuseTimer(self)
-        self._apply_policy()
-
-    def _apply_policy(self) -> None:
-        policy = self.policy
-        levels = max(policy.max_priority, 0) + 1
+        levels = max(self.policy.max_priority, 0) + 1
         self.lanes: list[Lane] = [Lane(self, self.runtime) for _ in range(levels)]
         self.lane = self.lanes[0]
         self.has_levels = levels > 1
+        self.deduplication = Deduplication() if self.policy.deduplicates else None
+        self._apply_policy()
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Other settings are in force from now on. What waits already keeps its time to live, and must fit new limits."""
+        self.policy = policy
+        self._apply_policy()
+        self._drop_overflow()
+
+    def _apply_policy(self) -> None:
+        policy = self.policy
         self.ttl_ms: i64 = policy.message_ttl_ms
         self.max_length: i64 = policy.max_length
         self.max_length_bytes: i64 = policy.max_length_bytes
-        self.counts_bodies = policy.max_length_bytes != NO_LIMIT
+        if self.ready_count == 0:
+            # Counting in another way while messages wait would need a look at each of them.
+            self.counts_bodies = policy.max_length_bytes != NO_LIMIT
         self.is_limited = policy.max_length != NO_LIMIT or policy.max_length_bytes != NO_LIMIT
         self.refuses_overflow = policy.overflow != "drop-head"
-        self.deduplication = Deduplication() if policy.deduplicates else None
         self.counts_deliveries = policy.type == QUORUM
         self.delivery_limit: i64 = policy.delivery_limit
         if self.counts_deliveries and policy.delivery_limit == NO_LIMIT:
@@ -203,6 +211,8 @@ class Queue(EntryQueue):
         ):
             # When something must go, low priorities go first (0-9-1, 3.1.10).
             lane = next(lane for lane in self.lanes if lane.count)
+            if not lane.head and not self._load(lane):
+                continue
             self._kill(self._take_from(lane), MAX_LENGTH)
 
     # --- out ---

@@ -12,8 +12,9 @@ from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, Preco
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import make_exchange
 from waybill.model.message import NO_TTL, Address, Message
+from waybill.model.policy import Policies
 from waybill.model.queue import REFUSED, Queue
-from waybill.model.queue_policy import CLASSIC, STREAM
+from waybill.model.queue_policy import CLASSIC, NO_LIMIT, STREAM
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 
@@ -54,6 +55,8 @@ class VirtualHost(DelayHost):
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.epoch: i64 = 1
+        self.policies = Policies()
+        self.max_queues = NO_LIMIT
         self._exclusive: dict[str, Queue] = {}
         self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
@@ -92,6 +95,7 @@ class VirtualHost(DelayHost):
         if isinstance(exchange, DelayedExchange):
             delay_id = int(self.runtime.store.new_id())
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
+        exchange.alternate = self.policies.alternate_of(name, arguments)
         self.exchanges[name] = exchange
         self.epoch += 1
         if durable:
@@ -185,6 +189,11 @@ class VirtualHost(DelayHost):
             self._check_same_queue(queue, durable, auto_delete, exclusive_to, arguments)
             queue.touch()
             return queue
+        if self.max_queues != NO_LIMIT and len(self.queues) >= self.max_queues:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}' in vhost '{self.name}': queue limit in vhost '{self.name}' "
+                f"({self.max_queues}) is reached"
+            )
         queue = self._make_queue(name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments)
         if queue.is_persistent:
             self.runtime.store.define(
@@ -229,6 +238,8 @@ class VirtualHost(DelayHost):
                 owner=owner,
                 arguments=arguments,
             )
+        if self.policies.policies or self.policies.operator_policies:
+            queue.set_policy(self.policies.queue_settings(queue.policy.type, name, arguments))
         self.queues[name] = queue
         if owner is not None:
             self._exclusive[name] = queue
@@ -367,6 +378,33 @@ class VirtualHost(DelayHost):
             if source.auto_delete and not source.bindings:
                 self._remove_exchange(source)
 
+    # --- administration ---
+
+    def apply_policies(self) -> None:
+        """The policies have changed: every entity gets the settings that are in force for it now."""
+        for queue in list(self.queues.values()):
+            queue.set_policy(self.policies.queue_settings(queue.policy.type, queue.name, queue.arguments))
+        for exchange in self.exchanges.values():
+            exchange.alternate = self.policies.alternate_of(exchange.name, exchange.arguments)
+        self.epoch += 1
+
+    def rights_changed(self) -> None:
+        """Whoever publishes is asked for permission again."""
+        self.epoch += 1
+
+    def discard(self) -> None:
+        """The virtual host is being deleted, with everything in it."""
+        for queue in list(self.queues.values()):
+            self.remove_queue(queue)
+        for exchange in list(self.exchanges.values()):
+            if exchange.name and not exchange.name.startswith("amq."):
+                # One that deletes itself may have gone with its last binding.
+                if exchange.name in self.exchanges:
+                    self._remove_exchange(exchange)
+            else:
+                for binding in list(exchange.bindings.values()):
+                    self._remove_binding(binding)
+
     def _key(self, name: str) -> str:
         return f"{self.name}\0{name}"
 
@@ -385,6 +423,7 @@ class VirtualHost(DelayHost):
         delay_id = definition["delay_id"]
         if isinstance(exchange, DelayedExchange) and isinstance(delay_id, int):
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
+        exchange.alternate = self.policies.alternate_of(exchange.name, exchange.arguments)
         self.exchanges[exchange.name] = exchange
         return exchange
 

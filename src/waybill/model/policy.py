@@ -1,0 +1,133 @@
+"""Policies: settings that an administrator gives to all queues and exchanges whose names match a pattern.
+
+At most one policy and one operator policy apply to an entity: those of the highest priority that match. The arguments of
+a queue win over its policy, except that of two limits the smaller counts; an operator policy caps both in the same way.
+"""
+
+from typing import Final
+
+from waybill.model.errors import InvalidArgument
+from waybill.model.pattern import Pattern
+from waybill.model.queue_policy import CLASSIC, QUORUM, STREAM, QueuePolicy
+
+ALL: Final = "all"
+QUEUES: Final = "queues"
+EXCHANGES: Final = "exchanges"
+APPLY_TO: Final[dict[str, frozenset[str]]] = {
+    ALL: frozenset({EXCHANGES, CLASSIC, QUORUM, STREAM}),
+    QUEUES: frozenset({CLASSIC, QUORUM, STREAM}),
+    EXCHANGES: frozenset({EXCHANGES}),
+    "classic_queues": frozenset({CLASSIC}),
+    "quorum_queues": frozenset({QUORUM}),
+    "streams": frozenset({STREAM}),
+}
+LIMITS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "max-age"})
+SETTINGS: Final = LIMITS | {"overflow", "dead-letter-exchange", "dead-letter-routing-key"}
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+
+
+class Policy:
+    """One policy of a virtual host. `definition` has names without `x-`: `{"max-length": 1000}`.
+
+    Raises `InvalidArgument` for a bad pattern, an unknown `apply_to` or setting, or a setting's value.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        definition: dict[str, object],
+        priority: int,
+        apply_to: str,
+        *,
+        is_operator: bool,
+    ) -> None:
+        if apply_to not in APPLY_TO:
+            raise InvalidArgument(f"policy '{name}': apply-to '{apply_to}' is none of {', '.join(APPLY_TO)}")
+        if not definition:
+            raise InvalidArgument(f"policy '{name}' sets nothing")
+        known = LIMITS | {"overflow"} if is_operator else SETTINGS | {ALTERNATE_EXCHANGE}
+        unknown = sorted(definition.keys() - known)
+        if unknown:
+            raise InvalidArgument(f"policy '{name}': unknown or not allowed here: {', '.join(unknown)}")
+        if not isinstance(definition.get(ALTERNATE_EXCHANGE, ""), str):
+            raise InvalidArgument(f"policy '{name}': '{ALTERNATE_EXCHANGE}' must be a string")
+        queue_arguments = _as_arguments(definition)
+        # A routing key without an exchange is complete once a queue brings the exchange.
+        QueuePolicy({"x-dead-letter-exchange": "", **queue_arguments})
+        self.name = name
+        self.pattern = Pattern(pattern)
+        self.definition = definition
+        self.priority = priority
+        self.apply_to = apply_to
+        self.is_operator = is_operator
+
+    def applies(self, kind: str, name: str) -> bool:
+        """Whether it is for the entity of that name. `kind` is "exchanges" or a type of queue."""
+        return kind in APPLY_TO[self.apply_to] and self.pattern.matches(name)
+
+
+class Policies:
+    """The policies of one virtual host."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
+        self.operator_policies: dict[str, Policy] = {}
+
+    def put(self, policy: Policy) -> None:
+        """Add it, or replace the one of its name."""
+        (self.operator_policies if policy.is_operator else self.policies)[policy.name] = policy
+
+    def policy_of(self, kind: str, name: str) -> Policy | None:
+        return _best(self.policies, kind, name)
+
+    def operator_policy_of(self, kind: str, name: str) -> Policy | None:
+        return _best(self.operator_policies, kind, name)
+
+    def queue_settings(self, kind: str, name: str, arguments: dict[str, object]) -> QueuePolicy:
+        """What is in force for a queue of the type `kind`, all in all."""
+        merged = dict(arguments)
+        policy = self.policy_of(kind, name)
+        if policy is not None:
+            for argument, value in _as_arguments(policy.definition).items():
+                merged[argument] = _merged(argument, merged.get(argument, value), value)
+        operator_policy = self.operator_policy_of(kind, name)
+        if operator_policy is not None:
+            for argument, value in _as_arguments(operator_policy.definition).items():
+                # What caps is not a choice of the queue's owner: the operator's overflow replaces theirs.
+                present = merged.get(argument, value) if argument[2:] in LIMITS else value
+                merged[argument] = _merged(argument, present, value)
+        if "x-dead-letter-exchange" not in merged:
+            merged.pop("x-dead-letter-routing-key", None)
+        return QueuePolicy(merged)
+
+    def alternate_of(self, name: str, arguments: dict[str, object]) -> str | None:
+        """The alternate exchange of an exchange."""
+        own = arguments.get(ALTERNATE_EXCHANGE)
+        if isinstance(own, str):
+            return own
+        policy = self.policy_of(EXCHANGES, name)
+        given = policy.definition.get(ALTERNATE_EXCHANGE) if policy is not None else None
+        return given if isinstance(given, str) else None
+
+
+def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
+    best: Policy | None = None
+    for policy in policies.values():
+        if (best is None or policy.priority > best.priority) and policy.applies(kind, name):
+            best = policy
+    return best
+
+
+def _as_arguments(definition: dict[str, object]) -> dict[str, object]:
+    return {"x-" + name: value for name, value in definition.items() if name != ALTERNATE_EXCHANGE}
+
+
+def _merged(argument: str, present: object, value: object) -> object:
+    """The smaller of two limits; of other settings the one that is there already."""
+    if argument == "x-max-age":
+        ages = [QueuePolicy({argument: age}).max_age_ms for age in (present, value)]
+        return present if ages[0] <= ages[1] else value
+    if argument[2:] in LIMITS and isinstance(present, int) and isinstance(value, int):
+        return min(present, value)
+    return present
