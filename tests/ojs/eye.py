@@ -116,6 +116,13 @@ class Eye:
             lambda: self.channel.basic_publish(exchange, key, body, pika.BasicProperties(**properties), mandatory=True)
         )
 
+    @property
+    def product(self) -> str:
+        """What the broker calls itself."""
+        implementation: Any = self._connection
+        name: str = implementation._impl.server_properties["product"]
+        return name
+
     def close(self) -> None:
         self._connection.close()
 

@@ -15,6 +15,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = 0
         self.refusing = False
         self.swallowing_answers = False
 
@@ -33,8 +34,14 @@ class Proxy:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        self.refusing = True
+        while self._accepting:
+            await asyncio.sleep(0.005)
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     def cut(self) -> None:
         """End all connections at once, with a reset for the client."""
@@ -42,11 +49,16 @@ class Proxy:
             writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         if self.refusing:
-            writer.close()
+            writer.transport.abort()
             return
-        other_reader, other_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
-        self._writers |= {writer, other_writer}
+        self._accepting += 1
+        try:
+            other_reader, other_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
+        finally:
+            self._accepting -= 1
+        self._writers.add(other_writer)
         for source, sink, answers in ((reader, other_writer, False), (other_reader, writer, True)):
             task = asyncio.get_running_loop().create_task(self._pump(source, sink, answers=answers))
             self._tasks.add(task)
@@ -58,5 +70,4 @@ class Proxy:
                     continue
                 sink.write(data)
                 await sink.drain()
-        self._writers.discard(sink)
         sink.close()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.conformance.requirement import requirement
 from waybill.ojs.priority import message_priority
 
 
@@ -12,7 +11,6 @@ def test_two_hundred_levels_order_every_priority_exactly() -> None:
     assert message_priority(1000, 255) == 200
 
 
-@requirement("OJS-048")
 @pytest.mark.parametrize("levels", [10, 9])
 def test_ten_levels_are_monotonic_around_zero(levels: int) -> None:
     mapped = [message_priority(value, levels) for value in range(-150, 151)]

@@ -17,9 +17,7 @@ from waybill.ojs.topology import Declaration
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.1)
 
 
-@requirement(
-    "OJS-015", "OJS-034", "OJS-035", "OJS-061", "OJS-075", "OJS-076", "OJS-080", "OJS-117", "OJS-118",
-)  # fmt: skip
+@requirement("OJS-034", "OJS-061", "OJS-075", "OJS-080", "OJS-117", "OJS-118")
 async def test_a_failed_job_waits_in_its_retry_queue_and_comes_back_with_everything(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -62,7 +60,7 @@ async def test_a_failed_job_waits_in_its_retry_queue_and_comes_back_with_everyth
     assert "test_retry_flow" in error["backtrace"][-1]
 
 
-@requirement("OJS-078", "OJS-079")
+@requirement("OJS-015", "OJS-078", "OJS-079")
 async def test_each_delay_has_a_queue_with_the_arguments_of_the_binding(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -86,7 +84,7 @@ async def test_each_delay_has_a_queue_with_the_arguments_of_the_binding(
     assert await eye.refuses(name, arguments=arguments | {"x-message-ttl": 4000}, durable=False)
 
 
-@requirement("OJS-077", "OJSW-021")
+@requirement("OJS-081", "OJSW-021")
 async def test_many_retries_through_one_queue_are_no_dead_letter_cycle(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -107,6 +105,7 @@ async def test_many_retries_through_one_queue_are_no_dead_letter_cycle(
     assert [error["attempt"] for error in dead.json()["errors"]] == [1, 2, 3]
 
 
+@requirement("OJS-080")
 async def test_unknown_fields_and_headers_of_others_survive_a_retry(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as jobs:
 
@@ -267,12 +266,17 @@ async def test_nothing_is_declared_when_the_application_may_not(broker_uri: str,
 
 
 @requirement("OJS-025", "OJS-115")
-async def test_a_push_fails_if_the_broker_does_not_come_back(broker_uri: str, queue_name: str) -> None:
-    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST, push_timeout=0.5) as jobs:
+async def test_a_push_whose_confirm_never_comes_fails(broker_uri: str, eye: Eye, queue_name: str) -> None:
+    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST, push_timeout=1.0) as jobs:
         await jobs.push("push.first", queue=queue_name)
+        proxy.swallowing_answers = True
+        pushing = asyncio.get_running_loop().create_task(jobs.push("push.second", queue=queue_name))
+        while await eye.count(f"ojs.queue.{queue_name}") < 2:
+            await asyncio.sleep(0.01)
+        assert not pushing.done()
         proxy.refusing = True
         proxy.cut()
         with pytest.raises(PushFailed) as caught:
-            await jobs.push("push.second", queue=queue_name)
+            await pushing
         assert caught.value.code == "BACKEND_UNAVAILABLE"
-        proxy.refusing = False
+        proxy.refusing = proxy.swallowing_answers = False

@@ -11,7 +11,7 @@ from tests.ojs.eye import Eye, until
 from waybill.ojs import InvalidJob, Jobs, Worker
 
 
-@requirement("OJS-083", "OJS-084", "OJS-085", "OJS-120", "OJSW-016")
+@requirement("OJS-083", "OJS-084", "OJS-085", "OJS-120")
 async def test_jobs_come_when_they_are_due_and_the_later_does_not_hold_up_the_sooner(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -35,6 +35,7 @@ async def test_jobs_come_when_they_are_due_and_the_later_does_not_hold_up_the_so
     assert 3 <= times["later"] - pushed < 6
 
 
+@requirement("OJSW-016")
 async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -46,6 +47,8 @@ async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
         message = await eye.wait_for(f"ojs.queue.a.{queue_name}")
         assert (message.exchange, message.routing_key) == ("ojs.exchange.direct", f"a.{queue_name}")
         assert message.headers["x-ojs-scheduled-at"] == pushed.scheduled_at
+        assert message.headers["x-ojs-queue"] == f"a.{queue_name}"
+        assert message.headers["x-ojs-attempt"] == 1
         await asyncio.sleep(0.3)
         assert await eye.count(f"ojs.queue.a.{queue_name}") == 0
         assert await eye.count(f"ojs.queue.{queue_name}") == 1

@@ -9,8 +9,9 @@ import sys
 import threading
 from pathlib import Path
 
+from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
-from waybill.ojs import Jobs, Retry, Worker
+from waybill.ojs import Jobs, Retry, Worker, current_job
 
 
 async def test_running_jobs_are_finished_and_waiting_ones_handed_back_as_new(
@@ -150,3 +151,29 @@ async def test_the_command_drains_on_sigterm_and_says_what_it_did(
     assert process.returncode == 0, errors
     assert json.loads(output).items() >= {"completed": 2, "failed": 0, "retried": 0, "discarded": 0}.items()
     assert await eye.count(f"ojs.queue.{queue_name}") == 2
+
+
+@requirement("OJS-029", "OJSW-008")
+async def test_the_job_of_a_worker_that_was_killed_is_tried_again_elsewhere(
+    broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(uri=broker_uri, queue=queue_name), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    attempts: list[int] = []
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("stop.program", queue=queue_name)
+        async def quick(seconds: float) -> None:
+            attempts.append(current_job().attempt)
+
+        with subprocess.Popen(  # noqa: ASYNC220 - it starts in a moment
+            [sys.executable, "-m", "waybill", "worker", "program:jobs"],
+            cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            await jobs.push("stop.program", [3600.0], queue=queue_name)
+            while await eye.count(f"ojs.queue.{queue_name}"):
+                await asyncio.sleep(0.02)
+            process.kill()
+        async with Worker(jobs) as worker:
+            await until(lambda: worker.counts["completed"] == 1)
+    assert attempts == [2]

@@ -26,7 +26,6 @@ from waybill.ojs.settlement import OnDiscard
 QUICK = Retry(max_attempts=1)
 
 
-@requirement("OJS-029", "OJS-033", "OJS-114", "OJSW-008", "OJSW-009")
 async def test_async_and_sync_handlers_complete_and_are_acknowledged(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -80,7 +79,7 @@ async def test_no_more_than_the_concurrency_is_held_over_all_queues(
     assert most == 3
 
 
-@requirement("OJS-036", "OJS-065", "OJS-081", "OJSW-011")
+@requirement("OJS-036", "OJSW-011")
 async def test_the_last_failure_goes_to_the_dead_letter_queue(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as jobs:
 
@@ -280,7 +279,6 @@ async def test_middleware_wraps_async_and_sync_handlers_in_order(broker_uri: str
     ]  # fmt: skip
 
 
-@requirement("OJS-125", "OJS-113")
 async def test_a_program_that_knows_only_the_binding_can_push_and_consume(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:

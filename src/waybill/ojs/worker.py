@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from waybill.client import Channel, Consumer
+from waybill.client import Channel, ConnectionClosed, Consumer
 from waybill.ojs.client import Jobs
 from waybill.ojs.envelope import check_queue
 from waybill.ojs.errors import TopologyConflict
@@ -240,6 +240,12 @@ class Worker:
         session, runner = self._session, self._runner
         while session is not None and runner is not None:
             await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await session.connection.wait_ready()
+            except ConnectionClosed:
+                # The reconnect policy has given up: nothing will ever come again.
+                self.stop("error")
+                return
             session.events.record(
                 self.id,
                 WorkerHeartbeat(
