@@ -61,7 +61,10 @@ class Stream(Queue):
 
     def appended(self) -> None:
         """What was published so far is durable: readers may have it, and old segments may go."""
-        self._pending_commit = False
+        # What was published while that commit ran is part of the next one, of which readers must hear as well.
+        self._pending_commit = self.log.next_offset > self.log.committed_offset
+        if self._pending_commit:
+            self.store.wait(self._waiter, 0)
         policy = self.policy
         now = self.runtime.now
         limited = policy.max_length_bytes != NO_LIMIT or policy.max_age_ms != NO_LIMIT

@@ -1,0 +1,28 @@
+"""Streams and group commit: a reader hears of every message once it is durable, without another one to wake it."""
+
+from waybill.model.message import Address, Message, MessageFormat
+from waybill.model.queue import QueueHost
+from waybill.model.runtime import Runtime
+from waybill.model.stream import Stream
+from waybill.storage.memory import MemoryStore
+
+
+def message(content: bytes) -> Message:
+    return Message(MessageFormat(1, "test"), content, Address("", "events"), True, 0, -1, 0.0)
+
+
+def test_what_is_published_while_a_commit_runs_is_announced_by_the_next_one() -> None:
+    store = MemoryStore()
+    stream = Stream(QueueHost(), Runtime(store, 2**30), "events", 1, {"x-queue-type": "stream"})
+    stream.publish(message(b"first"), 0)
+    running = store.begin_commit()
+    assert running is not None
+    stream.publish(message(b"second"), 0)
+    store.end_commit(running)
+    assert stream.message_count == 1
+    following = store.begin_commit()
+    assert following is not None
+    assert stream._waiter in following.waiters
+    store.end_commit(following)
+    assert stream.message_count == 2
+    assert store.begin_commit() is None
