@@ -120,8 +120,8 @@ class ClientEngine:
             position = self._take_frames(data, now)
         except DecodeError as error:
             self._fail(error.reply_code, str(error))
-        except ProtocolViolation as error:
-            self._fail(error.reply_code, str(error))
+        except ProtocolViolation as violation:  # Another name: a compiled variable has one type.
+            self._fail(violation.reply_code, str(violation))
         else:
             if position < len(data):
                 self._remainder = data[position:]
