@@ -1,0 +1,33 @@
+"""A disk that fails: the broker confirms nothing more and stops."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from waybill.broker import Broker, BrokerFailed
+from waybill.client import BasicProperties, connect
+from waybill.transport import disk
+
+
+async def test_a_failed_sync_confirms_nothing_and_stops_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(port=0, data_dir=tmp_path)
+    await broker.start()
+    async with connect(broker.uri()) as connection:
+        channel = await connection.channel(confirms=True)
+        await channel.declare_queue("q", durable=True)
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.EIO, "the disk is gone")
+
+        monkeypatch.setattr(disk.os, "fdatasync", fail)
+        publish = asyncio.ensure_future(
+            channel.publish(b"1", routing_key="q", properties=BasicProperties(delivery_mode=2))
+        )
+        with pytest.raises(BrokerFailed, match="the disk is gone"):
+            await asyncio.wait_for(broker.wait_stopped(), 10)
+        with pytest.raises(Exception):  # noqa: B017 - whatever the client calls the loss, it is no success
+            await asyncio.wait_for(publish, 10)
