@@ -238,7 +238,7 @@ class ClientConnection:
     def connection_lost(self, now: float) -> None:
         self._is_lost = True
         self.is_running = False
-        self.actor.lost(self, orderly=self._is_closing)
+        self.actor.lost(self, orderly=self.closed and self._is_closing)
 
     def next_timeout(self) -> float | None:
         return None

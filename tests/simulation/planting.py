@@ -1,9 +1,12 @@
 """Plants bugs into the store, from outside, for as long as a block lasts."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+import waybill.node.authentication
+import waybill.node.node
 import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
@@ -17,11 +20,19 @@ def fits(data: bytes, index: int, length: int) -> bool:
     return True
 
 
+def quick_hash(password: str, salt: bytes) -> bytes:
+    """In place of a password hash that is slow on purpose: every life of a node would spend 20 ms on it."""
+    return salt + hashlib.sha256(salt + password.encode()).digest()
+
+
 @contextmanager
 def planted(name: str | None) -> Iterator[Plants]:
     """What the simulation is to be given; `no_checksum` is patched in, which only interpreted code lets us do."""
     plants = Plants.only(name) if name else Plants()
     with ExitStack() as stack:
+        if not IS_COMPILED:
+            for place in (waybill.node.authentication, waybill.node.node):
+                stack.enter_context(patch.object(place, "hash_password", quick_hash))
         if plants.no_checksum:
             for module in (waybill.storage.log, waybill.storage.message_log):
                 stack.enter_context(patch.object(module, "record_is_whole", fits))

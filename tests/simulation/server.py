@@ -20,6 +20,7 @@ from waybill.testing.virtual_clock import Event, VirtualClock
 
 MAINTENANCE_INTERVAL_S: Final = 1.0
 CRASH_WITHIN_OPERATIONS: Final = 12
+ALARM_BYTES: Final = 1 << 30
 FAILING_OPERATIONS: Final = ("append", "sync", "create", "sync_directory")
 
 
@@ -86,6 +87,8 @@ class SimulatedServer:
         options = NodeOptions("sim", "0", self.random.randbytes, self._memory_limit)
         self._is_committing = False
         self.node = Node(journal, options, self.clock.now())
+        # A small limit makes queues keep their messages on disk; the alarm at that limit would stop all publishers.
+        self.node._memory_alarm_bytes = ALARM_BYTES
         self._after_receive()
         self.clock.call_later(MAINTENANCE_INTERVAL_S, self._of_this_life(self._maintain))
 

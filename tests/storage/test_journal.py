@@ -130,6 +130,19 @@ def test_a_message_settled_after_its_queue_was_removed_and_its_segment_compacted
     assert [item.sequence for item in journal.recovered(2)] == [25, 75, 125, 175]
 
 
+def test_marks_larger_than_a_segment_do_not_begin_one_segment_after_the_other() -> None:
+    disk = new_disk()
+    journal = open_journal(disk, segment_bytes=1024)
+    for sequence in range(200):
+        journal.put(1, sequence, message(b"x"))
+    journal.close(redelivered={1: list(range(200))})
+    journal = open_journal(disk, segment_bytes=1024)
+    assert len(list(journal.recovered(1))) == 200
+    journal.put(1, 200, message(bytes(2000)))
+    assert [commit(journal) for _ in range(5)][-1] is False
+    assert len(segments(disk)) < 10
+
+
 def test_delivery_counts_come_back() -> None:
     disk = new_disk()
     journal = open_journal(disk)

@@ -107,6 +107,7 @@ class MessageLog(CommittingStore):
         self.head = Segment(0)
         self._base: i64 = 0
         self._batch_offset: i64 = 0
+        self._full_at: i64 = 0
         self._offset: i64 = 0
         self._last_released = self.head
         self._window: bytes = b""
@@ -282,6 +283,9 @@ class MessageLog(CommittingStore):
         self._append(small_record(START, b""))
         for queue_id, mark in self.marks.items():
             self._append(mark.record(queue_id))
+        # Marks may be larger than a whole segment. Were they counted, each segment would be full from the beginning,
+        # and the next one would begin at once, without end.
+        self._full_at = self.segment_bytes + self._offset - self._batch_offset
 
     # --- committing ---
 
@@ -304,9 +308,12 @@ class MessageLog(CommittingStore):
         self._pieces = []
         self._batch_offset = self._offset + BATCH_HEADER_SIZE
         self._offset = self._batch_offset
-        if log.size >= self.segment_bytes:
+        if log.size >= self._full_at:
             full = self.head
             full.sealed_batch = commit.batch
+            # The next segment must not exist before this one is durable. A crash could otherwise keep the younger and
+            # lose the end of the older without a trace, because it may be lost at the border of two batches.
+            self.is_sync_wanted = True
             self.start_segment(full.number + 1)
             if full.live == 0:
                 self.bury(full)
