@@ -4,8 +4,7 @@ import asyncio
 
 from tests.client.conftest import QUICK
 from tests.conformance.requirement import requirement
-from waybill.client import Channel, Connection
-from waybill.client.pool import ChannelPool, ConnectionPool
+from waybill.client import Channel, ChannelPool, Connection, ConnectionPool
 
 
 @requirement("OJS-095")

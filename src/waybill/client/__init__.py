@@ -30,6 +30,7 @@ from waybill.client.errors import (
     QueueFull,
     ResourceLocked,
 )
+from waybill.client.pool import ChannelPool, ConnectionPool
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.uri import InvalidURI
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
@@ -41,11 +42,13 @@ __all__ = [
     "BasicProperties",
     "Channel",
     "ChannelClosed",
+    "ChannelPool",
     "ClientError",
     "ConnectFailed",
     "Connection",
     "ConnectionClosed",
     "ConnectionLost",
+    "ConnectionPool",
     "Consumer",
     "Delivery",
     "InvalidURI",
