@@ -46,7 +46,7 @@ async def test_publish_consume_and_settle(connection: AbstractConnection) -> Non
 
 
 async def test_polling_purging_and_returns(connection: AbstractConnection) -> None:
-    channel = await connection.channel()
+    channel = await connection.channel(on_return_raises=True)
     queue = await channel.declare_queue(exclusive=True)
     assert await queue.get(fail=False) is None
     await channel.default_exchange.publish(aio_pika.Message(b"1"), queue.name)

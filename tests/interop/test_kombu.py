@@ -38,7 +38,7 @@ def connection(broker: BrokerProcess) -> Iterator[amqp.Connection]:
 def test_py_amqp(connection: amqp.Connection) -> None:
     channel = connection.channel()
     channel.exchange_declare("pyamqp", "direct", auto_delete=True)
-    queue = channel.queue_declare("", exclusive=True).queue
+    queue = channel.queue_declare("", exclusive=True, auto_delete=False).queue
     channel.queue_bind(queue, "pyamqp", "key")
     channel.basic_qos(0, 1, a_global=False)
     taken: list[amqp.Message] = []

@@ -216,7 +216,11 @@ class Bulk:
         self.published = 0
         self.confirmed = 0
         self.received: list[int] = []
-        self.connection = pika.SelectConnection(pika.URLParameters(uri), on_open_callback=self.on_open)
+        self.connection = pika.SelectConnection(
+            pika.URLParameters(uri),
+            on_open_callback=self.on_open,
+            on_close_callback=lambda connection, _: connection.ioloop.stop(),
+        )
         self.channel: Any = None
 
     def on_open(self, connection: pika.SelectConnection) -> None:
