@@ -264,6 +264,7 @@ class Bulk:
 def test_a_hundred_thousand_messages_there_and_back(broker: BrokerProcess) -> None:
     bulk = Bulk(broker.uri())
     bulk.connection.ioloop.start()
+    bulk.connection.ioloop.close()
     assert bulk.confirmed == BULK
     assert bulk.received == list(range(BULK))
 
@@ -371,9 +372,8 @@ def test_a_bad_login_is_told(broker: BrokerProcess) -> None:
 
 @requirement("OJS-004")
 def test_an_unknown_virtual_host_is_told(broker: BrokerProcess) -> None:
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="530"):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, "/nowhere"))
-    assert closed.value.reply_code == 530
 
 
 @requirement("OJS-101")
