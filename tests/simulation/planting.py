@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-import waybill.node.authentication
-import waybill.node.node
+import waybill.node.passwords
 import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
@@ -20,9 +19,9 @@ def fits(data: bytes, index: int, length: int) -> bool:
     return True
 
 
-def quick_hash(password: str, salt: bytes) -> bytes:
+def quick_hash(password: bytes, salt: bytes) -> bytes:
     """In place of a password hash that is slow on purpose: every life of a node would spend 20 ms on it."""
-    return salt + hashlib.sha256(salt + password.encode()).digest()
+    return hashlib.sha256(salt + password).digest()
 
 
 @contextmanager
@@ -31,8 +30,8 @@ def planted(name: str | None) -> Iterator[Plants]:
     plants = Plants.only(name) if name else Plants()
     with ExitStack() as stack:
         if not IS_COMPILED:
-            for place in (waybill.node.authentication, waybill.node.node):
-                stack.enter_context(patch.object(place, "hash_password", quick_hash))
+            stack.enter_context(patch.object(waybill.node.passwords, "stretch", quick_hash))
+            stack.enter_context(patch.object(waybill.node.passwords, "SCRAM_ITERATIONS", 1))
         if plants.no_checksum:
             for module in (waybill.storage.log, waybill.storage.message_log):
                 stack.enter_context(patch.object(module, "record_is_whole", fits))

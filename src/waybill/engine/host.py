@@ -2,10 +2,11 @@
 
 from mypy_extensions import mypyc_attr
 
-from waybill.model.permission import Permission
+from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
+from waybill.wire.sasl.scram import ScramKeys
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -24,7 +25,11 @@ class Output:
 
 
 class Limits:
-    """What a peer may ask of a connection. Sizes are in bytes, times in seconds."""
+    """What a peer may ask for. Sizes are in bytes, times in seconds.
+
+    `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
+    consumer without a prefetch count may hold.
+    """
 
     def __init__(self) -> None:
         self.frame_max = 131_072
@@ -34,15 +39,27 @@ class Limits:
         self.close_timeout_s = 5.0
         self.message_size_max = 128 << 20
         self.consumers_per_channel_max = 65_536
+        self.unsettled_per_channel_max = 1 << 18
+        self.consumer_timeout_s = 1800.0
+        self.connections_max = 65_536
+        self.queues_per_virtual_host_max = 200_000
+        self.exchanges_per_virtual_host_max = 200_000
         self.output_high_water = 4 << 20
 
 
 class User:
-    """Somebody who has proved who they are, with their permissions by virtual host."""
+    """Somebody who can prove who they are. What changes here holds for open connections too.
+
+    Permissions are by virtual host, topic permissions by virtual host and exchange. `channel_max`: how many channels
+    each of their connections may open, negative for as many as any other.
+    """
 
     def __init__(self, name: str, permissions: dict[str, Permission]) -> None:
         self.name = name
         self.permissions = permissions
+        self.topic_permissions: dict[tuple[str, str], TopicPermission] = {}
+        self.tags: tuple[str, ...] = ()
+        self.channel_max = -1
 
 
 class ServerEngine(CommitWaiter):
@@ -56,6 +73,10 @@ class ServerEngine(CommitWaiter):
 
     def alarm_changed(self) -> None:
         """`Host.alarm` was raised or is over."""
+        raise NotImplementedError
+
+    def check_timeouts(self, now: float) -> None:
+        """Close channels that hold a delivery for longer than `Limits.consumer_timeout_s`."""
         raise NotImplementedError
 
     def settle_confirms(self) -> None:
@@ -78,6 +99,18 @@ class Host:
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
         """The user of that name if this is their password and they may come from there, or None."""
+        raise NotImplementedError
+
+    def user_proved(self, user: str, peer_address: str) -> User | None:
+        """The user of that name, who has proved it by other means, if they may come from there; or None."""
+        raise NotImplementedError
+
+    def scram_keys(self, user: str) -> ScramKeys:
+        """The keys of a user, or of nobody: a peer cannot tell from them whether there is such a user."""
+        raise NotImplementedError
+
+    def check_connection_limits(self, user: User, virtual_host: str) -> None:
+        """Raises `NotAllowed` if `user` may not open one more connection to `virtual_host`."""
         raise NotImplementedError
 
     def virtual_host(self, name: str) -> VirtualHost | None:

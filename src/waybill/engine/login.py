@@ -1,23 +1,75 @@
-"""SASL, server side: what a peer's response claims, for the node to prove. Shared by all protocols."""
+"""SASL, server side: what a peer's responses claim, for the node to prove. Shared by all protocols.
+
+login = Login(host, peer_address, certificate_user)
+challenge = login.begin(mechanism, initial_response)
+while challenge is not None: send it; challenge = login.respond(response)
+login.user        who it is, or None: refused
+"""
 
 from typing import Final
 
 from waybill.engine.host import Host, User
-from waybill.wire.sasl import amqplain, plain
+from waybill.wire.sasl import amqplain, external, plain, scram
 from waybill.wire.sasl.errors import MalformedResponse
 
-MECHANISMS: Final = (plain.NAME, amqplain.NAME)
+MECHANISMS: Final = (plain.NAME, amqplain.NAME, scram.NAME)
 
 
-def log_in(host: Host, mechanism: str, response: bytes, peer_address: str) -> User | None:
-    """The user whom an initial response proves. None if it proves nobody, is malformed, or of another mechanism."""
-    try:
-        if mechanism == plain.NAME:
-            credentials = plain.parse_response(response)
-        elif mechanism == amqplain.NAME:
-            credentials = amqplain.parse_response(response)
-        else:
+class Login:
+    """One attempt to log in. `certificate_user`: whom the peer's verified TLS certificate names, empty for none."""
+
+    def __init__(self, host: Host, peer_address: str, certificate_user: str) -> None:
+        self.user: User | None = None
+        self._host = host
+        self._peer_address = peer_address
+        self._certificate_user = certificate_user
+        self._exchange: scram.ServerExchange | None = None
+        self._scram_user = ""
+        self._proved: User | None = None
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What is offered to this peer, as RabbitMQ in this order: most clients take what they know best anyway."""
+        return (*MECHANISMS, external.NAME) if self._certificate_user else MECHANISMS
+
+    def begin(self, mechanism: str, response: bytes) -> bytes | None:
+        """Take the initial response. Returns a challenge, or None when it is decided."""
+        if mechanism not in self.mechanisms:
             return None
-    except MalformedResponse:
+        try:
+            return self._begin(mechanism, response)
+        except MalformedResponse:
+            return None
+
+    def _begin(self, mechanism: str, response: bytes) -> bytes | None:
+        if mechanism == scram.NAME:
+            first = scram.parse_client_first(response)
+            self._scram_user = first.user
+            nonce = self._host.random_name("")
+            self._exchange = scram.ServerExchange(first, self._host.scram_keys(first.user), nonce)
+            return self._exchange.challenge
+        if mechanism == external.NAME:
+            if external.parse_response(response) in {"", self._certificate_user}:
+                self.user = self._host.user_proved(self._certificate_user, self._peer_address)
+            return None
+        parse = plain.parse_response if mechanism == plain.NAME else amqplain.parse_response
+        credentials = parse(response)
+        if credentials.authorization_identity in {"", credentials.user}:
+            self.user = self._host.authenticate(credentials.user, credentials.password, self._peer_address)
         return None
-    return host.authenticate(credentials.user, credentials.password, peer_address)
+
+    def respond(self, response: bytes) -> bytes | None:
+        """Take the response to a challenge. Returns the next one, or None when it is decided."""
+        exchange = self._exchange
+        if exchange is None:
+            # The server's own proof, the last challenge, asks for nothing: its answer is empty.
+            self.user = self._proved if response == b"" else None
+            return None
+        self._exchange = None
+        try:
+            final = exchange.finish(response)
+        except MalformedResponse:
+            return None
+        if final is not None:
+            self._proved = self._host.user_proved(self._scram_user, self._peer_address)
+        return final if self._proved is not None else None

@@ -13,12 +13,16 @@ HEADER_SIZE = 8
 
 
 class Negotiation:
-    """The engine of a connection whose protocol is not known yet; afterwards it only passes on."""
+    """The engine of a connection whose protocol is not known yet; afterwards it only passes on.
 
-    def __init__(self, host: Host, output: Output, peer_address: str, now: float) -> None:
+    `certificate_user`: whom the peer's verified TLS certificate names, empty for nobody.
+    """
+
+    def __init__(self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str = "") -> None:
         self._host = host
         self._output = output
         self._peer_address = peer_address
+        self._certificate_user = certificate_user
         self._header = b""
         self._refusal = b""
         self._is_over = False
@@ -39,7 +43,7 @@ class Negotiation:
         self._header += data
         header = self._header[:HEADER_SIZE]
         if header == PROTOCOL_HEADER:
-            self._connection = Connection(self._host, self._output, self._peer_address, now)
+            self._connection = Connection(self._host, self._output, self._peer_address, now, self._certificate_user)
             rest = self._header[HEADER_SIZE:]
             self._header = b""
             if rest:

@@ -9,9 +9,9 @@ at most the length of the name times the size of the program, whatever both are.
     piece:  atom, perhaps with  * + ? {n} {n,} {n,m}  and a `?` after it
     atom:  character  .  [set]  (group)  (?:group)  ^  $  \b \B \A \z \Z  \d \w \s \D \W \S  \t \n \r \f \v \xhh
 
-`(?i)` may stand at the start. A look-ahead, `(?=...)` or `(?!...)`, may stand behind a `^` that begins the pattern. What
-needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is all that other dialects
-read in another way. `$` is the very end, and classes know ASCII only.
+`(?i)` may stand at the start. A look-ahead, `(?=...)` or `(?!...)`, may stand behind a `^` that begins the pattern.
+What needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is all that other
+dialects read in another way. `$` is the very end, and classes know ASCII only.
 """
 
 from typing import Final

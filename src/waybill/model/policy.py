@@ -1,7 +1,7 @@
 """Policies: settings that an administrator gives to all queues and exchanges whose names match a pattern.
 
-At most one policy and one operator policy apply to an entity: those of the highest priority that match. The arguments of
-a queue win over its policy, except that of two limits the smaller counts; an operator policy caps both in the same way.
+At most one policy and one operator policy apply to an entity: those of the highest priority that match. The arguments
+of a queue win over its policy, except that of two limits the smaller counts; an operator policy caps both in that way.
 """
 
 from typing import Final

@@ -93,7 +93,7 @@ class Queue(EntryQueue):
         self._apply_policy()
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Other settings are in force from now on. What waits already keeps its time to live, and must fit new limits."""
+        """Put other settings in force. What waits already keeps its time to live, but must fit new limits."""
         self.policy = policy
         self._apply_policy()
         self._drop_overflow()

@@ -17,30 +17,32 @@ from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.model.delay import DelayedExchange
 from waybill.model.message import MessageFormat
-from waybill.model.permission import Permission
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
-from waybill.node.authentication import SALT_SIZE, Account, Authenticator, hash_password
+from waybill.node.accounts import Accounts
+from waybill.node.administration import Administration
+from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
 from waybill.storage.commit import Commit
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
+from waybill.wire.sasl.scram import ScramKeys
 
 __all__ = ["Commit", "Negotiation", "Node", "NodeOptions", "Output"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091,)
-DEFAULT_VIRTUAL_HOSTS: Final = ("/", "/ojs")
-GUEST: Final = "guest"
 NAME_BYTES: Final = 16
 DISK_FREE_LIMIT_BYTES: Final = 64 << 20
 ALARM_MARGIN: Final = 0.9
+TIMEOUT_CHECK_INTERVAL_S: Final = 60.0
 
 
 class NodeOptions:
     """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
 
-    With less than `disk_free_limit_bytes` left on the disk, publishers must wait.
+    With less than `disk_free_limit_bytes` left on the disk, publishers must wait. `certificate_login_from` says what of
+    a TLS client's certificate is the name of a user (see `waybill.node.certificate`).
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class NodeOptions:
         self.random_bytes = random_bytes
         self.memory_limit_bytes = memory_limit_bytes
         self.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
+        self.certificate_login_from = DISTINGUISHED_NAME
         self.limits = Limits()
 
 
@@ -65,8 +68,11 @@ class Node(Host):
         self.product_version = options.product_version
         self.name = options.name
         self.virtual_hosts: dict[str, VirtualHost] = {}
-        self.authenticator = Authenticator()
         self.connections: dict[ServerEngine, None] = {}
+        self.administration = Administration(self, Accounts(self.runtime.store, options.random_bytes))
+        self._accounts = self.administration.accounts
+        self._certificate_login_from = options.certificate_login_from
+        self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
         self._random_bytes = options.random_bytes
         self._dirty: list[ServerEngine] = []
         self._confirming: list[ServerEngine] = []
@@ -90,9 +96,7 @@ class Node(Host):
 
     def _recover(self) -> None:
         store = self.runtime.store
-        for name in [*DEFAULT_VIRTUAL_HOSTS, *(name for name, _ in store.definitions("virtual_host"))]:
-            if name not in self.virtual_hosts:
-                self.virtual_hosts[name] = VirtualHost(name, self.runtime)
+        self.administration.recover()
         for _, definition in store.definitions(EXCHANGE):
             exchange = self._host_of(definition).restore_exchange(definition)
             if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
@@ -102,13 +106,6 @@ class Node(Host):
         store.remove_unclaimed()
         for _, definition in store.definitions("binding"):
             self._host_of(definition).restore_binding(definition)
-        everything = Permission(".*", ".*", ".*")
-        self.authenticator.accounts[GUEST] = Account(
-            GUEST,
-            hash_password(GUEST, self._random_bytes(SALT_SIZE)),
-            dict.fromkeys(self.virtual_hosts, everything),
-            loopback_only=True,
-        )
 
     def _recover_messages(self, queue: Queue) -> None:
         store = self.runtime.store
@@ -121,9 +118,12 @@ class Node(Host):
 
     # --- for the transport ---
 
-    def accept(self, output: Output, peer_address: str, now: float) -> Negotiation:
-        """The engine for a new connection."""
-        return Negotiation(self, output, peer_address, now)
+    def accept(
+        self, output: Output, peer_address: str, now: float, certificate: dict[str, object] | None = None
+    ) -> Negotiation:
+        """The engine for a new connection. `certificate`: what TLS has verified of the peer (`ssl.getpeercert`)."""
+        user = certificate_user(certificate, self._certificate_login_from)
+        return Negotiation(self, output, peer_address, now, user)
 
     def flush(self, now: float) -> None:
         """Do what the input, deadline or commit just taken made possible, and give every engine its output to send."""
@@ -175,6 +175,10 @@ class Node(Host):
         if self._filesystem is not None:
             self._is_disk_low = self._filesystem.free_space() < self._disk_free_limit_bytes
             self._check_alarms()
+        if now >= self._next_timeout_check:
+            self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
+            for engine in list(self.connections):
+                engine.check_timeouts(now)
         return self._store.maintain(now)
 
     def _check_alarms(self) -> None:
@@ -209,7 +213,16 @@ class Node(Host):
     # --- for the engines ---
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
-        return self.authenticator.authenticate(user, password, peer_address)
+        return self._accounts.authenticate(user, password, peer_address)
+
+    def user_proved(self, user: str, peer_address: str) -> User | None:
+        return self._accounts.user_proved(user, peer_address)
+
+    def scram_keys(self, user: str) -> ScramKeys:
+        return self._accounts.scram_keys(user)
+
+    def check_connection_limits(self, user: User, virtual_host: str) -> None:
+        self.administration.check_connection_limits(user, virtual_host)
 
     def virtual_host(self, name: str) -> VirtualHost | None:
         return self.virtual_hosts.get(name)

@@ -5,7 +5,6 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.server.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBench
 from waybill.engine.amqp091.server.handshake import FRAME_MIN
-from waybill.node.authentication import Account
 from waybill.wire.amqp091.field_table import encode_table
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp091.methods import (
@@ -173,10 +172,7 @@ def test_an_unknown_virtual_host_is_not_allowed(bench: Bench, bystander: Channel
 @requirement("M010-073")
 @pytest.mark.ours
 def test_a_virtual_host_without_permission_is_not_allowed(node_bench: NodeBench) -> None:
-    accounts = node_bench.node.authenticator.accounts
-    guest = accounts["guest"]
-    permissions = {"/": guest.user.permissions["/"]}
-    accounts["guest"] = Account("guest", guest.password_hash, permissions, loopback_only=True)
+    node_bench.node.administration.clear_permission("guest", "/ojs")
     node_bench.connect("/").close()
     peer = node_bench.plug()
     peer.start()

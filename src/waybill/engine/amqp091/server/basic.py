@@ -49,8 +49,7 @@ def qos(channel: Channel, method: BasicQos) -> None:
     if method.prefetch_size != 0:
         raise connection_fault(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})", BASIC, method.METHOD_ID)
     if method.global_:
-        channel.prefetch = method.prefetch_count
-        channel.set_flow(active=channel.is_flowing)
+        channel.set_prefetch(method.prefetch_count)
     else:
         channel.default_prefetch = method.prefetch_count
     channel.send(BasicQosOk())
@@ -112,6 +111,8 @@ def get(channel: Channel, method: BasicGet) -> None:
     connection = channel.connection
     queue = named_queue(channel, method.queue)
     connection.check_permission("read", QUEUE, queue.name)
+    if not method.no_ack and channel.unsettled_count >= connection.host.limits.unsettled_per_channel_max:
+        raise connection_fault(RESOURCE_ERROR, "too many unsettled deliveries on this channel", BASIC, method.METHOD_ID)
     entry = queue.take(method.no_ack)
     queue.touch()
     if entry is None:

@@ -117,6 +117,8 @@ class Channel(CommitWaiter):
         self.delivery_tag: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
         self.unsettled_count: i64 = 0
+        self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
+        self._marks: list[tuple[float, i64]] = []
         self.polled = PolledMessages()
         self.last_queue_name = ""
         self.reply_queue_name = ""
@@ -188,6 +190,7 @@ class Channel(CommitWaiter):
     def _resolve(self, published: PublishRoute) -> None:
         connection = self.connection
         connection.check_permission("write", "exchange", published.exchange)
+        connection.check_topic("write", published.exchange, published.routing_key)
         virtual_host = connection.virtual_host
         route = virtual_host.resolve(published.exchange, published.routing_key)
         published.route = route
@@ -204,6 +207,8 @@ class Channel(CommitWaiter):
             if not isinstance(copies, list) or not all(isinstance(key, str) for key in copies):
                 raise channel_fault(PRECONDITION_FAILED, f"the header {name} must be a list of strings", BASIC, PUBLISH)
             routing_keys += copies
+        for routing_key in routing_keys[1:]:
+            self.connection.check_topic("write", route.exchange.name, routing_key)
         if "BCC" in headers:
             message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
         return self.connection.virtual_host.match(route.exchange, routing_keys, headers)
@@ -219,7 +224,7 @@ class Channel(CommitWaiter):
     def _check_user_id(self, content: bytes) -> None:
         claimed = properties_of(content).user_id
         name = self.connection.user_name
-        if claimed != name:
+        if claimed != name and "impersonator" not in self.connection.user.tags:
             raise channel_fault(
                 PRECONDITION_FAILED,
                 f"user_id property set to '{claimed}' but authenticated user was '{name}'",
@@ -290,7 +295,7 @@ class Channel(CommitWaiter):
             holder.unsettled_count -= 1
             if not holder.is_active:
                 holder.regain()
-        if self.prefetch != 0:
+        if self.prefetch != 0 or self.unsettled_count == self.unsettled_max - 1:
             self._regain_all()
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
@@ -307,6 +312,7 @@ class Channel(CommitWaiter):
             raise connection_fault(
                 NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
             )
+        was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
         if outcome == RELEASE:
             # Last delivered goes back first, so that each finds its place at the head at once.
@@ -319,7 +325,7 @@ class Channel(CommitWaiter):
             else:
                 entry.queue.release(entry, failed=True)
             self._give_credit(entry)
-        if self.prefetch != 0:
+        if self.prefetch != 0 or was_full:
             self._regain_all()
 
     def _tags_up_to(self, tag: i64) -> list[i64]:
@@ -380,6 +386,27 @@ class Channel(CommitWaiter):
         self.unsettled = {tag: unsettled[tag] for tag in sorted(unsettled)}
 
     # --- consumers ---
+
+    def set_prefetch(self, count: i64) -> None:
+        """The limit of the whole channel; 0 for what any channel may hold at most."""
+        self.prefetch = count
+        self.unsettled_max = count if count != 0 else i64(self.connection.host.limits.unsettled_per_channel_max)
+        self.set_flow(active=self.is_flowing)
+
+    def holds_too_long(self, now: float, timeout_s: float) -> bool:
+        """Whether a delivery was unsettled already `timeout_s` ago. To be asked now and then: each call leaves a mark.
+
+        Deliveries do not note their time; the marks tell which tag was the last one at which time.
+        """
+        if not self.unsettled:
+            self._marks = []
+            return False
+        self._marks.append((now, self.delivery_tag))
+        oldest = next(iter(self.unsettled))
+        while len(self._marks) > 1 and self._marks[1][0] <= now - timeout_s:
+            del self._marks[0]
+        at, tag = self._marks[0]
+        return at <= now - timeout_s and oldest <= tag
 
     def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
         """The queue of a consumer is gone."""

@@ -13,13 +13,14 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp091.server.channel import ACK, BASIC, PUBLISH, Assembly, Channel, PublishRoute
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import Fault, connection_fault, fault_of
+from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of
 from waybill.engine.amqp091.server.handshake import Handshake
+from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
-from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.errors import DecodeError
@@ -42,6 +43,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     Method,
     decode_method,
 )
@@ -52,6 +55,7 @@ from waybill.wire.amqp091.reply_codes import (
     FRAME_ERROR,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
     UNEXPECTED_FRAME,
 )
 
@@ -68,7 +72,6 @@ ROUTE_LIMIT: Final = 16_384
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
 INCOMPLETE: Final = -1
-THROTTLE_S: Final = 0.01
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -76,8 +79,9 @@ CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 class Connection(ServerEngine):
     """One peer. `is_stalled`: its output has piled up, so it is given no more messages until that is written."""
 
-    def __init__(self, host: Host, output: Output, peer_address: str, now: float) -> None:
+    def __init__(self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str = "") -> None:
         super().__init__()
+        self.certificate_user = certificate_user
         self.host = host
         self.output = output
         self.peer_address = peer_address
@@ -111,7 +115,7 @@ class Connection(ServerEngine):
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
-        self._throttle = _Throttle(self)
+        self._throttle = Throttle(self)
         self._is_blocked = False
         self._handshake = Handshake(self)
         self._handshake.start()
@@ -289,8 +293,24 @@ class Connection(ServerEngine):
 
     def check_permission(self, action: str, kind: str, name: str) -> None:
         """Raises `AccessRefused` unless this connection's user may do `action`."""
-        virtual_host = self.virtual_host
-        self.user.permissions[virtual_host.name].check(action, kind, name, virtual_host.name, self.user.name)
+        check_permission(self.user, self.virtual_host, action, kind, name)
+
+    def check_topic(self, action: str, exchange_name: str, routing_key: str) -> None:
+        """Raises `AccessRefused` unless this connection's user may use the routing key at that exchange."""
+        check_topic(self.user, self.virtual_host, action, exchange_name, routing_key)
+
+    def check_timeouts(self, now: float) -> None:
+        timeout_s = self.host.limits.consumer_timeout_s
+        for channel in list(self.channels.values()):
+            if timeout_s > 0 and channel.holds_too_long(now, timeout_s):
+                self._fail(
+                    channel_fault(
+                        PRECONDITION_FAILED,
+                        f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
+                        f"{int(timeout_s * 1000)} ms",
+                    ),
+                    channel,
+                )
 
     def send(self, octets: bytes) -> None:
         self.out.write(octets)
@@ -569,10 +589,18 @@ class Connection(ServerEngine):
                 self._set_closed()
         elif self.state == OPENING:
             self._handshake.step(method)
+        elif isinstance(method, ConnectionUpdateSecret):
+            self._update_secret(method)
         elif method.NAME not in {"connection.blocked", "connection.unblocked"}:
             raise connection_fault(
                 CHANNEL_ERROR, f"{method.NAME} on channel 0 of an open connection", method.CLASS_ID, method.METHOD_ID
             )
+
+    def _update_secret(self, method: ConnectionUpdateSecret) -> None:
+        """The peer's credentials were renewed: what counts is that the new ones are right (RabbitMQ's extension)."""
+        if self.host.authenticate(self.user.name, method.new_secret, self.peer_address) is None:
+            raise connection_fault(NOT_ALLOWED, "the new secret was refused", method.CLASS_ID, method.METHOD_ID)
+        self.send_method(0, ConnectionUpdateSecretOk())
 
     # --- channels ---
 
@@ -581,6 +609,10 @@ class Connection(ServerEngine):
             raise connection_fault(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
         if self.channel_max and number > self.channel_max:
             raise connection_fault(NOT_ALLOWED, f"channel {number} is beyond channel_max {self.channel_max}", 20, 10)
+        if 0 <= self.user.channel_max <= len(self.channels):
+            raise connection_fault(
+                NOT_ALLOWED, f"user '{self.user.name}' may open {self.user.channel_max} channels", 20, 10
+            )
         self.channels[number] = Channel(self, number)
         self.send_method(int(number), ChannelOpenOk())
 
@@ -649,30 +681,3 @@ class Connection(ServerEngine):
             for consumer in channel.consumers.values():
                 if not consumer.is_active:
                     consumer.regain()
-
-
-class _Throttle(Timer):
-    """Makes a publisher that outruns the consumers of its queue pause after each read.
-
-    Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
-    short and never becomes a stop: a queue whose consumers hang fills up all the same.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._is_pausing = False
-
-    def begin(self, now: float) -> None:
-        if not self._is_pausing:
-            self._is_pausing = True
-            self._connection.output.pause_reading()
-            self._connection.host.runtime.timers.schedule(now + THROTTLE_S, self)
-
-    def fire(self, now: float) -> None:
-        self._is_pausing = False
-        self.resume()
-
-    def resume(self) -> None:
-        """Read again, unless there is another reason not to."""
-        if not self._is_pausing and not self._connection.is_blocked:
-            self._connection.output.resume_reading()

@@ -64,7 +64,7 @@ class ChannelConsumer(Consumer):
             return True
         if self.prefetch != 0 and self.unsettled_count >= self.prefetch:
             return False
-        return channel.prefetch == 0 or channel.unsettled_count < channel.prefetch
+        return channel.unsettled_count < channel.unsettled_max
 
     def deliver(self, entry: Entry) -> None:
         channel = self.channel

@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Final
 
-from waybill.engine.amqp091.server.faults import connection_fault
-from waybill.engine.login import MECHANISMS, log_in
+from waybill.engine.amqp091.server.faults import connection_fault, fault_of
+from waybill.engine.login import Login
+from waybill.model.errors import NotAllowed
 from waybill.wire.amqp091.methods import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
@@ -38,6 +41,9 @@ class Handshake:
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._expected: str = ConnectionStartOk.NAME
+        self._login = Login(connection.host, connection.peer_address, connection.certificate_user)
+        self._mechanism = ""
+        self._tells_refusal = False
 
     def start(self) -> None:
         """Greet the peer."""
@@ -55,7 +61,7 @@ class Handshake:
                     "information": "AMQP 0-9-1, RabbitMQ dialect",
                     "capabilities": dict.fromkeys(CAPABILITIES, True),
                 },
-                mechanisms=" ".join(MECHANISMS),
+                mechanisms=" ".join(self._login.mechanisms),
                 locales="en_US",
             ),
         )
@@ -68,6 +74,8 @@ class Handshake:
             )
         if isinstance(method, ConnectionStartOk):
             self._authenticate(method)
+        elif isinstance(method, ConnectionSecureOk):
+            self._log_in(self._login.respond(method.response))
         elif isinstance(method, ConnectionTuneOk):
             self._tune(method)
         elif isinstance(method, ConnectionOpen):
@@ -80,17 +88,28 @@ class Handshake:
         connection.client_properties = method.client_properties
         connection.knows_consumer_cancel = known.get("consumer_cancel_notify") is True
         connection.knows_blocked = known.get("connection.blocked") is True
-        user = log_in(connection.host, method.mechanism, method.response, connection.peer_address)
+        self._mechanism = method.mechanism
+        self._tells_refusal = known.get("authentication_failure_close") is True
+        self._log_in(self._login.begin(method.mechanism, method.response))
+
+    def _log_in(self, challenge: bytes | None) -> None:
+        """Go on with the login, or with what follows it."""
+        connection = self._connection
+        if challenge is not None:
+            self._expected = ConnectionSecureOk.NAME
+            connection.send_method(0, ConnectionSecure(challenge))
+            return
+        user = self._login.user
         if user is None:
             connection.refuse_login(
                 ConnectionClose(
                     reply_code=ACCESS_REFUSED,
-                    reply_text=f"ACCESS_REFUSED - Login was refused using authentication mechanism {method.mechanism}. "
+                    reply_text=f"ACCESS_REFUSED - Login was refused using authentication mechanism {self._mechanism}. "
                     "For details see the broker logfile.",
                     class_id=0,
                     method_id=0,
                 ),
-                tells=known.get("authentication_failure_close") is True,
+                tells=self._tells_refusal,
             )
             return
         connection.user = user
@@ -132,5 +151,9 @@ class Handshake:
                 f"access to vhost '{method.virtual_host}' refused for user '{connection.user.name}'",
                 *ids,
             )
+        try:
+            connection.host.check_connection_limits(connection.user, method.virtual_host)
+        except NotAllowed as error:
+            raise fault_of(error, *ids) from None
         connection.opened(virtual_host)
         connection.send_method(0, ConnectionOpenOk())

@@ -2,6 +2,7 @@
 
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO
+from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import EXCHANGE, QUEUE
@@ -25,6 +26,7 @@ from waybill.wire.amqp091.methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
+from waybill.wire.amqp091.reply_codes import RESOURCE_ERROR
 
 
 def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
@@ -35,6 +37,16 @@ def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
         if method.exchange == "":
             raise AccessRefused("operation not permitted on the default exchange")
         connection.check_permission("configure", EXCHANGE, method.exchange)
+        alternate = method.arguments.get("alternate-exchange")
+        if isinstance(alternate, str):
+            connection.check_permission("read", EXCHANGE, method.exchange)
+            connection.check_permission("write", EXCHANGE, alternate)
+        exchanges = connection.virtual_host.exchanges
+        limit = connection.host.limits.exchanges_per_virtual_host_max
+        if method.exchange not in exchanges and len(exchanges) >= limit:
+            raise connection_fault(
+                RESOURCE_ERROR, f"too many exchanges: {limit} in this vhost", method.CLASS_ID, method.METHOD_ID
+            )
         connection.virtual_host.declare_exchange(
             method.exchange,
             method.type,
@@ -62,6 +74,7 @@ def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
     connection = channel.connection
     connection.check_permission("write", EXCHANGE, method.destination)
     connection.check_permission("read", EXCHANGE, method.source)
+    connection.check_topic("read", method.source, method.routing_key)
     connection.virtual_host.bind_exchange(method.destination, method.source, method.routing_key, method.arguments)
     connection.hold()
     if not method.no_wait:
@@ -93,7 +106,7 @@ def queue_declare(channel: Channel, method: QueueDeclare) -> None:
             name = connection.host.random_name("amq.gen-")
         elif name.startswith("amq.") and name not in virtual_host.queues:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        connection.check_permission("configure", QUEUE, name)
+        _check_declaration(channel, method, name)
         queue = virtual_host.declare_queue(
             name,
             durable=method.durable,
@@ -107,6 +120,22 @@ def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     channel.last_queue_name = queue.name
     if not method.no_wait:
         channel.send(QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
+
+
+def _check_declaration(channel: Channel, method: QueueDeclare, name: str) -> None:
+    """Raises what forbids the user, or anybody, to declare that queue."""
+    connection = channel.connection
+    connection.check_permission("configure", QUEUE, name)
+    dead_letter_exchange = method.arguments.get("x-dead-letter-exchange")
+    if isinstance(dead_letter_exchange, str):
+        connection.check_permission("read", QUEUE, name)
+        connection.check_permission("write", EXCHANGE, dead_letter_exchange)
+    queues = connection.virtual_host.queues
+    limit = connection.host.limits.queues_per_virtual_host_max
+    if name not in queues and len(queues) >= limit:
+        raise connection_fault(
+            RESOURCE_ERROR, f"too many queues: {limit} in this vhost", method.CLASS_ID, method.METHOD_ID
+        )
 
 
 def named_queue(channel: Channel, name: str) -> Queue:
@@ -124,6 +153,7 @@ def queue_bind(channel: Channel, method: QueueBind) -> None:
     routing_key = method.routing_key
     if method.queue == "" and routing_key == "":
         routing_key = queue.name
+    connection.check_topic("read", method.exchange, routing_key)
     connection.virtual_host.bind_queue(queue, method.exchange, routing_key, method.arguments)
     if queue.is_persistent:
         connection.hold()

@@ -1,0 +1,207 @@
+"""The users of a node: how they prove who they are, what they may do, and how the store keeps it."""
+
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+
+from waybill.engine.host import User
+from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.permission import Permission, TopicPermission
+from waybill.model.store import Store
+from waybill.node.passwords import SALT_SIZE, SCRYPT, Credential, PasswordCheck, make_credential, nobodys_keys
+from waybill.wire.sasl.scram import ScramKeys
+
+USER: Final = "user"
+PERMISSION: Final = "permission"
+TOPIC_PERMISSION: Final = "topic_permission"
+NAME_LIMIT: Final = 255
+SECRET_SIZE: Final = 32
+
+
+class Account:
+    """A user as kept. `loopback_only`: refused from other machines. `connection_max`: negative for any number."""
+
+    def __init__(self, name: str, credential: Credential) -> None:
+        self.user = User(name, {})
+        self.credential = credential
+        self.loopback_only = False
+        self.connection_max = -1
+
+
+class Accounts:
+    """By name, in memory and in the store. `random_bytes(n)` gives n unpredictable bytes."""
+
+    def __init__(self, store: Store, random_bytes: Callable[[int], bytes]) -> None:
+        self.by_name: dict[str, Account] = {}
+        self._store = store
+        self._random_bytes = random_bytes
+        self._check = PasswordCheck()
+        self._secret = random_bytes(SECRET_SIZE)
+
+    def recover(self) -> None:
+        """Load what the store keeps."""
+        for name, value in self._store.definitions(USER):
+            account = Account(name, _credential_of(value))
+            account.user.tags = _tags_of(value)
+            account.user.channel_max = _integer_of(value, "channel_max")
+            account.connection_max = _integer_of(value, "connection_max")
+            account.loopback_only = value.get("loopback_only") is True
+            self.by_name[name] = account
+        for _, value in self._store.definitions(PERMISSION):
+            self._account_of(value).user.permissions[str(value["virtual_host"])] = Permission(
+                str(value["configure"]), str(value["write"]), str(value["read"])
+            )
+        for _, value in self._store.definitions(TOPIC_PERMISSION):
+            user = self._account_of(value).user
+            virtual_host = str(value["virtual_host"])
+            user.topic_permissions[virtual_host, str(value["exchange"])] = TopicPermission(
+                str(value["write"]), str(value["read"]), user.name, virtual_host
+            )
+
+    # --- logging in ---
+
+    def authenticate(self, name: str, password: str, peer_address: str) -> User | None:
+        """The user of that name if this is their password and they may come from there, or None."""
+        account = self._admitted(name, peer_address)
+        if account is None or not self._check.is_right(account.credential, password):
+            return None
+        if account.credential.algorithm != SCRYPT:
+            # An imported hash is weak. Now that the password is known, it is kept as if it had been set here.
+            account.credential = make_credential(password, self._random_bytes(SALT_SIZE))
+            self._save(account)
+        return account.user
+
+    def user_proved(self, name: str, peer_address: str) -> User | None:
+        """The user of that name, who has proved it by other means, if they may come from there; or None."""
+        account = self._admitted(name, peer_address)
+        return None if account is None else account.user
+
+    def scram_keys(self, name: str) -> ScramKeys:
+        """The keys of a user, or keys that nobody has."""
+        account = self.by_name.get(name)
+        keys = None if account is None else account.credential.scram
+        return keys or nobodys_keys(name, self._secret)
+
+    def _admitted(self, name: str, peer_address: str) -> Account | None:
+        account = self.by_name.get(name)
+        if account is None or (account.loopback_only and not is_loopback(peer_address)):
+            return None
+        return account
+
+    # --- administration ---
+
+    def account(self, name: str) -> Account:
+        """Raises `NotFound`."""
+        account = self.by_name.get(name)
+        if account is None:
+            raise NotFound(f"no user '{name}'")
+        return account
+
+    def put(self, name: str, credential: Credential, tags: tuple[str, ...]) -> Account:
+        """Make a user, or give one another password and other tags."""
+        if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT:
+            raise InvalidArgument(f"a user's name has 1 to {NAME_LIMIT} bytes")
+        account = self.by_name.get(name)
+        if account is None:
+            account = Account(name, credential)
+            self.by_name[name] = account
+        account.credential = credential
+        account.user.tags = tags
+        self._save(account)
+        return account
+
+    def credential(self, password: str) -> Credential:
+        return make_credential(password, self._random_bytes(SALT_SIZE))
+
+    def remove(self, name: str) -> None:
+        user = self.account(name).user
+        for virtual_host in list(user.permissions):
+            self.clear_permission(name, virtual_host)
+        for virtual_host, exchange in list(user.topic_permissions):
+            self.clear_topic_permission(name, virtual_host, exchange)
+        del self.by_name[name]
+        self._store.undefine(USER, name)
+
+    def set_restrictions(self, name: str, *, loopback_only: bool, connection_max: int, channel_max: int) -> None:
+        account = self.account(name)
+        account.loopback_only = loopback_only
+        account.connection_max = connection_max
+        account.user.channel_max = channel_max
+        self._save(account)
+
+    def set_permission(self, name: str, virtual_host: str, configure: str, write: str, read: str) -> None:
+        """Raises `NotFound`, and `InvalidArgument` for what is no pattern."""
+        self.account(name).user.permissions[virtual_host] = Permission(configure, write, read)
+        self._store.define(
+            PERMISSION,
+            f"{name}\0{virtual_host}",
+            {"user": name, "virtual_host": virtual_host, "configure": configure, "write": write, "read": read},
+        )
+
+    def clear_permission(self, name: str, virtual_host: str) -> None:
+        if self.account(name).user.permissions.pop(virtual_host, None) is not None:
+            self._store.undefine(PERMISSION, f"{name}\0{virtual_host}")
+
+    def set_topic_permission(self, name: str, virtual_host: str, exchange: str, write: str, read: str) -> None:
+        """Raises `NotFound`, and `InvalidArgument` for what is no pattern."""
+        permission = TopicPermission(write, read, name, virtual_host)
+        self.account(name).user.topic_permissions[virtual_host, exchange] = permission
+        self._store.define(
+            TOPIC_PERMISSION,
+            f"{name}\0{virtual_host}\0{exchange}",
+            {"user": name, "virtual_host": virtual_host, "exchange": exchange, "write": write, "read": read},
+        )
+
+    def clear_topic_permission(self, name: str, virtual_host: str, exchange: str) -> None:
+        if self.account(name).user.topic_permissions.pop((virtual_host, exchange), None) is not None:
+            self._store.undefine(TOPIC_PERMISSION, f"{name}\0{virtual_host}\0{exchange}")
+
+    def _account_of(self, value: dict[str, object]) -> Account:
+        return self.by_name[str(value["user"])]
+
+    def _save(self, account: Account) -> None:
+        credential = account.credential
+        value: dict[str, object] = {
+            "algorithm": credential.algorithm,
+            "hash": credential.hash,
+            "tags": list(account.user.tags),
+            "loopback_only": account.loopback_only,
+            "connection_max": account.connection_max,
+            "channel_max": account.user.channel_max,
+        }
+        keys = credential.scram
+        if keys is not None:
+            value["scram"] = [keys.salt, keys.iterations, keys.stored_key, keys.server_key]
+        self._store.define(USER, account.user.name, value)
+
+
+def _credential_of(value: dict[str, object]) -> Credential:
+    password_hash = value.get("hash")
+    scram = value.get("scram")
+    keys: ScramKeys | None = None
+    if isinstance(scram, (list, tuple)) and len(scram) == 4:
+        keys = ScramKeys(bytes(scram[0]), int(scram[1]), bytes(scram[2]), bytes(scram[3]))
+    return Credential(str(value.get("algorithm")), password_hash if isinstance(password_hash, bytes) else b"", keys)
+
+
+def _tags_of(value: dict[str, object]) -> tuple[str, ...]:
+    tags = value.get("tags")
+    return tuple(str(tag) for tag in tags) if isinstance(tags, (list, tuple)) else ()
+
+
+def _integer_of(value: dict[str, object], name: str) -> int:
+    number = value.get(name)
+    return number if isinstance(number, int) else -1
+
+
+def is_loopback(peer_address: str) -> bool:
+    """Whether `host:port` is on this machine. What has no host (a connection in process) is."""
+    host = peer_address.rpartition(":")[0].strip("[]")
+    if not host:
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

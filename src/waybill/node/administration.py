@@ -1,0 +1,255 @@
+"""What an administrator may do with a running node. The command line and definition files come through here.
+
+Every change is kept in the store, and holds for connections that are open already. Errors are the model's: `NotFound`,
+`InvalidArgument`, `NotAllowed`.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.host import User
+from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
+from waybill.model.policy import ALL, Policy
+from waybill.model.virtual_host import VirtualHost
+from waybill.node.accounts import Accounts
+from waybill.node.passwords import Credential
+
+if TYPE_CHECKING:
+    from waybill.node.node import Node
+
+VIRTUAL_HOST: Final = "virtual_host"
+POLICY: Final = "policy"
+OPERATOR_POLICY: Final = "operator_policy"
+FRESHNESS: Final = "seeded"
+DEFAULT_VIRTUAL_HOSTS: Final = ("/", "/ojs")
+GUEST: Final = "guest"
+EVERYTHING: Final = ".*"
+NAME_LIMIT: Final = 255
+UNLIMITED: Final = -1
+
+
+class VirtualHostLimits:
+    """Negative: no limit."""
+
+    def __init__(self, max_connections: int = UNLIMITED, max_queues: int = UNLIMITED) -> None:
+        self.max_connections = max_connections
+        self.max_queues = max_queues
+
+
+class Administration:
+    """Users, their rights, virtual hosts, policies and limits of one node."""
+
+    def __init__(self, node: "Node", accounts: Accounts) -> None:
+        self.accounts = accounts
+        self.limits: dict[str, VirtualHostLimits] = {}
+        self._node = node
+        self._store = node.runtime.store
+
+    def recover(self) -> None:
+        """Load what the store keeps; to be called before exchanges and queues are made again.
+
+        A store that never had a node gets virtual hosts, and guest, who may do everything from this machine.
+        """
+        for name, value in self._store.definitions(VIRTUAL_HOST):
+            self._make_virtual_host(name, _limits_of(value))
+        self.accounts.recover()
+        for kind in (POLICY, OPERATOR_POLICY):
+            for _, value in self._store.definitions(kind):
+                policy = _policy_of(value, is_operator=kind == OPERATOR_POLICY)
+                self._node.virtual_hosts[str(value["virtual_host"])].policies.put(policy)
+        if not list(self._store.definitions(FRESHNESS)):
+            self._seed()
+
+    def _seed(self) -> None:
+        self._store.define(FRESHNESS, FRESHNESS, {})
+        for name in DEFAULT_VIRTUAL_HOSTS:
+            self.add_virtual_host(name)
+        if not self.accounts.by_name:
+            self.put_user(GUEST, GUEST, ("administrator",))
+            self.accounts.set_restrictions(GUEST, loopback_only=True, connection_max=UNLIMITED, channel_max=UNLIMITED)
+            for name in self._node.virtual_hosts:
+                self.set_permission(GUEST, name, EVERYTHING, EVERYTHING, EVERYTHING)
+
+    # --- users ---
+
+    def put_user(self, name: str, password: str, tags: tuple[str, ...] = ()) -> None:
+        """Make a user, or change one. With an empty password they can log in by certificate only."""
+        self.accounts.put(name, self.accounts.credential(password), tags)
+
+    def put_user_with_credential(self, name: str, credential: Credential, tags: tuple[str, ...]) -> None:
+        """The same with a password of which only the hash is known."""
+        self.accounts.put(name, credential, tags)
+
+    def delete_user(self, name: str) -> None:
+        """Remove a user; their connections are closed."""
+        self.accounts.remove(name)
+        for connection in self._connections():
+            if connection.user_name == name:
+                connection.shut_down(f"user '{name}' is deleted")
+
+    def set_user_limits(self, name: str, *, max_connections: int, max_channels: int) -> None:
+        """Negative: no limit. `max_channels` counts those of one connection."""
+        self.accounts.set_restrictions(
+            name,
+            loopback_only=self.accounts.account(name).loopback_only,
+            connection_max=max_connections,
+            channel_max=max_channels,
+        )
+
+    def set_permission(self, user: str, virtual_host: str, configure: str, write: str, read: str) -> None:
+        """Three patterns over names of exchanges and queues."""
+        host = self._virtual_host(virtual_host)
+        self.accounts.set_permission(user, virtual_host, configure, write, read)
+        host.rights_changed()
+
+    def clear_permission(self, user: str, virtual_host: str) -> None:
+        host = self._virtual_host(virtual_host)
+        self.accounts.clear_permission(user, virtual_host)
+        host.rights_changed()
+
+    def set_topic_permission(self, user: str, virtual_host: str, exchange: str, write: str, read: str) -> None:
+        """Two patterns over routing keys, for one topic exchange. Without them all keys are allowed there."""
+        host = self._virtual_host(virtual_host)
+        self.accounts.set_topic_permission(user, virtual_host, exchange, write, read)
+        host.rights_changed()
+
+    def clear_topic_permission(self, user: str, virtual_host: str, exchange: str) -> None:
+        host = self._virtual_host(virtual_host)
+        self.accounts.clear_topic_permission(user, virtual_host, exchange)
+        host.rights_changed()
+
+    # --- virtual hosts ---
+
+    def add_virtual_host(self, name: str) -> None:
+        """One that is there already stays as it is."""
+        if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT or "\0" in name:
+            raise InvalidArgument(f"a virtual host's name has 1 to {NAME_LIMIT} bytes")
+        if name not in self._node.virtual_hosts:
+            self._make_virtual_host(name, VirtualHostLimits())
+            self._save_virtual_host(name)
+
+    def delete_virtual_host(self, name: str) -> None:
+        """Remove it with everything in it; its connections are closed."""
+        host = self._virtual_host(name)
+        for connection in self._connections():
+            if connection.virtual_host is host:
+                connection.shut_down(f"vhost '{name}' is deleted")
+        host.discard()
+        for policy in list(host.policies.policies):
+            self.clear_policy(name, policy)
+        for policy in list(host.policies.operator_policies):
+            self.clear_policy(name, policy, is_operator=True)
+        for user, account in self.accounts.by_name.items():
+            self.accounts.clear_permission(user, name)
+            for virtual_host, exchange in list(account.user.topic_permissions):
+                if virtual_host == name:
+                    self.accounts.clear_topic_permission(user, name, exchange)
+        del self._node.virtual_hosts[name]
+        del self.limits[name]
+        self._store.undefine(VIRTUAL_HOST, name)
+
+    def set_virtual_host_limits(self, name: str, *, max_connections: int, max_queues: int) -> None:
+        """Negative: no limit. What is beyond a limit already stays."""
+        self._virtual_host(name).max_queues = max(max_queues, UNLIMITED)
+        self.limits[name] = VirtualHostLimits(max_connections, max_queues)
+        self._save_virtual_host(name)
+
+    def check_connection_limits(self, user: User, virtual_host: str) -> None:
+        """Raises `NotAllowed` if `user` may not open one more connection to `virtual_host`."""
+        node_limit = self._node.limits.connections_max
+        if len(self._node.connections) >= node_limit:
+            raise NotAllowed(f"node connection limit ({node_limit}) is reached")
+        account = self.accounts.by_name.get(user.name)
+        user_limit = UNLIMITED if account is None else account.connection_max
+        host_limit = self.limits[virtual_host].max_connections
+        if user_limit < 0 and host_limit < 0:
+            return
+        connections = self._connections()
+        access = f"access to vhost '{virtual_host}' refused for user '{user.name}': "
+        if 0 <= host_limit <= sum(1 for other in connections if other.virtual_host.name == virtual_host):
+            raise NotAllowed(f"{access}connection limit ({host_limit}) is reached")
+        if 0 <= user_limit <= sum(1 for other in connections if other.user_name == user.name):
+            raise NotAllowed(f"{access}user connection limit ({user_limit}) is reached")
+
+    # --- policies ---
+
+    def set_policy(
+        self,
+        virtual_host: str,
+        name: str,
+        pattern: str,
+        definition: dict[str, object],
+        *,
+        priority: int = 0,
+        apply_to: str = ALL,
+        is_operator: bool = False,
+    ) -> None:
+        """Make or replace a policy. It is in force at once, for what is there and for what comes."""
+        host = self._virtual_host(virtual_host)
+        host.policies.put(Policy(name, pattern, definition, priority, apply_to, is_operator=is_operator))
+        self._store.define(
+            OPERATOR_POLICY if is_operator else POLICY,
+            f"{virtual_host}\0{name}",
+            {
+                "virtual_host": virtual_host,
+                "name": name,
+                "pattern": pattern,
+                "definition": definition,
+                "priority": priority,
+                "apply_to": apply_to,
+            },
+        )
+        host.apply_policies()
+
+    def clear_policy(self, virtual_host: str, name: str, *, is_operator: bool = False) -> None:
+        host = self._virtual_host(virtual_host)
+        policies = host.policies.operator_policies if is_operator else host.policies.policies
+        if policies.pop(name, None) is None:
+            raise NotFound(f"no policy '{name}' in vhost '{virtual_host}'")
+        self._store.undefine(OPERATOR_POLICY if is_operator else POLICY, f"{virtual_host}\0{name}")
+        host.apply_policies()
+
+    # --- inside ---
+
+    def _virtual_host(self, name: str) -> VirtualHost:
+        host = self._node.virtual_hosts.get(name)
+        if host is None:
+            raise NotFound(f"no vhost '{name}'")
+        return host
+
+    def _make_virtual_host(self, name: str, limits: VirtualHostLimits) -> None:
+        host = VirtualHost(name, self._node.runtime)
+        host.max_queues = max(limits.max_queues, UNLIMITED)
+        self._node.virtual_hosts[name] = host
+        self.limits[name] = limits
+
+    def _save_virtual_host(self, name: str) -> None:
+        limits = self.limits[name]
+        self._store.define(
+            VIRTUAL_HOST, name, {"max_connections": limits.max_connections, "max_queues": limits.max_queues}
+        )
+
+    def _connections(self) -> list[Connection]:
+        """Those that are open."""
+        return [engine for engine in self._node.connections if isinstance(engine, Connection)]
+
+
+def _limits_of(value: dict[str, object]) -> VirtualHostLimits:
+    connections = value.get("max_connections", UNLIMITED)
+    queues = value.get("max_queues", UNLIMITED)
+    return VirtualHostLimits(
+        connections if isinstance(connections, int) else UNLIMITED, queues if isinstance(queues, int) else UNLIMITED
+    )
+
+
+def _policy_of(value: dict[str, object], *, is_operator: bool) -> Policy:
+    definition = value["definition"]
+    priority = value["priority"]
+    return Policy(
+        str(value["name"]),
+        str(value["pattern"]),
+        definition if isinstance(definition, dict) else {},
+        priority if isinstance(priority, int) else 0,
+        str(value["apply_to"]),
+        is_operator=is_operator,
+    )

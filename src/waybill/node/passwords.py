@@ -1,0 +1,87 @@
+"""Passwords as they are kept: scrypt hashes of our own, and RabbitMQ's salted SHA-256 of those that were imported."""
+
+import hashlib
+import hmac
+from typing import Final
+
+from waybill.wire.sasl.errors import MalformedResponse
+from waybill.wire.sasl.scram import KEY_SIZE, ScramKeys, derive_keys
+
+SCRYPT: Final = "waybill_scrypt"
+RABBITMQ_SHA256: Final = "rabbit_password_hashing_sha256"
+SALT_SIZE: Final = 16
+RABBITMQ_SALT_SIZE: Final = 4
+SCRAM_ITERATIONS: Final = 15_000
+_COST: Final = 1 << 12
+_BLOCK_SIZE: Final = 8
+_HASH_SIZE: Final = 32
+CACHE_LIMIT: Final = 1024
+
+
+class Credential:
+    """What an account keeps of its password. `hash`: salt and digest in one, empty if no password logs in.
+
+    `scram` is None for an imported password until it has been used once.
+    """
+
+    def __init__(self, algorithm: str, password_hash: bytes, scram: ScramKeys | None) -> None:
+        self.algorithm = algorithm
+        self.hash = password_hash
+        self.scram = scram
+
+
+def make_credential(password: str, salt: bytes) -> Credential:
+    """`salt` is `SALT_SIZE` random bytes. An empty password makes a credential that nobody can log in with."""
+    octets = password.encode("utf-8", "surrogateescape")
+    if not octets:
+        return Credential(SCRYPT, b"", None)
+    try:
+        scram: ScramKeys | None = derive_keys(password, salt, SCRAM_ITERATIONS)
+    except (MalformedResponse, UnicodeEncodeError):
+        scram = None  # SCRAM has no way to present such a password.
+    return Credential(SCRYPT, salt + stretch(octets, salt), scram)
+
+
+def nobodys_keys(user: str, secret: bytes) -> ScramKeys:
+    """Keys that no password has, the same for the same name: asking twice tells nothing either."""
+    salt = hmac.digest(secret, b"salt " + user.encode("utf-8", "surrogateescape"), "sha256")[:SALT_SIZE]
+    key = hmac.digest(secret, salt, "sha256")[:KEY_SIZE]
+    return ScramKeys(salt, SCRAM_ITERATIONS, key, key)
+
+
+class PasswordCheck:
+    """Compares passwords with credentials, and remembers those that were right.
+
+    scrypt is slow on purpose. A storm of connections after a restart presents the same few passwords again and again,
+    so the digest of one that was right is kept, keyed by what would have to change for it to be wrong.
+    """
+
+    def __init__(self) -> None:
+        self._proved: set[bytes] = set()
+
+    def is_right(self, credential: Credential, password: str) -> bool:
+        if not credential.hash:
+            return False
+        octets = password.encode("utf-8", "surrogateescape")
+        proof = hashlib.sha256(credential.hash + octets).digest()
+        if proof in self._proved:
+            return True
+        if credential.algorithm == SCRYPT:
+            salt = credential.hash[:SALT_SIZE]
+            given = salt + stretch(octets, salt)
+        elif credential.algorithm == RABBITMQ_SHA256:
+            salt = credential.hash[:RABBITMQ_SALT_SIZE]
+            given = salt + hashlib.sha256(salt + octets).digest()
+        else:
+            return False
+        if not hmac.compare_digest(given, credential.hash):
+            return False
+        if len(self._proved) >= CACHE_LIMIT:
+            self._proved.clear()
+        self._proved.add(proof)
+        return True
+
+
+def stretch(octets: bytes, salt: bytes) -> bytes:
+    """The scrypt digest of a password."""
+    return hashlib.scrypt(octets, salt=salt, n=_COST, r=_BLOCK_SIZE, p=1, dklen=_HASH_SIZE)
