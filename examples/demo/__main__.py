@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.demo import evidence
-from examples.demo.files import MAX_FILES, select_files
+from examples.demo.files import MAX_FILE_BYTES, MAX_FILES, select_files
 from examples.demo.processes import REPOSITORY, ProcessFailed
 from examples.demo.run import Run, Stalled, do_jobs
 from waybill.client import ClientError
@@ -76,9 +76,9 @@ def choose(console: Console, directory: Path) -> list[Path]:
     if not selection.paths:
         raise click.UsageError(f"there is no file below {directory}")
     console.print(f"[bold]Waybill demo[/]: one job for each of {len(selection.paths):,} files below {directory}")
-    console.print("[dim]without caches, hidden and third-party directories[/]", end="")
-    left_out = f"; {selection.left_out:,} more are left out: at most {MAX_FILES:,}, each up to 4 MiB"
-    console.print(f"[dim]{left_out if selection.left_out else ''}[/]\n")
+    left_out = f"; left out: {selection.left_out:,}" if selection.left_out else ""
+    limits = f"at most {MAX_FILES:,}, each up to {MAX_FILE_BYTES // 2**20} MiB"
+    console.print(f"[dim]without caches, hidden and third-party directories; {limits}{left_out}[/]\n")
     return selection.paths
 
 

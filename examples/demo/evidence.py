@@ -16,7 +16,7 @@ from pathlib import Path
 from examples.demo.jobs import QUEUE, RETRY_DELAYS_MS
 from examples.demo.notebook import Run, read_redelivered, read_runs
 from examples.demo.progress import Progress
-from waybill.client import Connection, NotFound
+from waybill.client import Connection, NotFound, QueueDeclared
 from waybill.ojs import Topology, read_envelope
 
 
@@ -62,17 +62,26 @@ async def collect(connection: Connection, pushed: list[str], notebooks: Sequence
 async def unfinished_count(connection: Connection) -> int:
     """Return how many messages lie in the job queue and in its retry queues."""
     topology = Topology()
-    channel = await connection.channel()
     names = [topology.job_queue(QUEUE), *(topology.retry_queue(QUEUE, delay) for delay in RETRY_DELAYS_MS)]
-    count = 0
-    for name in names:
-        try:
-            count += (await channel.declare_queue(name, passive=True)).message_count
-        except NotFound:
-            # Retry queues are made when they are first needed.
-            continue
-    await channel.close()
-    return count
+    asked = [await _ask(connection, name) for name in names]
+    return sum(queue.message_count for queue in asked if queue is not None)
+
+
+async def consumer_count(connection: Connection) -> int:
+    """Return how many workers consume the job queue."""
+    queue = await _ask(connection, Topology().job_queue(QUEUE))
+    return 0 if queue is None else queue.consumer_count
+
+
+async def _ask(connection: Connection, name: str) -> QueueDeclared | None:
+    """Ask for the state of a queue; None if there is none yet: queues are made when they are first needed."""
+    channel = await connection.channel()
+    try:
+        return await channel.declare_queue(name, passive=True)
+    except NotFound:
+        return None
+    finally:
+        await channel.close()
 
 
 async def _dead_letters(connection: Connection) -> Counter[str]:

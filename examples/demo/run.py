@@ -11,7 +11,7 @@ from rich.console import Console
 
 from examples.demo import evidence
 from examples.demo.display import Display
-from examples.demo.evidence import Evidence, unfinished_count
+from examples.demo.evidence import Evidence, consumer_count, unfinished_count
 from examples.demo.jobs import RECONNECT, make_jobs
 from examples.demo.processes import BrokerProcess, ProcessFailed, run_report, running_worker, stop
 from examples.demo.progress import Progress, follow
@@ -60,7 +60,6 @@ async def do_jobs(stack: AsyncExitStack, console: Console, data: Path, paths: li
     stack.push_async_callback(broker.stop)
     seconds = await broker.start()
     console.print(f"[green]✓[/] broker started in {seconds:.2f} s: process {broker.pid}, port {broker.port}")
-    progress = Progress(len(paths))
     pushed: list[str] = []
     notebooks = [data / f"worker-{number}.sqlite" for number in range(1, WORKERS + 1)]
     async with AsyncExitStack() as working:
@@ -68,8 +67,12 @@ async def do_jobs(stack: AsyncExitStack, console: Console, data: Path, paths: li
             await working.enter_async_context(running_worker(broker.uri, path, path.with_suffix(".log")))
             for path in notebooks
         ]
-        console.print(f"[green]✓[/] {WORKERS} worker processes: {', '.join(str(one.pid) for one in workers)}")
         connection = await stack.enter_async_context(connect(broker.uri, name="demo", reconnect=RECONNECT))
+        await until_consuming(connection, workers)
+        console.print(
+            f"[green]✓[/] {WORKERS} workers take jobs: processes {', '.join(str(one.pid) for one in workers)}"
+        )
+        progress = Progress(len(paths))
         display = working.enter_context(Display(console, progress, broker))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -82,6 +85,20 @@ async def do_jobs(stack: AsyncExitStack, console: Console, data: Path, paths: li
         await asyncio.gather(*(stop(worker) for worker in workers))
     console.print(f"[green]✓[/] all jobs have ended, in {time.monotonic() - progress.began:.1f} s with the crash")
     return Run(broker, progress, await evidence.collect(connection, pushed, notebooks))
+
+
+async def until_consuming(connection: Connection, workers: list[Process]) -> None:
+    """Return when every worker consumes the job queue. Raises ProcessFailed if one has ended instead."""
+    while await consumer_count(connection) < len(workers):
+        check_alive(workers)
+        await asyncio.sleep(TICK_SECONDS)
+
+
+def check_alive(workers: list[Process]) -> None:
+    """Raise ProcessFailed if a worker has ended."""
+    for worker in workers:
+        if worker.returncode is not None:
+            raise ProcessFailed(f"worker process {worker.pid} has ended with exit code {worker.returncode}")
 
 
 async def push_all(
@@ -115,7 +132,7 @@ async def crash(broker: BrokerProcess, progress: Progress, console: Console) -> 
         await progress.wait_for_change(TICK_SECONDS)
     pid = broker.pid
     await broker.kill()
-    console.print(f"[red]✗[/] {progress.ended_count:,} jobs done: broker killed with SIGKILL, process {pid}")
+    console.print(f"[yellow]•[/] {progress.ended_count:,} jobs ended: broker killed with SIGKILL, process {pid}")
     await asyncio.sleep(DOWN_SECONDS)
     seconds = await broker.start()
     console.print(f"[green]✓[/] broker started again in {seconds:.2f} s, same port and data: process {broker.pid}")
@@ -133,9 +150,7 @@ async def until_done(
     while True:
         await asyncio.sleep(TICK_SECONDS)
         display.tick()
-        for worker in workers:
-            if worker.returncode is not None:
-                raise ProcessFailed(f"worker process {worker.pid} has ended with exit code {worker.returncode}")
+        check_alive(workers)
         quiet_seconds = time.monotonic() - progress.last_change
         if quiet_seconds > STALL_SECONDS:
             raise Stalled(f"nothing has happened for {STALL_SECONDS:g} s: {progress.ended_count:,} jobs have ended")

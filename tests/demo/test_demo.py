@@ -99,7 +99,7 @@ def test_a_signal_ends_the_demo_and_all_that_it_started(
         [*PYTHON, "--directory", str(files), "--data", str(data)], cwd=repository, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        line = next(line for line in process.stdout if "worker processes" in line)
+        line = next(line for line in process.stdout if "workers take jobs" in line)
         assert line
         assert len(living_processes(data)) > 1
         process.send_signal(number)
