@@ -13,6 +13,7 @@ from waybill.model.queue import Queue, QueueHost
 from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
+from waybill.model.timers import Timer
 
 READ_COUNT: Final = 512
 READ_BYTES: Final = 256 << 10
@@ -44,7 +45,9 @@ class Stream(Queue):
         self.log: StreamLog = runtime.store.stream(queue_id, segment_bytes)
         self._readers: dict[Consumer, StreamReader] = {}
         self._pending_commit = False
-        self._next_retention: float = 0.0
+        self._retention = _RetentionTimer(self)
+        if self.is_retaining:
+            self._retention.arm()
         self._waiter = _StreamWaiter(self)
 
     @property
@@ -65,14 +68,19 @@ class Stream(Queue):
         self._pending_commit = self.log.next_offset > self.log.committed_offset
         if self._pending_commit:
             self.store.wait(self._waiter, 0)
-        policy = self.policy
-        now = self.runtime.now
-        limited = policy.max_length_bytes != NO_LIMIT or policy.max_age_ms != NO_LIMIT
-        if limited and now >= self._next_retention:
-            self._next_retention = now + RETENTION_INTERVAL_S
-            self.log.retain(policy.max_length_bytes, policy.max_age_ms, i64(int(now * 1000.0)))
+        if not self._retention.is_armed and self.is_retaining:
+            self._retention.arm()
         if self._readers:
             self.runtime.mark_dirty(self)
+
+    @property
+    def is_retaining(self) -> bool:
+        """Whether it drops what is old or too much."""
+        return self.policy.max_length_bytes != NO_LIMIT or self.policy.max_age_ms != NO_LIMIT
+
+    def retain(self) -> None:
+        """Drop old segments beyond the limits."""
+        self.log.retain(self.policy.max_length_bytes, self.policy.max_age_ms, i64(int(self.runtime.now * 1000.0)))
 
     def subscribe(self, consumer: Consumer, start: object) -> None:
         """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval ("7D")."""
@@ -168,3 +176,25 @@ class _StreamWaiter(CommitWaiter):
 
     def committed(self, mark: i64) -> None:
         self.stream.appended()
+
+
+class _RetentionTimer(Timer):
+    """Drops old segments some time after the first append since the last time; with a maximum age, for ever on."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.is_armed = False
+
+    def arm(self) -> None:
+        self.is_armed = True
+        runtime = self.stream.runtime
+        runtime.timers.schedule(runtime.now + RETENTION_INTERVAL_S, self)
+
+    def fire(self, now: float) -> None:
+        self.is_armed = False
+        stream = self.stream
+        if stream.is_deleted:
+            return
+        stream.retain()
+        if stream.policy.max_age_ms != NO_LIMIT and stream.message_count:
+            self.arm()
