@@ -8,7 +8,6 @@ import pytest
 
 from waybill.broker import Broker, BrokerFailed
 from waybill.client import BasicProperties, connect
-from waybill.transport import disk
 
 
 async def test_a_failed_sync_confirms_nothing_and_stops_the_broker(
@@ -23,7 +22,7 @@ async def test_a_failed_sync_confirms_nothing_and_stops_the_broker(
         def fail(*_: object) -> None:
             raise OSError(errno.EIO, "the disk is gone")
 
-        monkeypatch.setattr(disk.os, "fdatasync", fail)
+        monkeypatch.setattr("os.fdatasync", fail)
         publish = asyncio.ensure_future(
             channel.publish(b"1", routing_key="q", properties=BasicProperties(delivery_mode=2))
         )

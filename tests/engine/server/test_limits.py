@@ -1,5 +1,7 @@
 """What limits a queue: times to live, lengths, priorities, disuse."""
 
+from typing import Any
+
 import pytest
 
 from tests.conformance.requirement import requirement
@@ -245,7 +247,7 @@ def test_durable_queues_of_either_type(channel: Channel, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
 @pytest.mark.parametrize("flags", [{}, {"durable": True, "exclusive": True}, {"durable": True, "auto_delete": True}])
-def test_replicated_queues_are_durable_and_shared(channel: Channel, kind: str, flags: dict[str, bool]) -> None:
+def test_replicated_queues_are_durable_and_shared(channel: Channel, kind: str, flags: dict[str, Any]) -> None:
     channel.refuses(QueueDeclare("q", arguments={"x-queue-type": kind}, **flags), 406)
 
 

@@ -1,5 +1,7 @@
 """Queues: declaring, binding, purging and deleting them (0-9-1, 1.7)."""
 
+from typing import Any
+
 import pytest
 
 from tests.conformance.requirement import requirement
@@ -29,7 +31,7 @@ from waybill.wire.amqp091.properties import BasicProperties
     [{}, {"durable": True}, {"exclusive": True}, {"auto_delete": True}, {"exclusive": True, "auto_delete": True}],
     ids=str,
 )
-def test_declaring_a_queue_twice_is_no_error(channel: Channel, flags: dict[str, bool]) -> None:
+def test_declaring_a_queue_twice_is_no_error(channel: Channel, flags: dict[str, Any]) -> None:
     assert channel.declare("q", **flags) == QueueDeclareOk("q", 0, 0)
     channel.publish(b"")
     assert channel.declare("q", **flags) == QueueDeclareOk("q", 1, 0)
@@ -45,7 +47,7 @@ def test_declaring_a_queue_twice_is_no_error(channel: Channel, flags: dict[str, 
     ],
     ids=str,
 )
-def test_declaring_a_queue_with_another_flag_fails(channel: Channel, flags: dict[str, bool], code: int) -> None:
+def test_declaring_a_queue_with_another_flag_fails(channel: Channel, flags: dict[str, Any], code: int) -> None:
     channel.declare("q", durable=True)
     channel.refuses(QueueDeclare("q", **flags), code)
 
