@@ -123,7 +123,7 @@ def test_readers_are_independent(bench: Bench, stream: Channel) -> None:
 def test_acknowledgements_are_credit(stream: Channel) -> None:
     stream.qos(3)
     stream.consume("s", arguments={"x-stream-offset": "first"})
-    seen = []
+    seen: list[int] = []
     while len(seen) < 9:
         taken = stream.deliveries(3)
         seen += [int(delivery.body) for delivery in taken]
