@@ -6,6 +6,7 @@ tables and a report, whose totals must be the same.
 """
 
 import asyncio
+import fcntl
 import logging
 import shutil
 import signal
@@ -14,9 +15,11 @@ import sysconfig
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from examples.demo import evidence
@@ -50,24 +53,28 @@ def main(directory: Path, data: Path) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     directory = directory.resolve()
     paths = choose(console, directory)
-    prepare(data)
-    logging.basicConfig(
-        filename=data / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO
-    )
+    with prepare(data):
+        logging.basicConfig(
+            filename=data / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO
+        )
+        sys.exit(work(console, directory, data, paths))
+
+
+def work(console: Console, directory: Path, data: Path, paths: list[Path]) -> int:
+    """Run the demo and say how it ended; return the exit code."""
     try:
         with asyncio.Runner() as runner:
             problems = runner.run(demo(console, directory, data, paths))
     except (ProcessFailed, Stalled, ClientError, JobsError) as error:
-        console.print(f"[bold red]✗ {error}[/]\n  logs: {shown(data)}")
-        sys.exit(1)
+        problems = [str(error)]
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("\nstopped, and all processes with it")
-        sys.exit(130)
+        return 130
     for problem in problems:
-        console.print(f"[bold red]✗ {problem}[/]")
+        console.print(f"[bold red]✗ {escape(problem)}[/]")
     if problems:
-        console.print(f"  logs: {shown(data)}")
-        sys.exit(1)
+        console.print(f"  logs: {shown(data)}", markup=False)
+    return 1 if problems else 0
 
 
 def choose(console: Console, directory: Path) -> list[Path]:
@@ -75,21 +82,36 @@ def choose(console: Console, directory: Path) -> list[Path]:
     selection = select_files(directory)
     if not selection.paths:
         raise click.UsageError(f"there is no file below {directory}")
-    console.print(f"[bold]Waybill demo[/]: one job for each of {len(selection.paths):,} files below {directory}")
+    console.print(
+        f"[bold]Waybill demo[/]: one job for each of {len(selection.paths):,} files below {escape(str(directory))}"
+    )
     left_out = f"; left out: {selection.left_out:,}" if selection.left_out else ""
     limits = f"at most {MAX_FILES:,}, each up to {MAX_FILE_BYTES // 2**20} MiB"
     console.print(f"[dim]without caches, hidden and third-party directories; {limits}{left_out}[/]\n")
     return selection.paths
 
 
-def prepare(data: Path) -> None:
-    """Make an empty directory. One that some demo did not make is not touched."""
-    if data.exists():
-        if any(data.iterdir()) and not (data / MARKER).exists():
-            raise click.UsageError(f"{data} is not empty, and no demo has made it")
-        shutil.rmtree(data)
-    data.mkdir(parents=True)
-    (data / MARKER).touch()
+def prepare(data: Path) -> TextIO:
+    """Make an empty directory, and return the lock on it. One that no demo made, or that one uses, stays untouched."""
+    marker = data / MARKER
+    if marker.exists():
+        with marker.open("a", encoding="utf-8") as file:
+            lock(file)
+            shutil.rmtree(data)
+    elif data.exists() and any(data.iterdir()):
+        raise click.UsageError(f"{data} is not empty, and no demo has made it")
+    data.mkdir(parents=True, exist_ok=True)
+    file = marker.open("a", encoding="utf-8")
+    lock(file)
+    return file
+
+
+def lock(file: TextIO) -> None:
+    """Lock a file until it is closed, or say that somebody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise click.UsageError(f"another demo is at work in {Path(file.name).parent}") from None
 
 
 async def demo(console: Console, directory: Path, data: Path, paths: list[Path]) -> list[str]:
@@ -158,7 +180,7 @@ def show_results(console: Console, run: Run, directory: Path) -> None:
     results = [(one.path, one.result) for one in run.evidence.done.values() if one.result is not None]
     results.sort(key=lambda one: (-one[1]["functions"], one[0]))
     for path, result in results[:RESULTS_SHOWN]:
-        name = str(Path(path).relative_to(directory))
+        name = escape(str(Path(path).relative_to(directory)))
         table.add_row(name, f"{result['lines']:,}", f"{result['functions']:,}", f"{str(result['sha256'])[:12]}")
     console.print(table)
     console.print()

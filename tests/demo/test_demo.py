@@ -102,6 +102,10 @@ def test_a_signal_ends_the_demo_and_all_that_it_started(
         line = next(line for line in process.stdout if "workers take jobs" in line)
         assert line
         assert len(living_processes(data)) > 1
+        second = subprocess.run(
+            [*PYTHON, "--data", str(data)], cwd=repository, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (second.returncode, "another demo is at work" in second.stderr) == (2, True)
         process.send_signal(number)
         rest = process.stdout.read()
         assert process.wait(60) == code
