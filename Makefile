@@ -85,8 +85,8 @@ bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
 
 SEEDS ?= 200
-simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many
-	@$(BUILT_RUN) -m tests.simulation.simulate --seeds $(SEEDS) --jobs 2
+simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again
+	@$(BUILT_RUN) -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs 2)
 
 SOAK_SECONDS ?= 3600
 soak: $(BUILT)/stamp ## the simulator for a long time: SOAK_SECONDS=how long

@@ -19,8 +19,8 @@ class Plants:
     """Bugs to plant.
 
     `confirm_before_sync`: a sync is done after the commit that asked for it was reported. `no_checksum`: every
-    checksum fits. `no_directory_sync`: none is done. `roll_without_sync`: a segment is not synced once there is a
-    younger one. `no_sync_after_recovery`: what recovery read is not synced.
+    checksum fits. `no_directory_sync`: none is done. `roll_without_sync`: a segment is not synced once it is full.
+    `no_sync_after_recovery`: what recovery read is not synced.
     """
 
     confirm_before_sync: bool = False
@@ -37,16 +37,14 @@ class Plants:
 class Front:
     """The simulated disk as the store is given it."""
 
-    def __init__(self, disk: SimulatedDisk, plants: Plants) -> None:
+    def __init__(self, disk: SimulatedDisk, plants: Plants, segment_bytes: int) -> None:
         self.disk = disk
+        self.segment_bytes = segment_bytes
         self.plants = plants
         self.is_recovering = True
-        self.newest_segment = ""
         self.late_syncs: list[SimulatedFile] = []
 
     def create(self, name: str) -> "FrontFile":
-        if name.startswith(SEGMENTS):
-            self.newest_segment = max(self.newest_segment, name)
         return FrontFile(self, name, self.disk.create(name))
 
     def open(self, name: str) -> "FrontFile":
@@ -78,7 +76,7 @@ class Front:
         plants = self.plants
         if plants.no_sync_after_recovery and self.is_recovering:
             return
-        if plants.roll_without_sync and name.startswith(SEGMENTS) and name < self.newest_segment:
+        if plants.roll_without_sync and name.startswith(SEGMENTS) and file.size() >= self.segment_bytes:
             return
         if plants.confirm_before_sync:
             late, self.late_syncs = self.late_syncs, [file]

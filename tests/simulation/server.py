@@ -10,6 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from tests.simulation.front import Front, Plants
+from tests.simulation.ledger import Violation
 from waybill.engine.host import Output
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit
@@ -66,6 +67,7 @@ class SimulatedServer:
         self._pumps: list[SimulatedPump] = []
         self._crash_loses_power = False
         self._flips_bit = False
+        self._is_disk_honest = True
         self._timer: Event | None = None
 
     # --- life ---
@@ -81,9 +83,11 @@ class SimulatedServer:
         self._guarded(self._start)
 
     def _start(self) -> None:
-        front = Front(self.disk, self.plants)
+        front = Front(self.disk, self.plants, self._options.segment_bytes)
         journal = Journal.open(front, list(FORMATS), self._options)
         front.is_recovering = False
+        if journal.report.damage and self._is_disk_honest:
+            raise Violation("damage is reported only if there is some", str(journal.report.damage[0]))
         options = NodeOptions("sim", "0", self.random.randbytes, self._memory_limit)
         self._is_committing = False
         self.node = Node(journal, options, self.clock.now())
@@ -145,9 +149,11 @@ class SimulatedServer:
     def fail_disk_soon(self) -> None:
         """The next operation of some kind reports an error."""
         if not self._is_calm:
+            self._is_disk_honest = False
             self.disk.fail_next[self.random.choice(FAILING_OPERATIONS)] = errno.EIO
 
     def flip_bit_at_next_start(self) -> None:
+        self._is_disk_honest = False
         self._flips_bit = True
 
     def die(self) -> None:

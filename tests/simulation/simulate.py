@@ -18,11 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.simulation.front import Plants
 from tests.simulation.planting import planted
-from tests.simulation.world import Outcome, World
+from tests.simulation.world import Outcome, Troubles, World
 
 KEPT_SEEDS: Final = Path(__file__).parent / "seeds.txt"
 PLANT_NAMES: Final = tuple(Plants.__dataclass_fields__)
 FAILURES_SHOWN: Final = 10
+
+# Runs with a planted bug have the troubles that bring it to light.
+PLANT_TROUBLES: Final = {
+    "confirm_before_sync": Troubles(power_losses=2),
+    "no_checksum": Troubles(kills=2, power_losses=1, bit_flips=6),
+    "no_directory_sync": Troubles(power_losses=2),
+    "roll_without_sync": Troubles(power_losses=3),
+    "no_sync_after_recovery": Troubles(kills=2, power_losses=2),
+}
 
 
 def kept_seeds() -> list[int]:
@@ -33,14 +42,14 @@ def kept_seeds() -> list[int]:
 
 def replay_command(seed: int, plant: str | None = None) -> str:
     planting = f" --plant {plant}" if plant else ""
-    return f"python -m tests.simulation.simulate --seed {seed}{planting}"
+    return f"PYTHONPATH=src python -m tests.simulation.simulate --seed {seed}{planting}"
 
 
 def run_seed(seed: int, plant: str | None = None) -> Outcome:
     """One run. Raises what went wrong, with the command that replays it as a note."""
     try:
         with planted(plant) as plants:
-            return World(seed, plants).run()
+            return World(seed, plants, PLANT_TROUBLES.get(plant or "")).run()
     except Exception as error:
         error.add_note(f"replay: {replay_command(seed, plant)}")
         raise
