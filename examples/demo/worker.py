@@ -14,9 +14,9 @@ from examples.demo.jobs import QUEUE, make_jobs
 from examples.demo.notebook import Notebook
 from waybill import Worker
 
-# Parsing is work for the processor: more threads than this only take turns. A few jobs more are held, so that the next
-# one is there when one is done.
-CONCURRENCY: Final = 2
+# Parsing is work for the processor, so a process does one job at a time (and CPython 3.11's parser now and then fails
+# when two threads use it). A few jobs more are held, so that the next one is there when one is done.
+CONCURRENCY: Final = 1
 PREFETCH: Final = 8
 
 
