@@ -25,6 +25,7 @@ from waybill.storage.record import (
     KIND_OFFSET,
     MARK,
     MAX_RECORD_BYTES,
+    MESSAGE_HEAD_SIZE,
     PURGE,
     PUT,
     RECORD_HEAD_SIZE,
@@ -347,6 +348,14 @@ class MessageLog(CommittingStore):
     # --- reading ---
 
     def read(self, location: i64) -> Message:
+        # Backlogs are read in order, so nearly always the record is in the window and whole: one call then does it all.
+        window = self._window
+        index = location - self._window_base
+        room = len(window) - index
+        if index >= 0 and room >= MESSAGE_HEAD_SIZE:
+            message = self.reader.whole_message(window, index, room)
+            if message is not None:
+                return message
         segment = self.segments[location >> 32]
         if not segment.is_present:
             location = self.locate(location)
