@@ -311,8 +311,16 @@ class Queue(EntryQueue):
     # --- outcomes ---
 
     def accept(self, entry: Entry) -> None:
+        # What `_remove` does, without the call.
         self.unsettled_count -= 1
-        self._remove(entry)
+        self.settled_total += 1
+        self.runtime.memory_bytes -= entry.message.size
+        if entry.is_stored:
+            self.store.settle(self.id, entry.sequence, entry.location)
+        elif entry.location != NO_LOCATION:
+            self.store.forget(entry.location)
+        if self.deduplication is not None:
+            self.deduplication.forget(entry.sequence)
 
     def reject(self, entry: Entry) -> None:
         self.unsettled_count -= 1

@@ -158,7 +158,18 @@ class MessageLog(CommittingStore):
         write_i64_be(settles, sequence)
         if len(settles) >= SETTLE_RECORD_BYTES:
             self._flush_settles()
-        self._release(location, queue_id, sequence)
+        segment = self._last_released
+        number = location >> 32
+        if segment.number == number and segment.moved is None and segment.live > 1 and not segment.delivery_counts:
+            # Most settles are of the segment of the one before: `_release` without its cases.
+            segment.live -= 1
+            dead = segment.dead
+            write_i64_be(dead, queue_id)
+            write_i64_be(dead, sequence)
+            if self.head.last_dependency != number:
+                self.head.depend_on(number)
+        else:
+            self._release(location, queue_id, sequence)
 
     def forget(self, location: i64) -> None:
         self._release(location, FORGOTTEN, location & 0xFFFFFFFF)

@@ -67,7 +67,7 @@ CLOSED: Final = "closed"
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_FRAME_SIZE: Final = 21
-ACK_ARGUMENTS: Final = 11
+ACK_ARGUMENTS_SIZE: Final = 10
 ROUTE_LIMIT: Final = 16_384
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
@@ -337,7 +337,7 @@ class Connection(ServerEngine):
 
     # --- input ---
 
-    def _process(self, data: bytes, o: i64) -> i64:
+    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901 - the hot loop: see the module's text
         """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
 
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
@@ -356,11 +356,11 @@ class Connection(ServerEngine):
                 if end == INCOMPLETE:
                     break
             acking = self._last_acking
-            if acking is not None and data.startswith(acking.ack_octets, o) and self._is_whole_ack(acking, data, o, n):
-                self._next = o + ACK_FRAME_SIZE
-                self._acknowledge(acking, data, o + ACK_ARGUMENTS)
-                o += ACK_FRAME_SIZE
-                continue
+            if acking is not None and data.startswith(acking.ack_octets, o):
+                end = self._take_acks(acking, data, o, n)
+                if end > o:
+                    o = end
+                    continue
             # Type, channel and size of a frame, and the octet after them, as one number.
             head = read_i64_be(data, o)
             size = head >> 8 & 0xFFFFFFFF
@@ -385,15 +385,27 @@ class Connection(ServerEngine):
                     channel = self._channel(number)
                     if channel is not None and channel.assembly is None:
                         self._last_acking = channel
-                        self._acknowledge(channel, data, o + ACK_ARGUMENTS)
-                        o += ACK_FRAME_SIZE
+                        o = self._take_acks(channel, data, o, n)
                         continue
             self._take_frame(kind, number, data, o, size)
             o += size + 8
         return o
 
-    def _is_whole_ack(self, channel: Channel, data: bytes, o: i64, n: i64) -> bool:
-        return n - o >= ACK_FRAME_SIZE and channel.assembly is None and data[o + ACK_FRAME_SIZE - 1] == FRAME_END
+    def _take_acks(self, channel: Channel, data: bytes, o: i64, n: i64) -> i64:
+        """Take the basic.ack frames of one channel that stand in a row from `o` on. Returns where they end."""
+        octets = channel.ack_octets
+        try:
+            while n - o >= ACK_FRAME_SIZE and channel.assembly is None and data[o + ACK_FRAME_SIZE - 1] == FRAME_END:
+                o += ACK_FRAME_SIZE
+                self._next = o
+                channel.acknowledge(data, o - ACK_ARGUMENTS_SIZE)
+                if not data.startswith(octets, o):
+                    break
+        except ModelError as error:
+            self._fail(fault_of(error, BASIC, ACK), channel)
+        except Fault as fault:
+            self._fail(fault, channel)
+        return o
 
     def _take_content(  # noqa: PLR0911 - the hot loop's other half
         self, route: PublishRoute, data: bytes, h: i64, n: i64
@@ -470,14 +482,6 @@ class Connection(ServerEngine):
         if channel.is_open:
             channel.assembly = Assembly(route)
         return o + size
-
-    def _acknowledge(self, channel: Channel, data: bytes, offset: i64) -> None:
-        try:
-            channel.acknowledge(data, offset)
-        except ModelError as error:
-            self._fail(fault_of(error, BASIC, ACK), channel)
-        except Fault as fault:
-            self._fail(fault, channel)
 
     def _channel(self, number: i64) -> Channel | None:
         """The open channel of that number; None if it waits for close-ok, when everything on it is dropped."""
