@@ -19,6 +19,7 @@ READ_COUNT: Final = 512
 READ_BYTES: Final = 256 << 10
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
+MAX_RETENTION_INTERVAL_S: Final = 60.0
 
 
 class StreamReader:
@@ -187,8 +188,12 @@ class _RetentionTimer(Timer):
 
     def arm(self) -> None:
         self.is_armed = True
+        interval_s = RETENTION_INTERVAL_S
+        max_age_ms = self.stream.policy.max_age_ms
+        if self.stream.policy.max_length_bytes == NO_LIMIT:
+            interval_s = max(interval_s, min(max_age_ms / 10_000, MAX_RETENTION_INTERVAL_S))
         runtime = self.stream.runtime
-        runtime.timers.schedule(runtime.now + RETENTION_INTERVAL_S, self)
+        runtime.timers.schedule(runtime.now + interval_s, self)
 
     def fire(self, now: float) -> None:
         self.is_armed = False
