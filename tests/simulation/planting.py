@@ -31,7 +31,7 @@ def planted(name: str | None) -> Iterator[Plants]:
     with ExitStack() as stack:
         if not IS_COMPILED:
             stack.enter_context(patch.object(waybill.node.passwords, "stretch", quick_hash))
-            stack.enter_context(patch.object(waybill.node.passwords, "SCRAM_ITERATIONS", 1))
+            stack.enter_context(patch.object(waybill.node.passwords, "ITERATIONS", 1))
         if plants.no_checksum:
             for module in (waybill.storage.log, waybill.storage.message_log):
                 stack.enter_context(patch.object(module, "record_is_whole", fits))

@@ -3,19 +3,25 @@
 import asyncio
 import logging
 import os
+import ssl
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from waybill import __version__
+from waybill.node.administration import Administration
+from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
+from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
 from waybill.node.node import Commit, Negotiation, Node, NodeOptions, Output
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
 from waybill.transport.pump import Pump
+from waybill.transport.tls import server_context
 
 DEFAULT_PORT: Final = 5672
+DEFAULT_TLS_PORT: Final = 5671
 DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -66,11 +72,16 @@ class Broker:
             print(broker.uri())
 
     Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Message content beyond
-    `memory_limit_bytes` waits on the disk (default 256 MiB in memory) or, without one, holds publishers back (1 GiB). Leaving the block drains: peers are
-    told, what they sent is made durable, and the store is closed cleanly.
+    `memory_limit_bytes` waits on the disk (default 256 MiB in memory) or, without one, holds publishers back (1 GiB).
+    Leaving the block drains: peers are told, what they sent is made durable, and the store is closed cleanly.
+
+    With `tls_certificate` and `tls_key` (PEM files) it listens on `tls_port` as well. With `tls_ca` clients may show a
+    certificate of that authority, with which they can log in by EXTERNAL; `verify_peer` makes them show one.
+    `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name". `definitions` are
+    imported at each start, before anybody can connect; `import_report` says what came of it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a setting, all by name
         self,
         *,
         host: str = "127.0.0.1",
@@ -78,6 +89,13 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         memory_limit_bytes: int | None = None,
         name: str = "waybill",
+        tls_certificate: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        verify_peer: bool = False,
+        tls_port: int = DEFAULT_TLS_PORT,
+        certificate_login_from: str = DISTINGUISHED_NAME,
+        definitions: Document | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -86,6 +104,23 @@ class Broker:
             in_memory = data_dir is None
             memory_limit_bytes = DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES if in_memory else DEFAULT_MEMORY_LIMIT_BYTES
         self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
+        if certificate_login_from not in LOGIN_FROM:
+            raise ValueError(f"certificate_login_from is one of {', '.join(LOGIN_FROM)}")
+        self._options.certificate_login_from = certificate_login_from
+        self._tls: ssl.SSLContext | None = None
+        self._tls_port = tls_port
+        self._definitions = definitions
+        self.import_report: ImportReport | None = None
+        if tls_certificate is not None and tls_key is not None:
+            authority = None if tls_ca is None else Path(tls_ca)
+            if verify_peer and authority is None:
+                raise ValueError("verify_peer needs tls_ca: the authority of the certificates to accept")
+            self._tls = server_context(
+                Path(tls_certificate), Path(tls_key), client_authority=authority, require_client=verify_peer
+            )
+        elif tls_certificate is not None or tls_key is not None or tls_ca is not None or verify_peer:
+            raise ValueError("TLS needs tls_certificate and tls_key")
+        self._tls_listener: Listener | None = None
         self._clock = Clock()
         self._pumps: dict[Pump[Negotiation], _PumpOutput] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -124,12 +159,18 @@ class Broker:
             filesystem = DiskFilesystem(self._data_dir)
         self._node = Node.open(filesystem, self._options, now)
         self._disk = CommitThread(self._loop)
+        if self._definitions is not None:
+            self.import_report = import_definitions(self._node, self._definitions)
         self._after_receive()
         self._maintain()
         self._listener = Listener(self._make_pump, self._host, self._port)
         try:
             await self._listener.start()
+            if self._tls is not None:
+                self._tls_listener = Listener(self._make_pump, self._host, self._tls_port, self._tls)
+                await self._tls_listener.start()
         except OSError:
+            self._listener.close()
             self._close_store()
             raise
 
@@ -139,6 +180,10 @@ class Broker:
             return
         self._listener.close()
         self._listener = None
+        if self._tls_listener is not None:
+            self._tls_listener.close()
+            self._tls_port = self._tls_listener.port
+            self._tls_listener = None
         if self._failure is None:
             self._node.shut_down()
             self._after_receive()
@@ -184,11 +229,38 @@ class Broker:
         """The port that is bound."""
         return self._port if self._listener is None else self._listener.port
 
+    @property
+    def tls_port(self) -> int | None:
+        """The port that is bound for TLS, None without a certificate."""
+        if self._tls is None:
+            return None
+        return self._tls_port if self._tls_listener is None else self._tls_listener.port
+
     def uri(self, virtual_host: str = "/") -> str:
         """An `amqp://` URI for this machine's guest."""
         path = virtual_host.replace("/", "%2F")
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"amqp://guest:guest@{host}:{self.port}/{path}"
+
+    # --- administration ---
+
+    @property
+    def administration(self) -> Administration:
+        """Users, permissions, virtual hosts, policies and limits of the running broker."""
+        return self._node.administration
+
+    def export_definitions(self) -> Document:
+        """What is defined here, in the form of RabbitMQ's definition files, ready for a JSON encoder."""
+        return export_definitions(self._node)
+
+    async def import_definitions(self, document: Document) -> ImportReport:
+        """Define what a document in the form of RabbitMQ's definition files says. Returns once that is durable."""
+        report = import_definitions(self._node, document)
+        durable = asyncio.Event()
+        self._node.when_durable(durable.set)
+        self._after_receive()
+        await durable.wait()
+        return report
 
     # --- connections ---
 
@@ -201,7 +273,7 @@ class Broker:
         self._idle.clear()
         if self._is_reading_paused:
             output.set_broker_paused(paused=True)
-        return self._node.accept(output, output.peer_address, self._clock.now())
+        return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
 
     def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
         output = self._pumps.pop(pump, None)

@@ -10,7 +10,11 @@ from pathlib import Path
 import click
 
 from waybill.broker import Broker, BrokerFailed
+from waybill.cli.definitions import read_document, show_report
+from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.transport.loop import run
+
+FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
 def default_data_dir() -> Path:
@@ -28,34 +32,81 @@ def default_data_dir() -> Path:
     help="Where messages are kept.  [default: ~/.local/share/waybill]",
 )
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing outlives the process.")
-def command(host: str, port: int, data_dir: Path | None, *, memory: bool) -> None:
+@click.option("--definitions", type=FILE, help="Import RabbitMQ's JSON of users, policies, queues and more at start.")
+@click.option("--tls-port", default=5671, show_default=True, help="Port for TLS; 0 takes a free one.")
+@click.option("--tls-certificate", type=FILE, help="PEM file with the certificate chain of this broker.")
+@click.option("--tls-key", type=FILE, help="PEM file with its private key.")
+@click.option("--tls-ca", type=FILE, help="PEM file with the authority of clients' certificates.")
+@click.option("--verify-peer", is_flag=True, help="Refuse TLS clients without a certificate of --tls-ca.")
+@click.option(
+    "--certificate-login-from",
+    type=click.Choice(LOGIN_FROM),
+    default=DISTINGUISHED_NAME,
+    show_default=True,
+    help="What of a client's certificate is the user's name (SASL EXTERNAL).",
+)
+def command(
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    definitions: Path | None,
+    tls_port: int,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    certificate_login_from: str,
+    *,
+    memory: bool,
+    verify_peer: bool,
+) -> None:
     """Run an AMQP 0-9-1 broker until SIGTERM or Ctrl-C, which drain it.
 
-    Prints `ready amqp://...` when it accepts connections. guest/guest may log in from this machine.
+    Prints `ready amqp://...` when it accepts connections. On a new data directory guest/guest may log in, from this
+    machine only.
     """
     if memory and data_dir is not None:
         raise click.UsageError("--memory and --data-dir exclude each other.")
     directory = None if memory else data_dir or default_data_dir()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
-        run(_serve(host, port, directory))
+        broker = Broker(
+            host=host,
+            port=port,
+            data_dir=directory,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+            verify_peer=verify_peer,
+            tls_port=tls_port,
+            certificate_login_from=certificate_login_from,
+            definitions=None if definitions is None else read_document(definitions),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot use the TLS files: {error}") from None
+    try:
+        run(_serve(broker))
     except OSError as error:
         raise click.ClickException(f"cannot start on {host}:{port}: {error}") from None
     except BrokerFailed as error:
         raise click.ClickException(str(error)) from None
 
 
-async def _serve(host: str, port: int, data_dir: Path | None) -> None:
-    broker = Broker(host=host, port=port, data_dir=data_dir)
+async def _serve(broker: Broker) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with broker:
+        if broker.import_report is not None:
+            show_report(broker.import_report)
         # What lives as long as the process needs no collecting, and messages are not cyclic: look rarely.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 1000)
+        if broker.tls_port is not None:
+            click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         click.echo(f"ready {broker.uri().replace('guest:guest@', '')}")
         failed = asyncio.ensure_future(broker.wait_stopped())
         stopped = asyncio.ensure_future(stopping.wait())

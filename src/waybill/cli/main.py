@@ -12,6 +12,8 @@ from waybill import __version__
 # import what a verb needs.
 VERBS: Final = {
     "broker": "Run a broker.",
+    "store": "Check or repair a data directory.",
+    "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
     "job": "Push and inspect jobs.",
     "pipeline": "Job events into tables and a report.",

@@ -2,11 +2,11 @@
 
 from mypy_extensions import mypyc_attr
 
+from waybill.engine.scram import ScramKeys
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
-from waybill.wire.sasl.scram import ScramKeys
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

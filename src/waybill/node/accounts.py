@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Final
 
 from waybill.engine.host import User
+from waybill.engine.scram import ScramKeys
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.store import Store
 from waybill.node.passwords import SALT_SIZE, SCRYPT, Credential, PasswordCheck, make_credential, nobodys_keys
-from waybill.wire.sasl.scram import ScramKeys
 
 USER: Final = "user"
 PERMISSION: Final = "permission"

@@ -11,14 +11,18 @@ The caller feeds engines and then calls `flush`; what `flush` leaves to be writt
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
+from waybill.engine.scram import ScramKeys
 from waybill.model.delay import DelayedExchange
 from waybill.model.message import MessageFormat
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
+from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.administration import Administration
@@ -27,7 +31,6 @@ from waybill.storage.commit import Commit
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
-from waybill.wire.sasl.scram import ScramKeys
 
 __all__ = ["Commit", "Negotiation", "Node", "NodeOptions", "Output"]
 
@@ -55,6 +58,14 @@ class NodeOptions:
         self.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
         self.certificate_login_from = DISTINGUISHED_NAME
         self.limits = Limits()
+
+
+class _DurableCall(CommitWaiter):
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def committed(self, mark: i64) -> None:
+        self._call()
 
 
 class Node(Host):
@@ -164,6 +175,10 @@ class Node(Host):
     def end_commit(self, commit: Commit) -> None:
         """`commit` was executed without an error: those who waited for it go on. `flush` must follow."""
         self._store.end_commit(commit)
+
+    def when_durable(self, call: Callable[[], None]) -> None:
+        """Call back once all that was done so far is durable. `flush` must follow."""
+        self.runtime.store.wait(_DurableCall(call), 0)
 
     @property
     def pending_bytes(self) -> int:

@@ -4,14 +4,12 @@ import hashlib
 import hmac
 from typing import Final
 
-from waybill.wire.sasl.errors import MalformedResponse
-from waybill.wire.sasl.scram import KEY_SIZE, ScramKeys, derive_keys
+from waybill.engine.scram import ITERATIONS, KEY_SIZE, ScramKeys, make_keys
 
 SCRYPT: Final = "waybill_scrypt"
 RABBITMQ_SHA256: Final = "rabbit_password_hashing_sha256"
 SALT_SIZE: Final = 16
 RABBITMQ_SALT_SIZE: Final = 4
-SCRAM_ITERATIONS: Final = 15_000
 _COST: Final = 1 << 12
 _BLOCK_SIZE: Final = 8
 _HASH_SIZE: Final = 32
@@ -35,18 +33,14 @@ def make_credential(password: str, salt: bytes) -> Credential:
     octets = password.encode("utf-8", "surrogateescape")
     if not octets:
         return Credential(SCRYPT, b"", None)
-    try:
-        scram: ScramKeys | None = derive_keys(password, salt, SCRAM_ITERATIONS)
-    except (MalformedResponse, UnicodeEncodeError):
-        scram = None  # SCRAM has no way to present such a password.
-    return Credential(SCRYPT, salt + stretch(octets, salt), scram)
+    return Credential(SCRYPT, salt + stretch(octets, salt), make_keys(password, salt, ITERATIONS))
 
 
 def nobodys_keys(user: str, secret: bytes) -> ScramKeys:
     """Keys that no password has, the same for the same name: asking twice tells nothing either."""
     salt = hmac.digest(secret, b"salt " + user.encode("utf-8", "surrogateescape"), "sha256")[:SALT_SIZE]
     key = hmac.digest(secret, salt, "sha256")[:KEY_SIZE]
-    return ScramKeys(salt, SCRAM_ITERATIONS, key, key)
+    return ScramKeys(salt, ITERATIONS, key, key)
 
 
 class PasswordCheck:

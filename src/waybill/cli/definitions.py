@@ -1,0 +1,105 @@
+"""`waybill definitions`: what is defined in a data directory, as RabbitMQ's JSON, while no broker works on it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+
+from waybill import __version__
+from waybill.broker.broker import DEFAULT_MEMORY_LIMIT_BYTES
+from waybill.model.errors import InvalidArgument
+from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
+from waybill.node.node import Node, NodeOptions
+from waybill.transport.clock import Clock
+from waybill.transport.disk import DirectoryLock, DiskFilesystem
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    required=True,
+    help="The data directory of a broker that is not running.",
+)
+
+
+@click.group()
+def command() -> None:
+    """Users, permissions, policies, exchanges, queues and bindings, as RabbitMQ's JSON.
+
+    Works on a data directory while no broker does. `waybill broker --definitions FILE` imports at each start.
+    """
+
+
+@command.command("export")
+@data_dir_option
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
+def export_command(data_dir: Path, file: Path) -> None:
+    """Write the definitions to FILE (default: standard output), readable for you only: it holds password hashes."""
+    with opened_node(data_dir) as node:
+        try:
+            document = export_definitions(node)
+        except InvalidArgument as error:
+            raise click.ClickException(str(error)) from None
+    octets = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    if str(file) == "-":
+        click.echo(octets, nl=False)
+        return
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as target:
+        target.write(octets)
+
+
+@command.command("import")
+@data_dir_option
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, allow_dash=True, path_type=Path))
+def import_command(data_dir: Path, file: Path) -> None:
+    """Define what FILE says (`-`: standard input). What is there and not in FILE stays."""
+    document = read_document(file)
+    with opened_node(data_dir) as node:
+        report = import_definitions(node, document)
+    show_report(report)
+    if report.errors:
+        raise click.exceptions.Exit(1)
+
+
+def read_document(file: Path) -> Document:
+    """The definitions in a file. Raises click's errors."""
+    octets = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        return msgspec.json.decode(octets, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise click.ClickException(f"{file} holds no definitions: {error}") from None
+
+
+def show_report(report: ImportReport) -> None:
+    """Say what an import did."""
+    taken = ", ".join(f"{count} {section}" for section, count in report.counts.items())
+    click.echo(f"imported {taken or 'nothing'}", err=True)
+    for note in report.notes:
+        click.echo(f"note: {note}", err=True)
+    for error in report.errors:
+        click.echo(f"refused: {error}", err=True)
+
+
+@contextmanager
+def opened_node(data_dir: Path) -> Iterator[Node]:
+    """The node of a data directory, without a listener. What is changed is durable afterwards."""
+    try:
+        lock = DirectoryLock(data_dir)
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        clock = Clock()
+        options = NodeOptions("waybill", __version__, os.urandom, DEFAULT_MEMORY_LIMIT_BYTES)
+        node = Node.open(DiskFilesystem(data_dir), options, clock.now())
+        yield node
+        node.flush(clock.now())
+        while (commit := node.begin_commit()) is not None:
+            commit.execute()
+            node.end_commit(commit)
+        node.close()
+    finally:
+        lock.release()

@@ -1,0 +1,119 @@
+"""`waybill store`: look through a data directory, and repair what is damaged in it."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from waybill.model.errors import UnsupportedStoreVersion
+from waybill.storage.check import CheckReport, check, repair
+from waybill.transport.disk import FILE_FLAGS, DirectoryLock, DiskFile, DiskFilesystem
+
+DAMAGED: Final = 1
+UNREADABLE: Final = 2
+directory_argument = click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+
+
+class CannotLook(click.ClickException):
+    """The directory could not be read, or belongs to a broker that runs."""
+
+    exit_code = UNREADABLE
+
+
+@click.group()
+def command() -> None:
+    """Check or repair a data directory while no broker works on it.
+
+    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory could not be examined.
+    """
+
+
+@command.command("check")
+@directory_argument
+@json_option
+def check_command(directory: Path, *, as_json: bool) -> None:
+    """Read everything in DIRECTORY and compare the checksums. Changes nothing."""
+    report = _examine(directory, check)
+    _show(report, as_json=as_json, is_repaired=False)
+    if report.damage:
+        raise click.exceptions.Exit(DAMAGED)
+
+
+@command.command("repair")
+@directory_argument
+@json_option
+def repair_command(directory: Path, *, as_json: bool) -> None:
+    """Take damaged records out of DIRECTORY. What they held is lost; everything else stays."""
+    _show(_examine(directory, repair), as_json=as_json, is_repaired=True)
+
+
+def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport]) -> CheckReport:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    try:
+        lock = DirectoryLock(directory)
+    except OSError as error:
+        raise CannotLook(str(error)) from None
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task("reading", total=sum(path.stat().st_size for path in directory.rglob("*.log")))
+            return work(WatchedFilesystem(directory, lambda size: progress.advance(task, size)))
+    except (OSError, UnsupportedStoreVersion) as error:
+        raise CannotLook(f"{directory}: {error}") from None
+    finally:
+        lock.release()
+
+
+class WatchedFilesystem(DiskFilesystem):
+    """A disk that tells how much was read from it."""
+
+    def __init__(self, root: Path, when_read: Callable[[int], None]) -> None:
+        super().__init__(root)
+        self._directory = root
+        self._when_read = when_read
+
+    def open(self, name: str) -> DiskFile:
+        """A file whose reads are told."""
+        return WatchedFile(os.open(self._directory / name, FILE_FLAGS), self._when_read)
+
+
+class WatchedFile(DiskFile):
+    """See `WatchedFilesystem`."""
+
+    __slots__ = ("_when_read",)
+
+    def __init__(self, descriptor: int, when_read: Callable[[int], None]) -> None:
+        super().__init__(descriptor)
+        self._when_read = when_read
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`."""
+        data = super().read(offset, size)
+        self._when_read(len(data))
+        return data
+
+
+def _show(report: CheckReport, *, as_json: bool, is_repaired: bool) -> None:
+    if as_json:
+        click.echo(
+            msgspec.json.encode({**msgspec.to_builtins(report), "repaired": is_repaired and bool(report.damage)})
+        )
+        return
+    click.echo(f"{report.files} files, {report.bytes:,} bytes, {report.batches:,} batches, {report.records:,} records")
+    if report.torn_bytes:
+        click.echo(f"{report.torn_bytes:,} bytes at the ends were interrupted while they were written: nobody was told")
+        click.echo("that they are kept, and the next start cuts them off")
+    for damage in report.damage:
+        click.echo(f"damaged: {damage.name} at {damage.offset}: {damage.detail}")
+    if not report.damage:
+        click.echo("no damage")
+    elif is_repaired:
+        click.echo(f"repaired: {len(report.damage)} damaged places are empty records now")

@@ -1,0 +1,18 @@
+"""What a node keeps of a user for SCRAM-SHA-256, for whatever protocol asks."""
+
+from typing import Final
+
+from waybill.wire.sasl.errors import MalformedResponse
+from waybill.wire.sasl.scram import KEY_SIZE, ScramKeys, derive_keys
+
+__all__ = ["ITERATIONS", "KEY_SIZE", "ScramKeys", "make_keys"]
+
+ITERATIONS: Final = 15_000
+
+
+def make_keys(password: str, salt: bytes, iterations: int) -> ScramKeys | None:
+    """None for a password that SCRAM has no way to present."""
+    try:
+        return derive_keys(password, salt, iterations)
+    except (MalformedResponse, UnicodeEncodeError):
+        return None

@@ -1,0 +1,409 @@
+"""What is defined in a node, as one document in the form of RabbitMQ's definition files, both ways.
+
+The document is what JSON can say: mappings, lists, text, numbers, booleans and None. Messages are no part of it.
+Importing adds and replaces, and removes nothing. A user whose password is known only by RabbitMQ's SHA-256 hash can log
+in with it, which replaces the hash by ours; hashes of ours are exported under a name that RabbitMQ does not know.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from waybill.engine.scram import ScramKeys
+from waybill.model.errors import InvalidArgument, ModelError, NotFound
+from waybill.model.policy import ALL, Policy
+from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
+from waybill.node.accounts import Account
+from waybill.node.administration import UNLIMITED
+from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential
+
+if TYPE_CHECKING:
+    from waybill.node.node import Node
+
+Document = dict[str, object]
+
+LISTS: Final = (
+    "vhosts",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+# What RabbitMQ writes besides: about itself, or for plugins.
+DESCRIPTIONS: Final = frozenset(
+    {
+        "rabbit_version",
+        "rabbitmq_version",
+        "rabbitmq_definition_format",
+        "product_name",
+        "product_version",
+        "original_cluster_name",
+        "explanation",
+        "metadata",
+    }
+)
+
+
+@dataclass
+class ImportReport:
+    """`counts`: how many of each list were taken. `notes`: what was left out on purpose. `errors`: what was refused."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+# --- out ---
+
+
+def export_definitions(node: "Node") -> Document:
+    """The document of everything durable in `node`. Raises `InvalidArgument` for what JSON has no form for."""
+    exporter = _Exporter()
+    users: list[object] = []
+    permissions: list[object] = []
+    topic_permissions: list[object] = []
+    parameters: list[object] = []
+    policies: list[object] = []
+    for name, account in node.administration.accounts.by_name.items():
+        users.append(_user(account))
+        for virtual_host, permission in account.user.permissions.items():
+            permissions.append({"user": name, "vhost": virtual_host, **permission.patterns})
+        for (virtual_host, exchange), topic in account.user.topic_permissions.items():
+            topic_permissions.append({"user": name, "vhost": virtual_host, "exchange": exchange, **topic.patterns})
+    for name, limits in node.administration.limits.items():
+        value = {"max-connections": limits.max_connections, "max-queues": limits.max_queues}
+        set_limits = {key: limit for key, limit in value.items() if limit >= 0}
+        if set_limits:
+            parameters.append({"vhost": name, "component": "vhost-limits", "name": "limits", "value": set_limits})
+    for name, host in node.virtual_hosts.items():
+        ordinary = host.policies.policies.values()
+        policies += [{"vhost": name, "name": policy.name, **_policy(policy)} for policy in ordinary]
+        parameters += [
+            {"vhost": name, "component": "operator_policy", "name": policy.name, "value": _policy(policy)}
+            for policy in host.policies.operator_policies.values()
+        ]
+        exporter.add(host)
+    return {
+        "product_name": "Waybill",
+        "product_version": node.product_version,
+        "vhosts": [{"name": name} for name in node.virtual_hosts],
+        "users": users,
+        "permissions": permissions,
+        "topic_permissions": topic_permissions,
+        "parameters": parameters,
+        "policies": policies,
+        "exchanges": exporter.exchanges,
+        "queues": exporter.queues,
+        "bindings": exporter.bindings,
+    }
+
+
+class _Exporter:
+    """The topology of virtual hosts."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[object] = []
+        self.queues: list[object] = []
+        self.bindings: list[object] = []
+
+    def add(self, host: VirtualHost) -> None:
+        for exchange in host.exchanges.values():
+            if exchange.name and not exchange.name.startswith("amq.") and exchange.durable:
+                self._put(
+                    self.exchanges,
+                    {
+                        "name": exchange.name,
+                        "vhost": host.name,
+                        "type": exchange.type,
+                        "durable": True,
+                        "auto_delete": exchange.auto_delete,
+                        "internal": exchange.internal,
+                        "arguments": exchange.arguments,
+                    },
+                )
+            for binding in exchange.bindings.values():
+                if binding.is_persistent:
+                    self._put(
+                        self.bindings,
+                        {
+                            "source": binding.source,
+                            "vhost": host.name,
+                            "destination": binding.destination,
+                            "destination_type": binding.destination_kind,
+                            "routing_key": binding.routing_key,
+                            "arguments": binding.arguments,
+                        },
+                    )
+        for queue in host.queues.values():
+            if queue.is_persistent:
+                self._put(
+                    self.queues,
+                    {
+                        "name": queue.name,
+                        "vhost": host.name,
+                        "durable": True,
+                        "auto_delete": queue.auto_delete,
+                        "arguments": queue.arguments,
+                    },
+                )
+
+    def _put(self, items: list[object], item: Document) -> None:
+        """Add an item. Raises `InvalidArgument` rather than write a document that says something else."""
+        if not _is_json(item):
+            raise InvalidArgument(f"JSON has no form for what defines {item.get('name', item.get('destination'))!r}")
+        items.append(item)
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, str):
+        return _is_unicode(value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(key) and _is_json(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(_is_json(item) for item in value)
+    return value is None or isinstance(value, (bool, int, float))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _user(account: Account) -> Document:
+    credential = account.credential
+    limits = {"max-connections": account.connection_max, "max-channels": account.user.channel_max}
+    user: Document = {
+        "name": account.user.name,
+        "password_hash": base64.b64encode(credential.hash).decode(),
+        "hashing_algorithm": credential.algorithm,
+        "tags": list(account.user.tags),
+        "limits": {name: limit for name, limit in limits.items() if limit >= 0},
+    }
+    if account.loopback_only:
+        user["loopback_only"] = True
+    keys = credential.scram
+    if keys is not None:
+        user["scram_sha_256"] = {
+            "salt": base64.b64encode(keys.salt).decode(),
+            "iterations": keys.iterations,
+            "stored_key": base64.b64encode(keys.stored_key).decode(),
+            "server_key": base64.b64encode(keys.server_key).decode(),
+        }
+    return user
+
+
+def _policy(policy: Policy) -> Document:
+    return {
+        "pattern": policy.pattern.text,
+        "apply-to": policy.apply_to,
+        "definition": policy.definition,
+        "priority": policy.priority,
+    }
+
+
+# --- in ---
+
+
+def import_definitions(node: "Node", document: Document) -> ImportReport:
+    """Define what a document says. One thing that is refused does not keep out the others: see the report's `errors`.
+
+    A document for one virtual host (RabbitMQ exports these without the name) is refused as items without `vhost`.
+    """
+    importer = _Importer(node)
+    report = importer.report
+    for section in LISTS:
+        items = document.get(section)
+        if items is None:
+            continue
+        if not isinstance(items, list):
+            report.errors.append(f"{section}: must be a list")
+            continue
+        for index, item in enumerate(items):
+            try:
+                if not isinstance(item, dict):
+                    raise InvalidArgument("must be an object")
+                importer.take(section, _Item(item))
+            except ModelError as error:
+                report.errors.append(f"{section}[{index}]: {error}")
+            else:
+                report.counts[section] = report.counts.get(section, 0) + 1
+    for section in document.keys() - DESCRIPTIONS - set(LISTS):
+        if document[section]:
+            report.notes.append(f"{section}: unknown here, left out")
+    report.notes.sort()
+    return report
+
+
+class _Item:
+    """One object of a document. Raises `InvalidArgument` for what is missing or of another type."""
+
+    def __init__(self, values: Document) -> None:
+        self.values = values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.values.get(name, default)
+        if not isinstance(value, str):
+            raise InvalidArgument(f"'{name}' must be text")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.values.get(name, False)
+        if not isinstance(value, bool):
+            raise InvalidArgument(f"'{name}' must be true or false")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidArgument(f"'{name}' must be an integer")
+        return value
+
+    def table(self, name: str) -> Document:
+        # An empty table is an empty list to some of RabbitMQ's versions.
+        value = self.values.get(name) or {}
+        if not isinstance(value, dict):
+            raise InvalidArgument(f"'{name}' must be an object")
+        return value
+
+    def octets(self, name: str) -> bytes:
+        try:
+            return base64.b64decode(self.text(name, ""), validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidArgument(f"'{name}' must be base64") from None
+
+    def tags(self) -> tuple[str, ...]:
+        value = self.values.get("tags", "")
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+            raise InvalidArgument("'tags' must be a list of text")
+        return tuple(tag.strip() for tag in value if tag.strip())
+
+
+class _Importer:
+    def __init__(self, node: "Node") -> None:
+        self.report = ImportReport()
+        self._node = node
+        self._administration = node.administration
+
+    def take(self, section: str, item: _Item) -> None:
+        if section == "vhosts":
+            self._administration.add_virtual_host(item.text("name"))
+        elif section == "users":
+            self._take_user(item)
+        elif section == "permissions":
+            self._administration.set_permission(
+                item.text("user"), item.text("vhost"), item.text("configure"), item.text("write"), item.text("read")
+            )
+        elif section == "topic_permissions":
+            self._administration.set_topic_permission(
+                item.text("user"), item.text("vhost"), item.text("exchange"), item.text("write"), item.text("read")
+            )
+        elif section == "parameters":
+            self._take_parameter(item)
+        elif section == "policies":
+            self._take_policy(item.text("vhost"), item.text("name"), item, is_operator=False)
+        elif section == "exchanges":
+            self._host(item).declare_exchange(
+                item.text("name"),
+                item.text("type"),
+                durable=item.flag("durable"),
+                auto_delete=item.flag("auto_delete"),
+                internal=item.flag("internal"),
+                arguments=item.table("arguments"),
+            )
+        elif section == "queues":
+            self._host(item).declare_queue(
+                item.text("name"),
+                durable=item.flag("durable"),
+                auto_delete=item.flag("auto_delete"),
+                exclusive_to=None,
+                connection=None,
+                arguments=item.table("arguments"),
+            )
+        else:
+            self._take_binding(item)
+
+    def _host(self, item: _Item) -> VirtualHost:
+        name = item.text("vhost")
+        host = self._node.virtual_host(name)
+        if host is None:
+            raise NotFound(f"no vhost '{name}'")
+        return host
+
+    def _take_user(self, item: _Item) -> None:
+        name = item.text("name")
+        if "password" in item.values:
+            self._administration.put_user(name, item.text("password"), item.tags())
+        else:
+            self._administration.put_user_with_credential(name, _credential(item), item.tags())
+        limits = _Item(item.table("limits"))
+        self._administration.accounts.set_restrictions(
+            name,
+            loopback_only=item.flag("loopback_only"),
+            connection_max=limits.number("max-connections", UNLIMITED),
+            channel_max=limits.number("max-channels", UNLIMITED),
+        )
+
+    def _take_parameter(self, item: _Item) -> None:
+        component = item.text("component")
+        value = _Item(item.table("value"))
+        if component == "operator_policy":
+            self._take_policy(item.text("vhost"), item.text("name"), value, is_operator=True)
+        elif component == "vhost-limits":
+            self._administration.set_virtual_host_limits(
+                item.text("vhost"),
+                max_connections=value.number("max-connections", UNLIMITED),
+                max_queues=value.number("max-queues", UNLIMITED),
+            )
+        else:
+            self.report.notes.append(f"parameters: component '{component}' is unknown here, left out")
+
+    def _take_policy(self, virtual_host: str, name: str, item: _Item, *, is_operator: bool) -> None:
+        self._administration.set_policy(
+            virtual_host,
+            name,
+            item.text("pattern"),
+            item.table("definition"),
+            priority=item.number("priority", 0),
+            apply_to=item.text("apply-to", ALL),
+            is_operator=is_operator,
+        )
+
+    def _take_binding(self, item: _Item) -> None:
+        host = self._host(item)
+        destination = item.text("destination")
+        kind = item.text("destination_type")
+        source = item.text("source")
+        routing_key = item.text("routing_key", "")
+        arguments = item.table("arguments")
+        if kind == QUEUE:
+            queue = host.queues.get(destination)
+            if queue is None:
+                raise NotFound(f"no queue '{destination}' in vhost '{host.name}'")
+            host.bind_queue(queue, source, routing_key, arguments)
+        elif kind == EXCHANGE:
+            host.bind_exchange(destination, source, routing_key, arguments)
+        else:
+            raise InvalidArgument("'destination_type' must be queue or exchange")
+
+
+def _credential(item: _Item) -> Credential:
+    algorithm = item.text("hashing_algorithm", RABBITMQ_SHA256)
+    if algorithm not in {RABBITMQ_SHA256, SCRYPT}:
+        raise InvalidArgument(f"the hashing algorithm '{algorithm}' is unknown here")
+    keys: ScramKeys | None = None
+    if "scram_sha_256" in item.values:
+        scram = _Item(item.table("scram_sha_256"))
+        keys = ScramKeys(
+            scram.octets("salt"), scram.number("iterations", 0), scram.octets("stored_key"), scram.octets("server_key")
+        )
+    return Credential(algorithm, item.octets("password_hash"), keys)
