@@ -15,7 +15,7 @@ BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
 
 # The whole suite runs on the plain source; compiled, the packages whose behaviour the compiler could change.
-COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node broker simulation interop))
+COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node broker simulation soak interop))
 PYTEST_ARGUMENTS ?=
 
 .PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak docs setup clean
@@ -88,8 +88,10 @@ SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again
 	@$(BUILT_RUN) -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs 2)
 
+ROUNDS ?= 100
 SOAK_SECONDS ?= 3600
-soak: $(BUILT)/stamp ## the simulator for a long time: SOAK_SECONDS=how long
+soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; then the simulator for SOAK_SECONDS
+	@$(BUILT_RUN) -m tests.soak --rounds $(ROUNDS)
 	@while [ "$$SECONDS" -lt $(SOAK_SECONDS) ]; do \
 		$(BUILT_RUN) -m tests.simulation.simulate --seeds 500 --jobs 2; \
 	done

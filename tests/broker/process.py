@@ -20,8 +20,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(repository: Path) -> dict[str, str]:
-    """Finds the package whether it is installed or only checked out."""
-    path = os.pathsep.join(filter(None, (str(repository / "src"), os.environ.get("PYTHONPATH"))))
+    """Finds the package that is tested, installed or only checked out."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(repository / "src"))))
     return {**os.environ, "PYTHONPATH": path}
 
 
