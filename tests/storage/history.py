@@ -33,15 +33,18 @@ class State:
     """What a store has to remember: messages by queue and sequence, definitions, and entries of a stream."""
 
     messages: dict[Key, tuple[bytes, int]] = field(default_factory=dict)
-    delivering: frozenset[int] = frozenset()
+    # How far deliveries were allowed, by queue.
+    delivering: dict[int, int] = field(default_factory=dict)
     redelivered: frozenset[Key] = frozenset()
 
     def after_clean_stop(self) -> "State":
-        return State(self.messages, frozenset(), self.redelivered)
+        return State(self.messages, {}, self.redelivered)
 
     def after_crash(self) -> "State":
-        redelivered = {key for key in self.messages if key in self.redelivered or key[0] in self.delivering}
-        return State(self.messages, frozenset(), frozenset(redelivered))
+        redelivered = {
+            key for key in self.messages if key in self.redelivered or key[1] <= self.delivering.get(key[0], -1)
+        }
+        return State(self.messages, {}, frozenset(redelivered))
 
 
 class Confirmation(CommitWaiter):
@@ -224,7 +227,7 @@ class History:
         by_queue: dict[int, list[int]] = {}
         for queue_id, sequence in keys:
             by_queue.setdefault(queue_id, []).append(sequence)
-        self.state = State(self.state.messages, frozenset(), frozenset(keys))
+        self.state = State(self.state.messages, {}, frozenset(keys))
         # The commit is in the journal's own hands: its batch has the next number.
         self.snapshot(int(self.journal.batch))
         self.journal.close(redelivered=by_queue)
@@ -297,8 +300,10 @@ class History:
 
     def deliver(self) -> None:
         queue_id = self.random.choice(QUEUES)
-        self.journal.mark_delivering(queue_id)
-        self.state = State(self.state.messages, self.state.delivering | {queue_id}, self.state.redelivered)
+        up_to = self.random.randint(0, self.next_sequences[queue_id] + 3)
+        self.journal.mark_delivering(queue_id, up_to)
+        up_to = max(up_to, self.state.delivering.get(queue_id, -1))
+        self.state = State(self.state.messages, self.state.delivering | {queue_id: up_to}, self.state.redelivered)
 
     def append(self) -> None:
         for _ in range(self.random.randint(1, 5)):

@@ -66,7 +66,7 @@ def test_redelivered_is_told_of_queues_that_were_delivered_from() -> None:
     journal = open_journal(disk)
     journal.put(1, 1, message(b"a"))
     journal.put(2, 1, message(b"b"))
-    journal.mark_delivering(1)
+    journal.mark_delivering(1, 9)
     commit_durably(journal)
     disk.kill()
     journal = open_journal(disk)
@@ -85,7 +85,7 @@ def test_after_a_clean_stop_exactly_what_was_delivered_is_redelivered() -> None:
     journal = open_journal(disk)
     for sequence in range(3):
         journal.put(1, sequence, message(b"x"))
-    journal.mark_delivering(1)
+    journal.mark_delivering(1, 9)
     journal.close(redelivered={1: [1]})
     disk.lose_power()
     journal = open_journal(disk)
@@ -98,7 +98,7 @@ def test_after_a_clean_stop_without_details_all_of_a_queue_delivered_from_is_red
     journal = open_journal(disk)
     journal.put(1, 1, message(b"x"))
     journal.put(2, 1, message(b"x"))
-    journal.mark_delivering(1)
+    journal.mark_delivering(1, 9)
     journal.close()
     journal = open_journal(disk)
     assert [item.redelivered for item in journal.recovered(1)] == [True]

@@ -21,6 +21,9 @@ from waybill.model.store import CommitWaiter, StoredMessage
 from waybill.model.timers import Timer
 
 REFUSED: Final = -1
+# How many messages beyond the last delivered one a crash may flag as redelivered without need.
+MIN_DELIVERY_WINDOW: Final = 128
+MAX_DELIVERY_WINDOW: Final = 16_384
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
@@ -82,7 +85,7 @@ class Queue(EntryQueue):
         self.settled_total: i64 = 0
         self._turn: i64 = 0
         self._uses_priorities = False
-        self.delivery_gate = _DeliveryGate(self)
+        self.delivery_gate = DeliveryGate(self)
         self._expiry = _ExpiryTimer(self)
         self._disuse = _DisuseTimer(self)
         levels = max(self.policy.max_priority, 0) + 1
@@ -217,17 +220,16 @@ class Queue(EntryQueue):
 
     # --- out ---
 
-    def drain(self) -> None:
+    def drain(self) -> None:  # noqa: PLR0912 - the hot path of every delivery
         """Deliver to consumers with credit, in turn, until messages or credit run out."""
         if self.ready_count == 0 or not self.active:
-            return
-        if self.is_persistent and not self.delivery_gate.is_open:
-            self.delivery_gate.request()
             return
         active = self.active
         now = self.runtime.now
         turn = self._turn
         lane = self.lane
+        gate = self.delivery_gate
+        last: i64 = 0
         while self.ready_count > 0:
             if self._uses_priorities:
                 consumer = self._highest_with_credit()
@@ -249,7 +251,11 @@ class Queue(EntryQueue):
                 lane = self._first_lane()
             if not lane.head and not self._load(lane):
                 continue
+            if lane.head[0].sequence > gate.limit and self.is_persistent:
+                gate.ask(lane.head[0].sequence)
+                break
             entry = lane.pop()
+            last = entry.sequence
             size = self._counted(entry.message) if self.counts_bodies else entry.message.size
             self.ready_count -= 1
             self.ready_bytes -= size
@@ -265,6 +271,8 @@ class Queue(EntryQueue):
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
         self._turn = turn
+        if self.is_persistent and last != 0:
+            gate.went_to(last)
         if self.ready_count > 0:
             self._arm_expiry()
 
@@ -278,8 +286,8 @@ class Queue(EntryQueue):
             if 0.0 < entry.expires_at <= self.runtime.now:
                 self._kill(entry, EXPIRED)
                 continue
-            if self.is_persistent and not self.delivery_gate.is_open:
-                self.delivery_gate.request()
+            if self.is_persistent and entry.sequence > self.delivery_gate.limit:
+                self.delivery_gate.ask(entry.sequence)
             self.delivered_total += 1
             if no_ack:
                 self._remove(entry)
@@ -537,24 +545,40 @@ class _DisuseTimer(Timer):
             self.queue.host.queue_unused(self.queue)
 
 
-class _DeliveryGate(CommitWaiter):
-    """Holds the first delivery of a durable queue until the store knows that the queue delivers.
+class DeliveryGate(CommitWaiter):
+    """Holds deliveries of a durable queue back until the store knows how far they may go.
 
-    Only then can a crash be answered honestly: what the queue held may have been seen by a consumer, so it comes back
-    flagged as redelivered.
+    Only then can a crash be answered honestly: what consumers may have seen comes back flagged as redelivered, and what
+    they cannot have seen does not. Messages are allowed some ahead, the more the faster they go, so that a busy queue
+    hardly ever waits.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.is_open = False
-        self.is_requested = False
+        self.limit: i64 = 0
+        self._asked_for: i64 = 0
+        self._window: i64 = MIN_DELIVERY_WINDOW
+        self._asked_at: float = 0.0
 
-    def request(self) -> None:
-        if not self.is_requested:
-            self.is_requested = True
-            self.queue.store.mark_delivering(self.queue.id)
-            self.queue.store.wait(self, 0)
+    def ask(self, sequence: i64) -> None:
+        """Make the limit move beyond `sequence`."""
+        if self._asked_for > self.limit:
+            return
+        now = self.queue.runtime.now
+        if now - self._asked_at < 1.0:
+            self._window = min(self._window * 2, MAX_DELIVERY_WINDOW)
+        else:
+            self._window = MIN_DELIVERY_WINDOW
+        self._asked_at = now
+        self._asked_for = sequence + self._window
+        self.queue.store.mark_delivering(self.queue.id, self._asked_for)
+        self.queue.store.wait(self, self._asked_for)
+
+    def went_to(self, sequence: i64) -> None:
+        """Deliveries have come to `sequence`: ask for more in time."""
+        if sequence + self._window // 2 > self.limit:
+            self.ask(sequence)
 
     def committed(self, mark: i64) -> None:
-        self.is_open = True
+        self.limit = mark
         self.queue.runtime.mark_dirty(self.queue)

@@ -114,8 +114,8 @@ class Store:
         """
         raise NotImplementedError
 
-    def mark_delivering(self, queue_id: i64) -> None:
-        """From now on a crash must present this queue's messages as perhaps delivered before (redelivered)."""
+    def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
+        """From now on a crash must present this queue's messages up to a sequence as perhaps delivered before."""
         raise NotImplementedError
 
     def begin_atomic(self) -> None:

@@ -129,7 +129,7 @@ class Journal(MessageLog):
         table = self._recovered.pop(queue_id, None)
         if table is None:
             return
-        mark = self.marks.get(queue_id, Mark(is_delivering=False, redelivered_up_to=-1, redelivered=[]))
+        mark = self.marks.get(queue_id, Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=[]))
         redelivered = set(mark.redelivered)
         for sequence, location in table.pairs():
             segment = self.segments[location >> 32]
@@ -319,7 +319,7 @@ class Journal(MessageLog):
 
     def _replace_marks(self, redelivered: dict[int, list[int]]) -> None:
         for queue_id in sorted(set(self.marks) | set(redelivered)):
-            mark = Mark(is_delivering=False, redelivered_up_to=-1, redelivered=redelivered.get(queue_id, []))
+            mark = Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=redelivered.get(queue_id, []))
             self.marks[queue_id] = mark
             self.append_record(mark.record(queue_id))
 

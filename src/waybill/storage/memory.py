@@ -66,7 +66,7 @@ class MemoryStore(CommittingStore):
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
         pass
 
-    def mark_delivering(self, queue_id: i64) -> None:
+    def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
         pass
 
     def begin_atomic(self) -> None:

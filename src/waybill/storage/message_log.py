@@ -54,18 +54,18 @@ SEQUENTIAL_GAP_BYTES: Final = 64 << 10
 class Mark:
     """What is known of a queue's messages having been delivered before.
 
-    Those up to the sequence `redelivered_up_to` and those in `redelivered` were; if `is_delivering`, a crash makes it
-    all of them.
+    Those up to the sequence `redelivered_up_to` and those in `redelivered` were; a crash makes it those up to
+    `delivering_up_to`, too.
     """
 
-    def __init__(self, *, is_delivering: bool, redelivered_up_to: i64, redelivered: list[int]) -> None:
-        self.is_delivering = is_delivering
+    def __init__(self, *, delivering_up_to: i64, redelivered_up_to: i64, redelivered: list[int]) -> None:
+        self.delivering_up_to: i64 = delivering_up_to
         self.redelivered_up_to: i64 = redelivered_up_to
         self.redelivered = redelivered
 
     def record(self, queue_id: i64) -> bytes:
         """As it is written."""
-        head = [queue_id, 1 if self.is_delivering else 0, self.redelivered_up_to]
+        head = [queue_id, self.delivering_up_to, self.redelivered_up_to]
         return small_record(MARK, integers(head + self.redelivered))
 
 
@@ -246,13 +246,13 @@ class MessageLog(CommittingStore):
         self.purges[queue_id] = purge
         self._append(purge.record(queue_id))
 
-    def mark_delivering(self, queue_id: i64) -> None:
+    def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
         mark = self.marks.get(queue_id)
         if mark is None:
-            mark = Mark(is_delivering=False, redelivered_up_to=-1, redelivered=[])
+            mark = Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=[])
             self.marks[queue_id] = mark
-        if not mark.is_delivering:
-            mark.is_delivering = True
+        if mark.delivering_up_to < up_to_sequence:
+            mark.delivering_up_to = up_to_sequence
             self._append(mark.record(queue_id))
 
     def begin_atomic(self) -> None:

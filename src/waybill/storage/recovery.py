@@ -156,8 +156,14 @@ class Recovery:
             table = self.tables.get(queue_id)
             if table is None or table.live == 0:
                 del log.marks[queue_id]
-            elif mark.is_delivering:
-                log.marks[queue_id] = Mark(is_delivering=False, redelivered_up_to=table.highest, redelivered=[])
+            elif mark.delivering_up_to >= 0:
+                up_to = max(mark.delivering_up_to, mark.redelivered_up_to)
+                log.marks[queue_id] = Mark(
+                    delivering_up_to=-1,
+                    # What is not there yet was not delivered, whatever had been allowed.
+                    redelivered_up_to=min(up_to, table.highest),
+                    redelivered=[sequence for sequence in mark.redelivered if sequence > up_to],
+                )
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
         # A number that a lost segment had is not given again.
@@ -222,7 +228,7 @@ class Recovery:
             self._purge(segment, data, index)
         elif kind == MARK:
             values = self._integers(data, index)
-            mark = Mark(is_delivering=values[1] == 1, redelivered_up_to=values[2], redelivered=values[3:])
+            mark = Mark(delivering_up_to=values[1], redelivered_up_to=values[2], redelivered=values[3:])
             self.log.marks[values[0]] = mark
         elif kind == SPILL:
             segment.put_count += 1

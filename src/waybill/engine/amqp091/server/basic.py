@@ -118,7 +118,7 @@ def get(channel: Channel, method: BasicGet) -> None:
     if entry is None:
         channel.send(BasicGetEmpty())
         return
-    if queue.is_persistent and not queue.delivery_gate.is_open:
+    if queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
         connection.hold()
     channel.delivery_tag += 1
     tag = channel.delivery_tag
