@@ -26,6 +26,7 @@ class Negotiation:
         self._header = b""
         self._refusal = b""
         self._is_over = False
+        self._accepted_at = now
         self._deadline = now + host.limits.handshake_timeout_s
         self._connection: Connection | None = None
 
@@ -43,7 +44,9 @@ class Negotiation:
         self._header += data
         header = self._header[:HEADER_SIZE]
         if header == PROTOCOL_HEADER:
-            self._connection = Connection(self._host, self._output, self._peer_address, now, self._certificate_user)
+            self._connection = Connection(
+                self._host, self._output, self._peer_address, self._accepted_at, self._certificate_user
+            )
             rest = self._header[HEADER_SIZE:]
             self._header = b""
             if rest:

@@ -13,6 +13,9 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REJECTED
 
 DEATHS: Final = "x-death"
+COUNT_LIMIT: Final = 2**62
+# So many places may kill a message; then it goes nowhere any more. Each death copies the record of all earlier ones.
+DEATHS_LIMIT: Final = 256
 
 
 def record_death(
@@ -26,7 +29,8 @@ def record_death(
     rest = [death for death in deaths if death is not previous]
     count = previous.get("count", 0) if previous is not None else 0
     death: dict[str, object] = {
-        "count": (count if isinstance(count, int) else 0) + 1,
+        # A publisher may claim any count.
+        "count": min(count if isinstance(count, int) else 0, COUNT_LIMIT) + 1,
         "reason": reason,
         "queue": queue_name,
         "time": datetime.fromtimestamp(int(now), UTC) if previous is None else previous.get("time"),
@@ -53,6 +57,11 @@ def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
         if death.get("queue") == queue_name:
             return True
     return False
+
+
+def died_too_often(headers: dict[str, object]) -> bool:
+    """Whether the record of its deaths must not grow any more."""
+    return len(_deaths(headers)) >= DEATHS_LIMIT
 
 
 def _deaths(headers: dict[str, object]) -> list[dict[str, object]]:

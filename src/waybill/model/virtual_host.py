@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import Binding, binding_key
-from waybill.model.dead_letter import closes_cycle, record_death
+from waybill.model.dead_letter import closes_cycle, died_too_often, record_death
 from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
 from waybill.model.entry import NO_LOCATION
 from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
@@ -58,6 +58,8 @@ class VirtualHost(DelayHost):
         self.policies = Policies()
         self.max_queues = NO_LIMIT
         self._exclusive: dict[str, Queue] = {}
+        self._dead: list[tuple[Queue, Message, str]] = []
+        self._is_burying = False
         self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
@@ -545,6 +547,28 @@ class VirtualHost(DelayHost):
     # --- dead letters ---
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        """Publish a dead message where its queue says. What that kills in turn waits for its turn.
+
+        A chain of full queues is as long as somebody makes it: following it by recursion would exhaust the stack.
+        """
+        if queue.policy.dead_letter_exchange is None:
+            return
+        self._dead.append((queue, message, reason))
+        if self._is_burying:
+            return
+        self._is_burying = True
+        self.runtime.store.begin_atomic()
+        try:
+            while self._dead:
+                dead = self._dead
+                self._dead = []
+                for killer, victim, why in dead:
+                    self._bury(killer, victim, why)
+        finally:
+            self._is_burying = False
+            self.runtime.store.end_atomic()
+
+    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
         policy = queue.policy
         if policy.dead_letter_exchange is None:
             return
@@ -552,6 +576,8 @@ class VirtualHost(DelayHost):
         if exchange is None:
             return
         headers = message.format.headers(message.content)
+        if died_too_often(headers):
+            return
         changes = record_death(headers, message, queue.name, reason, self.runtime.now)
         removed: list[str] = []
         routing_keys = [message.address.routing_key]
@@ -569,7 +595,11 @@ class VirtualHost(DelayHost):
         ]
         if not targets:
             return
-        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
+        try:
+            content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
+        except ValueError:
+            # Its publisher has filled its headers to the limit: there is no room to say that it died.
+            return
         dead = Message(
             message.format,
             content,
