@@ -8,7 +8,7 @@ from typing import Final
 
 from waybill.model.errors import InvalidArgument
 from waybill.model.pattern import Pattern
-from waybill.model.queue_policy import CLASSIC, QUORUM, STREAM, QueuePolicy
+from waybill.model.queue_policy import CLASSIC, FOREIGN_ARGUMENTS, QUORUM, STREAM, QueuePolicy
 
 ALL: Final = "all"
 QUEUES: Final = "queues"
@@ -52,9 +52,8 @@ class Policy:
             raise InvalidArgument(f"policy '{name}': unknown or not allowed here: {', '.join(unknown)}")
         if not isinstance(definition.get(ALTERNATE_EXCHANGE, ""), str):
             raise InvalidArgument(f"policy '{name}': '{ALTERNATE_EXCHANGE}' must be a string")
-        queue_arguments = _as_arguments(definition)
-        # A routing key without an exchange is complete once a queue brings the exchange.
-        QueuePolicy({"x-dead-letter-exchange": "", **queue_arguments})
+        for argument, value in _as_arguments(definition).items():
+            _check(argument, value)
         self.name = name
         self.pattern = Pattern(pattern)
         self.definition = definition
@@ -89,11 +88,11 @@ class Policies:
         merged = dict(arguments)
         policy = self.policy_of(kind, name)
         if policy is not None:
-            for argument, value in _as_arguments(policy.definition).items():
+            for argument, value in _as_arguments(policy.definition, kind).items():
                 merged[argument] = _merged(argument, merged.get(argument, value), value)
         operator_policy = self.operator_policy_of(kind, name)
         if operator_policy is not None:
-            for argument, value in _as_arguments(operator_policy.definition).items():
+            for argument, value in _as_arguments(operator_policy.definition, kind).items():
                 # What caps is not a choice of the queue's owner: the operator's overflow replaces theirs.
                 present = merged.get(argument, value) if argument[2:] in LIMITS else value
                 merged[argument] = _merged(argument, present, value)
@@ -119,14 +118,27 @@ def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
     return best
 
 
-def _as_arguments(definition: dict[str, object]) -> dict[str, object]:
-    return {"x-" + name: value for name, value in definition.items() if name != ALTERNATE_EXCHANGE}
+def _as_arguments(definition: dict[str, object], kind: str = "") -> dict[str, object]:
+    """The settings as arguments of a queue; of those for `kind` only what this type of queue has."""
+    foreign = FOREIGN_ARGUMENTS.get(kind, frozenset())
+    arguments = {"x-" + name: value for name, value in definition.items() if name != ALTERNATE_EXCHANGE}
+    return {name: value for name, value in arguments.items() if name not in foreign}
+
+
+def _check(argument: str, value: object) -> None:
+    """Raises `InvalidArgument` for a value that no queue can have."""
+    arguments = {argument: value}
+    if argument == "x-dead-letter-routing-key":
+        # It is complete once a queue brings the exchange.
+        arguments["x-dead-letter-exchange"] = ""
+    owner = next(kind for kind, foreign in FOREIGN_ARGUMENTS.items() if argument not in foreign)
+    QueuePolicy({"x-queue-type": owner, **arguments})
 
 
 def _merged(argument: str, present: object, value: object) -> object:
     """The smaller of two limits; of other settings the one that is there already."""
     if argument == "x-max-age":
-        ages = [QueuePolicy({argument: age}).max_age_ms for age in (present, value)]
+        ages = [QueuePolicy({"x-queue-type": STREAM, argument: age}).max_age_ms for age in (present, value)]
         return present if ages[0] <= ages[1] else value
     if argument[2:] in LIMITS and isinstance(present, int) and isinstance(value, int):
         return min(present, value)
