@@ -19,6 +19,7 @@ from waybill.model.errors import DamagedMessage
 from waybill.model.runtime import Runtime
 
 CHUNK_LENGTH: Final = 512
+CHUNK_BYTES: Final = 1 << 20
 HEAD_LIMIT_BYTES: Final = 8 << 20
 HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
 HEAD_LIMIT_LENGTH: Final = 32768
@@ -32,6 +33,8 @@ class _Chunk:
         self.locations = array("q", [entry.location for entry in entries])
         self.expiries = array("d", [entry.expires_at for entry in entries])
         self.sizes = array("q", [entry.message.size for entry in entries])
+        counts = [entry.delivery_count for entry in entries]
+        self.delivery_counts = array("q", counts) if any(counts) else None
         self.are_stored = entries[0].is_stored
         self.redelivered = entries[0].redelivered
 
@@ -50,6 +53,7 @@ class Lane:
         self.sealed: list[Entry] = []
         self.sealed_batch: i64 = 0
         self.tail: list[Entry] = []
+        self.tail_bytes: i64 = 0
 
     def push(self, entry: Entry) -> None:
         """Add at the end."""
@@ -64,6 +68,8 @@ class Lane:
                 return
             self.is_spilling = True
         self._spill(entry)
+        if len(self.tail) >= CHUNK_LENGTH or self.tail_bytes >= CHUNK_BYTES:
+            self._seal()
 
     def push_front(self, entry: Entry) -> None:
         """Put an entry that was taken before back to its place in the order of sequences."""
@@ -86,6 +92,16 @@ class Lane:
         self.count -= 1
         self.head_bytes -= entry.message.size
         return entry
+
+    def first_expiry(self) -> float:
+        """When the first entry expires; 0.0 for never, or if there is none."""
+        if self.head:
+            return self.head[0].expires_at
+        if self.backlog:
+            expires_at: float = self.backlog[0].expiries[0]
+            return expires_at
+        entries = self.sealed or self.tail
+        return entries[0].expires_at if entries else 0.0
 
     def load(self) -> i64:
         """Fill the head of a lane that has entries. Returns how many were lost because their checksum failed.
@@ -112,6 +128,7 @@ class Lane:
         self.backlog.clear()
         self.sealed = []
         self.tail = []
+        self.tail_bytes = 0
         self.count = 0
         self.is_spilling = False
         for entry in entries:
@@ -131,10 +148,17 @@ class Lane:
 
     def recover(self, entry: Entry) -> None:
         """Add an entry found in the store, in order of sequences, keeping no more of it in memory than `push` would."""
-        self.push(entry)
-        if len(self.tail) >= CHUNK_LENGTH:
+        if not self.is_spilling:
+            self.push(entry)
+            return
+        # All of it is written already: what is full becomes a chunk at once, or it would come before what is sealed.
+        self.count += 1
+        self.tail.append(entry)
+        self.tail_bytes += entry.message.size
+        if len(self.tail) >= CHUNK_LENGTH or self.tail_bytes >= CHUNK_BYTES:
             self._shrink(self.tail)
             self.tail = []
+            self.tail_bytes = 0
 
     def _spill(self, entry: Entry) -> None:
         if entry.location == NO_LOCATION:
@@ -143,8 +167,7 @@ class Lane:
         if tail and (tail[0].is_stored != entry.is_stored or tail[0].redelivered != entry.redelivered):
             self._seal()
         self.tail.append(entry)
-        if len(self.tail) >= CHUNK_LENGTH:
-            self._seal()
+        self.tail_bytes += entry.message.size
 
     def _seal(self) -> None:
         store = self.runtime.store
@@ -155,6 +178,7 @@ class Lane:
         self.sealed = self.tail
         self.sealed_batch = store.batch
         self.tail = []
+        self.tail_bytes = 0
 
     def _shrink(self, entries: list[Entry]) -> None:
         runtime = self.runtime
@@ -175,7 +199,9 @@ class Lane:
         lost: i64 = 0
         if self.backlog:
             chunk = self.backlog.popleft()
-            for sequence, location, expires_at in zip(chunk.sequences, chunk.locations, chunk.expiries, strict=True):
+            counts = chunk.delivery_counts
+            places = zip(chunk.sequences, chunk.locations, chunk.expiries, strict=True)
+            for index, (sequence, location, expires_at) in enumerate(places):
                 try:
                     message = self.runtime.store.read(location)
                 except DamagedMessage:
@@ -186,6 +212,8 @@ class Lane:
                 entry.expires_at = expires_at
                 entry.is_stored = chunk.are_stored
                 entry.redelivered = chunk.redelivered
+                if counts is not None:
+                    entry.delivery_count = counts[index]
                 self._to_head(entry)
                 self.runtime.memory_bytes += message.size
             self.count -= lost
@@ -195,6 +223,7 @@ class Lane:
             self.sealed = []
         else:
             self.tail = []
+            self.tail_bytes = 0
             self.is_spilling = False
         for entry in entries:
             self._to_head(entry)

@@ -314,6 +314,9 @@ class Queue(EntryQueue):
         entry = lane.pop()
         self.ready_count -= 1
         self.ready_bytes -= self._counted(entry.message)
+        expires_at = lane.first_expiry()
+        if expires_at > 0.0:
+            self._expiry.arm(expires_at)
         return entry
 
     # --- outcomes ---
@@ -499,8 +502,9 @@ class Queue(EntryQueue):
 
     def _arm_expiry(self) -> None:
         for lane in self.lanes:
-            if lane.count > 0 and lane.head and lane.head[0].expires_at > 0.0:
-                self._expiry.arm(lane.head[0].expires_at)
+            expires_at = lane.first_expiry()
+            if expires_at > 0.0:
+                self._expiry.arm(expires_at)
 
 
 def _lives_for_now(entry: Entry) -> bool:

@@ -274,3 +274,28 @@ def test_a_quorum_queue_has_a_delivery_limit_of_20(channel: Channel) -> None:
         channel.nack(channel.delivery().tag)
     channel.expect_nothing()
     assert channel.depth() == 0
+
+
+@pytest.mark.parametrize("way", ["get", "get and ack", "consume", "drop", "expire"])
+def test_what_comes_to_the_head_expires_there(bench: Bench, channel: Channel, way: str) -> None:
+    """The message before it had no time to live, or a longer one, and is gone."""
+    channel.declare("q", {"x-max-length": 2, "x-dead-letter-exchange": "amq.fanout"})
+    channel.declare("dead")
+    channel.bind("amq.fanout", "dead")
+    channel.publish(b"1", properties=expiring(100) if way == "expire" else None)
+    channel.publish(b"2", properties=expiring(200))
+    if way == "drop":
+        channel.publish(b"3")
+        assert channel.take("dead").body == b"1"
+    elif way == "consume":
+        channel.qos(1)
+        channel.consume()
+        channel.delivery()
+    elif way != "expire":
+        first = channel.get(no_ack=way == "get")
+        assert first is not None
+        if way == "get and ack":
+            channel.ack(first.tag)
+    bench.advance(0.3)
+    assert channel.depth() == (1 if way == "drop" else 0)
+    assert channel.depth("dead") == (2 if way == "expire" else 1)
