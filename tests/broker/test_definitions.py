@@ -24,8 +24,9 @@ async def test_imported_while_it_runs_and_kept(tmp_path: Path) -> None:
             assert await channel.get("jobs") is None
 
 
-async def test_imported_before_anybody_can_connect() -> None:
+async def test_imported_before_anybody_can_connect_and_there_is_no_guest() -> None:
     async with Broker(port=0, definitions=DOCUMENT) as broker:
+        assert list(broker.administration.accounts.by_name) == ["worker"]
         assert broker.import_report is not None
         assert broker.import_report.counts == {"users": 1, "permissions": 1, "queues": 1}
         async with connect(broker.uri().replace("guest:guest", "worker:secret")) as connection:

@@ -77,8 +77,10 @@ class Broker:
 
     With `tls_certificate` and `tls_key` (PEM files) it listens on `tls_port` as well. With `tls_ca` clients may show a
     certificate of that authority, with which they can log in by EXTERNAL; `verify_peer` makes them show one.
-    `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name". `definitions` are
-    imported at each start, before anybody can connect; `import_report` says what came of it.
+    `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name".
+
+    `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
+    have users, a new broker has no guest.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
@@ -110,6 +112,7 @@ class Broker:
         self._tls: ssl.SSLContext | None = None
         self._tls_port = tls_port
         self._definitions = definitions
+        self._options.makes_guest = not (definitions and definitions.get("users"))
         self.import_report: ImportReport | None = None
         if tls_certificate is not None and tls_key is not None:
             authority = None if tls_ca is None else Path(tls_ca)

@@ -58,7 +58,7 @@ def export_command(data_dir: Path, file: Path) -> None:
 def import_command(data_dir: Path, file: Path) -> None:
     """Define what FILE says (`-`: standard input). What is there and not in FILE stays."""
     document = read_document(file)
-    with opened_node(data_dir) as node:
+    with opened_node(data_dir, makes_guest=not document.get("users")) as node:
         report = import_definitions(node, document)
     show_report(report)
     if report.errors:
@@ -85,7 +85,7 @@ def show_report(report: ImportReport) -> None:
 
 
 @contextmanager
-def opened_node(data_dir: Path) -> Iterator[Node]:
+def opened_node(data_dir: Path, *, makes_guest: bool = True) -> Iterator[Node]:
     """The node of a data directory, without a listener. What is changed is durable afterwards."""
     try:
         lock = DirectoryLock(data_dir)
@@ -94,6 +94,7 @@ def opened_node(data_dir: Path) -> Iterator[Node]:
     try:
         clock = Clock()
         options = NodeOptions("waybill", __version__, os.urandom, DEFAULT_MEMORY_LIMIT_BYTES)
+        options.makes_guest = makes_guest
         node = Node.open(DiskFilesystem(data_dir), options, clock.now())
         yield node
         node.flush(clock.now())

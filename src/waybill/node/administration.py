@@ -39,16 +39,18 @@ class VirtualHostLimits:
 class Administration:
     """Users, their rights, virtual hosts, policies and limits of one node."""
 
-    def __init__(self, node: "Node", accounts: Accounts) -> None:
+    def __init__(self, node: "Node", accounts: Accounts, *, makes_guest: bool) -> None:
         self.accounts = accounts
         self.limits: dict[str, VirtualHostLimits] = {}
         self._node = node
+        self._makes_guest = makes_guest
         self._store = node.runtime.store
 
     def recover(self) -> None:
         """Load what the store keeps; to be called before exchanges and queues are made again.
 
-        A store that never had a node gets virtual hosts, and guest, who may do everything from this machine.
+        A store that never had a node gets virtual hosts and, unless somebody else is to come, guest, who may do
+        everything from this machine.
         """
         for name, value in self._store.definitions(VIRTUAL_HOST):
             self._make_virtual_host(name, _limits_of(value))
@@ -64,7 +66,7 @@ class Administration:
         self._store.define(FRESHNESS, FRESHNESS, {})
         for name in DEFAULT_VIRTUAL_HOSTS:
             self.add_virtual_host(name)
-        if not self.accounts.by_name:
+        if self._makes_guest:
             self.put_user(GUEST, GUEST, ("administrator",))
             self.accounts.set_restrictions(GUEST, loopback_only=True, connection_max=UNLIMITED, channel_max=UNLIMITED)
             for name in self._node.virtual_hosts:

@@ -45,7 +45,8 @@ class NodeOptions:
     """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
 
     With less than `disk_free_limit_bytes` left on the disk, publishers must wait. `certificate_login_from` says what of
-    a TLS client's certificate is the name of a user (see `waybill.node.certificate`).
+    a TLS client's certificate is the name of a user (see `waybill.node.certificate`). A new store gets the user guest
+    unless `makes_guest` is False: somebody else will be defined at once.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class NodeOptions:
         self.memory_limit_bytes = memory_limit_bytes
         self.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
         self.certificate_login_from = DISTINGUISHED_NAME
+        self.makes_guest = True
         self.limits = Limits()
 
 
@@ -80,7 +82,8 @@ class Node(Host):
         self.name = options.name
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.connections: dict[ServerEngine, None] = {}
-        self.administration = Administration(self, Accounts(self.runtime.store, options.random_bytes))
+        accounts = Accounts(self.runtime.store, options.random_bytes)
+        self.administration = Administration(self, accounts, makes_guest=options.makes_guest)
         self._accounts = self.administration.accounts
         self._certificate_login_from = options.certificate_login_from
         self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
