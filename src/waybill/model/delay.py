@@ -23,6 +23,10 @@ from waybill.model.timers import Timer
 DELAY: Final = "x-delay"
 # What waits longer than this is read back from the store instead of being kept in memory.
 KEPT_IN_MEMORY_S: Final = 10.0
+UNWRITTEN_RETRY_S: Final = 1.0
+
+# Due time, sequence, location, batch in which it is written, whether it is stored, the message unless it is read back.
+_Waiting = tuple[float, int, int, int, bool, Message | None]
 
 
 def delay_ms_of(headers: dict[str, object]) -> int:
@@ -88,8 +92,7 @@ class DelayQueue(Queue):
         )
         self._exchange = exchange
         self._delay_host = host
-        # Due time, sequence, location, whether it is stored, and the message unless it is only in the store.
-        self._heap: list[tuple[float, int, int, bool, Message | None]] = []
+        self._heap: list[_Waiting] = []
         self._timer = _DueTimer(self)
 
     @property
@@ -106,42 +109,64 @@ class DelayQueue(Queue):
             else:
                 self.store.put_reference(self.id, sequence, location)
         self.published_total += 1
-        self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored)
+        self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored, self.store.batch)
         return location
 
     def recover(self, stored: StoredMessage) -> None:
         self.next_sequence = max(self.next_sequence, stored.sequence + 1)
-        self._wait(stored.message, stored.sequence, stored.location, True)  # noqa: FBT003
+        self._wait(stored.message, stored.sequence, stored.location, True, 0)  # noqa: FBT003
 
-    def _wait(self, message: Message, sequence: i64, location: i64, is_stored: bool) -> None:
+    def _wait(self, message: Message, sequence: i64, location: i64, is_stored: bool, batch: i64) -> None:
+        runtime = self.runtime
+        store = self.store
         due = message.published_at + delay_ms_of(message.format.headers(message.content)) / 1000
-        is_kept = not is_stored or due - self.runtime.now < KEPT_IN_MEMORY_S
-        heapq.heappush(self._heap, (due, int(sequence), int(location), is_stored, message if is_kept else None))
+        kept: Message | None = message
+        if store.frees_memory and due - runtime.now >= KEPT_IN_MEMORY_S:
+            if location == NO_LOCATION:
+                location = store.spill(message)
+            kept = None
+        else:
+            runtime.memory_bytes += message.size
+        heapq.heappush(self._heap, (due, int(sequence), int(location), int(batch), is_stored, kept))
         if self._heap[0][1] == sequence:
-            self.runtime.timers.schedule(due, self._timer)
+            runtime.timers.schedule(due, self._timer)
 
     def release_due(self, now: float) -> None:
-        """Route everything whose time has come."""
+        """Route everything whose time has come, and wait with the rest if the disk has fallen that far behind."""
         heap = self._heap
+        store = self.store
         while heap and heap[0][0] <= now:
-            _, sequence, location, is_stored, message = heapq.heappop(heap)
+            if heap[0][5] is None and heap[0][3] > store.written_batch:
+                self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
+                return
+            _, sequence, location, _, is_stored, message = heapq.heappop(heap)
+            store.begin_atomic()
             if message is None:
-                try:
-                    message = self.store.read(location)
-                except DamagedMessage:
-                    continue
-            self.store.begin_atomic()
-            self._delay_host.route_due(self._exchange, message)
+                self._route_from_store(location)
+            else:
+                self.runtime.memory_bytes -= message.size
+                self._delay_host.route_due(self._exchange, message)
             if is_stored:
-                self.store.settle(self.id, sequence, location)
-            self.store.end_atomic()
+                store.settle(self.id, sequence, location)
+            elif location != NO_LOCATION:
+                store.forget(location)
+            store.end_atomic()
         if heap:
             self.runtime.timers.schedule(heap[0][0], self._timer)
 
+    def _route_from_store(self, location: i64) -> None:
+        try:
+            message = self.store.read(location)
+        except DamagedMessage:
+            return
+        self._delay_host.route_due(self._exchange, message)
+
     def discard(self) -> int:
         count = len(self._heap)
-        for _, _, location, is_stored, _ in self._heap:
-            if is_stored:
+        for _, _, location, _, _, message in self._heap:
+            if message is not None:
+                self.runtime.memory_bytes -= message.size
+            if location != NO_LOCATION:
                 self.store.forget(location)
         self._heap = []
         self.is_deleted = True

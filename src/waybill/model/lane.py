@@ -4,7 +4,7 @@
 
 A short queue lives in its head alone. When the head is full, what arrives goes to the tail; a full tail is sealed, and
 once its batch is written the sealed entries shrink to a chunk: 32 bytes a message. `pop` refills the head from the
-oldest chunk.
+oldest chunk. With a store that frees no memory all of a queue is head, and counts as memory that is used.
 """
 
 from array import array
@@ -62,7 +62,8 @@ class Lane:
             limit: i64 = HEAD_LIMIT_BYTES
             if self.runtime.memory_bytes > self.runtime.memory_limit_bytes:
                 limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES
-            if self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH:
+            is_short = self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH
+            if is_short or not self.runtime.store.frees_memory:
                 self.head_bytes += entry.message.size
                 self.head.append(entry)
                 return

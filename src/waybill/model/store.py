@@ -76,9 +76,11 @@ class Store:
     """See the module's text. Locations are opaque to the model, ordered by age, and valid until settled.
 
     `batch` is the number of the batch being filled, `durable_batch` that of the newest one known to be on disk. What
-    was put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`.
+    was put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`. `frees_memory`:
+    a message in the store, and nowhere else, takes no memory.
     """
 
+    frees_memory: bool
     batch: i64
     written_batch: i64
     durable_batch: i64

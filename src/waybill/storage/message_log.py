@@ -86,6 +86,7 @@ class MessageLog(CommittingStore):
     """The part of the store that keeps messages of queues."""
 
     def __init__(self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64) -> None:
+        self.frees_memory = True
         self.filesystem = filesystem
         self.segment_bytes: i64 = segment_bytes
         self.batch: i64 = 1
