@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from waybill.node.node import Node
 
 Document = dict[str, object]
+DEPTH_LIMIT: Final = 32
 
 LISTS: Final = (
     "vhosts",
@@ -271,6 +272,8 @@ class _Item:
         value = self.values.get(name) or {}
         if not isinstance(value, dict):
             raise InvalidArgument(f"'{name}' must be an object")
+        if not _fits_table(value, 0):
+            raise InvalidArgument(f"'{name}' holds a number beyond 64 bits, or is nested too deeply")
         return value
 
     def octets(self, name: str) -> bytes:
@@ -286,6 +289,18 @@ class _Item:
         if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
             raise InvalidArgument("'tags' must be a list of text")
         return tuple(tag.strip() for tag in value if tag.strip())
+
+
+def _fits_table(value: object, depth: int) -> bool:
+    """Whether AMQP's tables, and so the store, have room for a value of JSON."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    if not isinstance(value, (dict, list)):
+        return True
+    if depth >= DEPTH_LIMIT:
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return all(_fits_table(item, depth + 1) for item in items)
 
 
 class _Importer:
