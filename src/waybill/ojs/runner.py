@@ -35,7 +35,7 @@ from waybill.ojs.job_context import JobContext, current
 from waybill.ojs.message import attempt_number
 from waybill.ojs.middleware.chain import Call, Middleware, compose
 from waybill.ojs.session import Session
-from waybill.ojs.settlement import Settlement
+from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -61,6 +61,7 @@ class Runner:
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
+        self._held: dict[tuple[str, int], None] = {}
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="waybill-job")
@@ -68,6 +69,11 @@ class Runner:
         self._limit_timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def held_count(self) -> int:
+        """How many jobs run here or wait for their turn."""
+        return len(self.active) + len(self._waiting)
 
     # Deliveries. ------------------------------------------------------------------------------------------------
 
@@ -83,8 +89,19 @@ class Runner:
             self._begin(queue, delivery)
 
     def connection_lost(self, _reason: Exception) -> None:
-        """Forget the deliveries that wait: the broker gives them out again."""
-        self._waiting.clear()
+        """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
+        while self._waiting:
+            _, delivery = self._waiting.popleft()
+            try:
+                envelope = read_envelope(delivery.body)
+                key = envelope.id, attempt_number(delivery.encoded_properties, envelope)
+            except ValueError:
+                continue
+            # One that was redelivered before it came here may have been started by the worker that lost it.
+            if not delivery.redelivered or key in self._held:
+                self._held[key] = None
+        while len(self._held) > REMEMBERED_ATTEMPTS:
+            del self._held[next(iter(self._held))]
 
     def stop(self) -> None:
         """Start nothing more; what waits goes back to its queue."""
@@ -139,12 +156,16 @@ class Runner:
     def _is_known(self, execution: Execution) -> bool:
         """Deal with a job that was delivered before.
 
-        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. Otherwise a
-        worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
-        shall end in the dead letter queue, not in a loop.
+        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. If this worker
+        had it in hand unstarted when it lost its connection, it is as new: no other worker starts an attempt that
+        comes to it redelivered. Otherwise a worker vanished with it, and that counts as an attempt (ojs-retry section
+        9.2): a job that kills its worker shall end in the dead letter queue, not in a loop.
         """
         if self._settlement.settled_before(execution):
             return True
+        if execution.key in self._held:
+            del self._held[execution.key]
+            return False
         for other in self.active:
             if other.key == execution.key:
                 other.delivery = execution.delivery

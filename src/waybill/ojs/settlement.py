@@ -75,6 +75,9 @@ class Settlement:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it."""
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
+        self._retrying: dict[tuple[str, int], Execution] = {}
+        self._unsaid: dict[tuple[str, int], Failure] = {}
+        """Failures whose next attempt a lost connection kept from the broker."""
         self.completed_count = 0
         self.failed_count = 0
         self.retried_count = 0
@@ -126,7 +129,7 @@ class Settlement:
             ),
         )
         if again:
-            self._start(self._retry(execution, failure, limit))
+            self._start(self._retry(execution, failure))
         else:
             self._end(execution, failure)
 
@@ -134,9 +137,16 @@ class Settlement:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
 
         A job that was given up goes to the dead letter queue: its first delivery may have been lost before the broker
-        heard of that.
+        heard of that. A failure that could not be followed by the next attempt is now.
         """
         delivery = execution.delivery
+        if execution.key in self._retrying:
+            self._retrying[execution.key].delivery = delivery
+            return True
+        unsaid = self._unsaid.pop(execution.key, None)
+        if unsaid is not None:
+            self._start(self._retry(execution, unsaid))
+            return True
         if execution.key in self._dead_lettered:
             self._session.events.after(lambda: delivery.nack(requeue=False))
         elif execution.key in self._finished:
@@ -236,9 +246,23 @@ class Settlement:
     def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
         return wanted or self._on_discard == "dead_letter"
 
-    async def _retry(self, execution: Execution, failure: Failure, limit: int) -> None:
+    async def _retry(self, execution: Execution, failure: Failure) -> None:
         """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
+        self._retrying[execution.key] = execution
+        try:
+            if not await self._published_next(execution, failure):
+                self._unsaid[execution.key] = failure
+                while len(self._unsaid) > REMEMBERED_ATTEMPTS:
+                    del self._unsaid[next(iter(self._unsaid))]
+        finally:
+            del self._retrying[execution.key]
+
+    async def _published_next(self, execution: Execution, failure: Failure) -> bool:
+        """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
+        if not self._session.connection.is_open:
+            return False
         envelope = execution.envelope
+        limit = max_attempts(execution.delivery.properties.headers, envelope)
         delay = retry_delay_seconds(envelope.policy, execution.attempt, random.random())  # noqa: S311 - jitter
         now = datetime.now(UTC)
         body = edit_envelope(
@@ -257,7 +281,7 @@ class Settlement:
             failure=failure.record,
         )
         if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
-            return
+            return False
         self.retried_count += 1
         self._finished.add(execution.key)
         events = self._session.events
@@ -275,6 +299,7 @@ class Settlement:
             ),
         )
         events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - it may be replaced until then
+        return True
 
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)

@@ -104,6 +104,11 @@ class Worker:
         return 0 if self._runner is None else len(self._runner.active)
 
     @property
+    def held_count(self) -> int:
+        """How many jobs this worker has in hand: those that run, and those that wait for their turn here."""
+        return 0 if self._runner is None else self._runner.held_count
+
+    @property
     def redelivered_count(self) -> int:
         """How many deliveries came here that the broker had, or may have, given to some worker before."""
         return 0 if self._runner is None else self._runner.redelivered_count
