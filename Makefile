@@ -83,6 +83,7 @@ test: lint test-interpreted test-compiled ## everything: lint, the suite interpr
 
 bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
+	@$(RUN) -m benchmarks.memory
 
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again

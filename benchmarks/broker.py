@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.contenders import REPOSITORY, Contender, RabbitMQContender, UnavailableError, WaybillContender
+from benchmarks.page import write_part
 from benchmarks.report import markdown, print_table
 from benchmarks.results import Results
 
@@ -154,8 +155,8 @@ def main(
     if json_path is not None:
         json_path.write_text(json.dumps(results.as_json(), indent=1) + "\n")
     if not quick:
-        page.parent.mkdir(exist_ok=True)
-        page.write_text(markdown(results, "python -m benchmarks.broker " + " ".join(sys.argv[1:]), rounds))
+        command = " ".join(["python -m benchmarks.broker", *sys.argv[1:]])
+        write_part(page, "speed", markdown(results, command, rounds))
         console.print(f"written: {page}")
     if results.failures:
         raise SystemExit(1)

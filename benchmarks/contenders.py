@@ -100,7 +100,8 @@ class WaybillContender(Contender):
         return version.stdout.strip()
 
     def start(self) -> float:
-        self._directory = Path(tempfile.mkdtemp(prefix="waybill-bench-"))
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="waybill-bench-"))
         self.port = free_port()
         arguments = [
             "broker",
@@ -128,17 +129,26 @@ class WaybillContender(Contender):
             raise UnavailableError(f"{self.name} said that it is ready and does not answer")
         return elapsed
 
+    def halt(self, *, kill: bool) -> None:
+        """Stop in order, or kill; `start` then begins again with the same data."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process = None
+        self.halt(kill=False)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None

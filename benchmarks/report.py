@@ -92,9 +92,9 @@ def print_table(results: Results, console: Console) -> None:
 
 
 def markdown(results: Results, command: str, rounds: int) -> str:
-    """The page docs/benchmarks.md."""
+    """The part about speed of docs/benchmarks.md."""
     lines = [
-        "# Benchmarks",
+        "## Speed",
         "",
         f"Written by `{command}` on {dt.datetime.now(dt.UTC):%Y-%m-%d}.",
         f"Medians of {rounds} rounds, in brackets the range.",
