@@ -391,20 +391,18 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         self._cache: dict[str, bool] = {}
-        self._ahead: _Program | None = None
-        self._is_negative = False
         if len(text) > PATTERN_LIMIT:
             raise InvalidArgument(f"a pattern of {len(text)} characters is longer than {PATTERN_LIMIT}")
         parser = _Parser(text)
-        if text.startswith(_LOOK_AHEADS):
-            self._is_negative = text.startswith("^(?!")
-            self._read_look_ahead(parser)
+        self._is_negative = text.startswith("^(?!")
+        ahead = self._look_ahead(parser) if text.startswith(_LOOK_AHEADS) else None
+        self._ahead = ahead
         tree = parser.parse()
-        if self._ahead is not None and tree.kind == "choice":
+        if ahead is not None and tree.kind == "choice":
             raise parser.refuse("it has a '|' behind a look-ahead; put that into a group")
         self._program = _Program(parser, tree)
 
-    def _read_look_ahead(self, parser: _Parser) -> None:
+    def _look_ahead(self, parser: _Parser) -> _Program:
         """Take `^(?=...)` out of the text: it is asked once, at the start, so it costs no more than another pattern."""
         parser.at = 4
         parser.alternation()
@@ -412,9 +410,9 @@ class Pattern:
             raise parser.refuse("its look-ahead is not closed, or repeated")
         end = parser.at
         ahead = _Parser(parser.text[4 : end - 1])
-        self._ahead = _Program(ahead, ahead.parse())
         parser.text = "^" + parser.text[end:]
         parser.at = 0
+        return _Program(ahead, ahead.parse())
 
     def matches(self, text: str) -> bool:
         """Whether the pattern is found anywhere in `text`."""
