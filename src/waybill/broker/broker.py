@@ -26,6 +26,11 @@ DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
+# A commit of so little, on a disk that syncs so fast, is done on the loop: another thread would cost more CPU than it
+# does, and the loop is held up for less time than a large read takes.
+INLINE_COMMIT_BYTES: Final = 16 << 10
+INLINE_SYNC_S: Final = 0.001
+SYNC_SMOOTHING: Final = 0.1
 # More than this between a commit and the next, and reading stops until the disk has caught up.
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 
@@ -129,6 +134,7 @@ class Broker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_committing = False
+        self._sync_s = 0.0
         self._is_reading_paused = False
         self._maintenance: asyncio.TimerHandle | None = None
         self._lock: DirectoryLock | None = None
@@ -305,23 +311,31 @@ class Broker:
     def _commit(self) -> None:
         """Begin commits until one must wait for the disk, or nothing is left to write."""
         while True:
+            is_small = self._node.pending_bytes <= INLINE_COMMIT_BYTES
             commit = self._node.begin_commit()
             if commit is None:
                 return
-            if commit.is_synced:
+            if commit.is_synced and not (is_small and self._sync_s < INLINE_SYNC_S):
                 self._is_committing = True
                 self._commit_done.clear()
                 assert self._disk is not None  # noqa: S101 - set by start
-                self._disk.submit(commit.execute, partial(self._committed, commit))
+                self._disk.submit(partial(self._execute, commit), partial(self._committed, commit))
                 return
-            # Nobody waits for it, so it is not synced: writing to the page cache is cheaper than another thread.
+            # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
             try:
-                commit.execute()
+                self._execute(commit)
             except OSError as error:
                 self._fail(error)
                 return
             self._node.end_commit(commit)
             self._node.flush(self._clock.now())
+
+    def _execute(self, commit: Commit) -> None:
+        """Do a commit's file work, on whatever thread, and note how long a sync takes these days."""
+        started = self._clock.now()
+        commit.execute()
+        if commit.is_synced:
+            self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
 
     def _committed(self, commit: Commit, error: BaseException | None) -> None:
         self._is_committing = False
