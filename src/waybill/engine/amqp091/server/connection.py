@@ -178,7 +178,9 @@ class Connection(ServerEngine):
         else:
             out.truncate(0)
         self._sent_at = self.host.runtime.now
-        if self.is_stalled and not self._is_transport_full:
+        if self._is_transport_full:
+            self._throttle.wrote(size)
+        elif self.is_stalled:
             self._unstall()
         return data
 
@@ -219,6 +221,7 @@ class Connection(ServerEngine):
 
     def resume_writing(self, now: float) -> None:
         self._is_transport_full = False
+        self._throttle.release()
         self._unstall()
 
     # --- for the node ---
