@@ -30,6 +30,8 @@ QUICK_BACKLOG: Final = 100_000
 SAMPLE: Final = 100_000
 STARTS: Final = 3
 PROBE_TIMEOUT_S: Final = 600.0
+# Enough for a CPU clock that ticks 100 times a second.
+PROBE_MESSAGES: Final = 400_000
 BACKLOG_QUEUE: Final = "backlog"
 TOPICS: Final = 100_000
 
@@ -109,18 +111,19 @@ def measure_backlog(broker: WaybillContender, needs: Needs, backlog: int) -> Non
     broker.start()
     filled = run("fill-pcc-1k", "--queue", BACKLOG_QUEUE, "--count", str(backlog))
     needs.note(GROWTH, filled["rss_after_mb"] - filled["rss_before_mb"])
+    broker.halt(kill=True)
+    needs.note(RECOVERY_KILLED, broker.start())
     deep = [*short, "--queue", BACKLOG_QUEUE, "--append", "--keep"]
     needs.note(PUBLISH, run("pub-pcc-1k", *deep)["msgs_per_s"] / publish)
     needs.note(CONSUME, run("con-pcc-1k-a1", *deep)["msgs_per_s"] / consume)
     broker.halt(kill=False)
     needs.note(RECOVERY_STOPPED, broker.start())
-    broker.halt(kill=True)
-    needs.note(RECOVERY_KILLED, broker.start())
 
 
 def probe(broker: WaybillContender, needs: Needs, name: str, *options: str) -> dict[str, Any]:
     """One run of scaleprobe: its JSON line. Raises `UnavailableError`."""
     command = [sys.executable, str(TOOLS / "scaleprobe.py"), name, "--port", str(broker.port), "--pid", str(broker.pid)]
+    command += ["--messages", str(PROBE_MESSAGES)]
     try:
         done = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
@@ -177,7 +180,7 @@ STEPS: Final[tuple[Callable[[WaybillContender, Needs, int], None], ...]] = (
 def shown(measure: Measure, value: float | None) -> str:
     if value is None:
         return "-"
-    text = f"{value:,.2f}" if measure.limit < 10 else f"{value:,.0f}"
+    text = f"{value:,.2f}" if measure.limit <= 10 else f"{value:,.0f}"
     return text if measure.holds(value) else f"**{text}**"
 
 
