@@ -1,5 +1,7 @@
 """A local transaction: publishes and outcomes kept back until commit, then done as one step for a crash."""
 
+from mypy_extensions import i64
+
 from waybill.model.entry import Entry
 from waybill.model.message import Message
 from waybill.model.queue import Queue
@@ -14,12 +16,18 @@ RELEASE = "release"
 class Transaction:
     """What a channel or link did since its transaction began, in order.
 
-    `outcomes` holds each entry with its outcome and the engine's own number for the delivery.
+    `outcomes` holds each entry with its outcome and the engine's own number for the delivery. `size` is the content of
+    the publishes in bytes, all of it in memory.
     """
 
     def __init__(self) -> None:
         self.publishes: list[tuple[list[Queue], Message]] = []
+        self.size: i64 = 0
         self.outcomes: list[tuple[Entry, str, int]] = []
+
+    def publish(self, queues: list[Queue], message: Message) -> None:
+        self.publishes.append((queues, message))
+        self.size += message.size
 
     def commit(self, runtime: Runtime) -> bool:
         """Do it all; recovered as a whole or not at all. False if a full queue refused one of the messages.

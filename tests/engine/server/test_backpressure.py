@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.server.disk_bench import DiskBench
-from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
+from tests.engine.server.peer import MEMORY_LIMIT_BYTES, Channel, Cut, EngineWire, NodeBench
 from waybill.engine.amqp091.server.throttle import UNREAD_LIMIT
-from waybill.wire.amqp091.methods import BasicGet, ConnectionBlocked
+from waybill.wire.amqp091.methods import BasicGet, ConnectionBlocked, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 KILOBYTE = bytes(1024)
@@ -155,6 +155,33 @@ def test_a_consumer_without_a_prefetch_count_is_bounded_too(whole_bench: NodeBen
     assert publisher.depth() == 400
 
 
+def test_a_consumer_without_a_prefetch_count_must_settle_when_memory_is_short() -> None:
+    """A long backlog does not come to memory for one who takes all and settles nothing; publishers go on."""
+    bench = DiskBench(memory_limit_bytes=1 << 20)
+    publisher, slow = bench.channel(), bench.channel()
+    publisher.declare("q", durable=True)
+    for _ in range(5000):
+        publisher.publish(KILOBYTE, properties=BasicProperties(delivery_mode=2))
+    slow.consume()
+    while slow.peer.receive(0.0):
+        bench.settle()
+    taken = [slow.delivery() for _ in range(len(slow.replies))]
+    assert 1000 <= len(taken) < 2000
+    assert bench.memory_bytes < 3 << 20
+    assert not wire_of(publisher).output.is_reading_paused
+    quick = bench.channel()
+    quick.qos(10)
+    quick.consume()
+    assert len(quick.deliveries(10)) == 10
+    total = len(taken)
+    while taken:
+        slow.ack(taken[-1].tag, multiple=True)
+        slow.peer.receive(0.0)
+        taken = [slow.delivery() for _ in range(len(slow.replies))]
+        total += len(taken)
+    assert total == 4990
+
+
 def test_a_slow_consumer_costs_others_nothing(whole_bench: NodeBench) -> None:
     """Each message for others is looked at once, however many wait for the slow one: no work grows with its backlog."""
     publisher, slow, quick = (whole_bench.channel() for _ in range(3))
@@ -202,3 +229,25 @@ def test_without_a_disk_it_must_wait_and_others_need_not(whole_bench: NodeBench)
     publisher.peer.connection.expect(ConnectionBlocked)
     assert other.depth() == written
     assert other.take().body == MEGABYTE
+
+
+def test_a_transaction_without_end_is_refused(whole_bench: NodeBench) -> None:
+    publisher = whole_bench.channel()
+    publisher.declare("q")
+    publisher.call(TxSelect(), TxSelectOk)
+    for _ in range(MEMORY_LIMIT_BYTES >> 20):
+        publisher.publish(MEGABYTE)
+    assert "transaction" in publisher.expect_refused(406).reply_text
+    publisher.reopen()
+    assert publisher.depth() == 0
+    assert whole_bench.node.runtime.memory_bytes == 0
+
+
+def test_one_read_cannot_ask_for_everything(whole_bench: NodeBench) -> None:
+    publisher, asker = whole_bench.channel(), whole_bench.channel()
+    publisher.declare("q")
+    for _ in range(60):
+        publisher.publish(bytes(2 << 20))
+    asker.send(*[BasicGet("q", no_ack=False)] * 60)
+    assert "too many messages" in asker.peer.expect_refused(506)
+    assert publisher.depth() == 60

@@ -43,6 +43,8 @@ from waybill.wire.amqp091.methods import (
 from waybill.wire.amqp091.reply_codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, RESOURCE_ERROR
 
 MAX_PRIORITY: Final = 2**31 - 1
+# What one read of pipelined basic.get may make us write.
+ANSWERS_MAX_BYTES: Final = 64 << 20
 
 
 def qos(channel: Channel, method: BasicQos) -> None:
@@ -113,6 +115,8 @@ def get(channel: Channel, method: BasicGet) -> None:
     connection.check_permission("read", QUEUE, queue.name)
     if not method.no_ack and channel.unsettled_count >= connection.host.limits.unsettled_per_channel_max:
         raise connection_fault(RESOURCE_ERROR, "too many unsettled deliveries on this channel", BASIC, method.METHOD_ID)
+    if len(connection.out) > ANSWERS_MAX_BYTES:
+        raise connection_fault(RESOURCE_ERROR, "too many messages asked for at once", BASIC, method.METHOD_ID)
     entry = queue.take(method.no_ack)
     queue.touch()
     if entry is None:

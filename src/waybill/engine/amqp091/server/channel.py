@@ -165,7 +165,7 @@ class Channel(CommitWaiter):
         if not queues and published.mandatory:
             self._return(published, content)
         if self.transaction is not None:
-            self.transaction.publishes.append((queues, message))
+            self._publish_later(self.transaction, queues, message)
             return
         refused = False
         location: i64 = 0
@@ -186,6 +186,14 @@ class Channel(CommitWaiter):
             if not self.is_confirming:
                 self.is_confirming = True
                 connection.confirming(self)
+
+    def _publish_later(self, transaction: Transaction, queues: list[Queue], message: Message) -> None:
+        limit = self.connection.host.runtime.memory_limit_bytes
+        if transaction.size + message.size > limit:
+            raise channel_fault(
+                PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
+            )
+        transaction.publish(queues, message)
 
     def _resolve(self, published: PublishRoute) -> None:
         connection = self.connection

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
 STREAM_OFFSET: Final = b"x-stream-offset"
 DELIVERY_COUNT: Final = b"x-delivery-count"
+UNSETTLED_WHEN_SHORT: Final = 1000
 
 
 def short_string(text: str) -> bytes:
@@ -62,9 +63,21 @@ class ChannelConsumer(Consumer):
             return False
         if self.no_ack:
             return True
-        if self.prefetch != 0 and self.unsettled_count >= self.prefetch:
+        if self.prefetch != 0:
+            if self.unsettled_count >= self.prefetch:
+                return False
+        elif self._holds_enough():
             return False
         return channel.unsettled_count < channel.unsettled_max
+
+    def _holds_enough(self) -> bool:
+        """Whether a consumer that set itself no limit must settle first, because memory is short."""
+        runtime = self.connection.host.runtime
+        return (
+            self.unsettled_count >= UNSETTLED_WHEN_SHORT
+            and runtime.memory_bytes > runtime.memory_limit_bytes
+            and self.channel.prefetch == 0
+        )
 
     def deliver(self, entry: Entry) -> None:
         channel = self.channel
