@@ -34,7 +34,7 @@ from waybill.wire.amqp10.types import (
 
 ID = bytes(range(16))
 
-SHORTEST = [
+SHORTEST: list[tuple[bytes, object]] = [
     (b"\x40", None),
     (b"\x41", True),
     (b"\x42", False),
@@ -89,7 +89,7 @@ SHORTEST = [
     (b"\x00\x00\x53\x01\x53\x02\x45", Described(Described(ULong(1), ULong(2)), [])),
 ]
 
-LONGER = [
+LONGER: list[tuple[bytes, object]] = [
     (b"\x56\x00", False),
     (b"\x56\x01", True),
     (b"\x52\x00", UInt(0)),

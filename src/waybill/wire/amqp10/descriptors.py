@@ -127,9 +127,10 @@ def write_descriptor(out: BytesWriter, code: int) -> None:
 
 
 def read_descriptor(data: bytes, offset: i64, end: i64) -> tuple[i64, i64]:
-    """The code of the described value at `offset` (UNKNOWN: not the specification's), and where its value starts.
+    """The code of the described value at `offset`, and where its value starts.
 
-    Raises DecodeError if there is no described value.
+    Numbers stay what they are, known or not; what is neither a number below 2^63 nor a symbol of the specification is
+    UNKNOWN. Raises DecodeError if there is no described value.
     """
     if end - offset >= 3 and data[offset] == codes.DESCRIBED and data[offset + 1] == codes.SMALL_ULONG:
         return data[offset + 2], offset + 3

@@ -10,7 +10,15 @@ from librt.strings import BytesWriter, read_i32_be, write_i32_be
 from mypy_extensions import i32, i64, u8
 
 from waybill.wire.amqp10 import codes
-from waybill.wire.amqp10.descriptors import read_descriptor
+from waybill.wire.amqp10.descriptors import (
+    DECLARED,
+    MODIFIED,
+    NAMES,
+    RECEIVED,
+    TRANSACTIONAL_STATE,
+    UNKNOWN,
+    read_descriptor,
+)
 from waybill.wire.amqp10.errors import DecodeError
 from waybill.wire.amqp10.frames import set_u32
 from waybill.wire.amqp10.skip import skip_value
@@ -96,7 +104,12 @@ def state_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
     if o < end and data[o] == codes.NULL:
         return NO_STATE, o + 1
     code, _ = read_descriptor(data, o, end)
-    return code, skip_value(data, o, end)
+    after = skip_value(data, o, end)
+    if RECEIVED <= code <= MODIFIED or DECLARED <= code <= TRANSACTIONAL_STATE:
+        return code, after
+    if code in NAMES:
+        raise DecodeError(f"{code:#x} is no delivery state")
+    return UNKNOWN, after
 
 
 def _wrong(o: i64) -> DecodeError:
