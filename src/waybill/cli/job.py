@@ -1,21 +1,26 @@
-"""`waybill job`: push jobs from the command line."""
+"""`waybill job`: push, inspect and cancel jobs from the command line."""
 
 import json
-import os
+from collections.abc import Coroutine
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
 
+from waybill.cli.address import json_option, uri_option
 from waybill.client import ClientError
-from waybill.ojs import Envelope, InvalidJob, Jobs, Options, PushFailed, Retry
+from waybill.ojs import ControlFailed, Envelope, InvalidJob, JobInfo, Jobs, Options, PushFailed, Retry, State
 from waybill.transport.loop import run
 
-DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2Fojs"
+T = TypeVar("T")
 
 
 @click.group()
 def command() -> None:
-    """Push and inspect jobs."""
+    """Push, inspect and cancel jobs."""
 
 
 @command.command()
@@ -28,7 +33,7 @@ def command() -> None:
 @click.option("--expires-at", help="Not to be started after this time: RFC 3339, or a duration like +PT1H.")
 @click.option("--max-attempts", type=click.IntRange(min=0), help="Attempts in all.  [default: 3]")
 @click.option("--unique-key", help="Key that marks jobs which are the same.")
-@click.option("--uri", default=lambda: os.environ.get("WAYBILL_URI", DEFAULT_URI), help="The broker; or WAYBILL_URI.")
+@uri_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole envelope as JSON.")
 def push(
     job_type: str,
@@ -66,6 +71,77 @@ def push(
     except (PushFailed, ClientError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(envelope.encode().decode() if as_json else envelope.id)
+
+
+@command.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@uri_option
+@json_option
+def info(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+    """Ask the coordinator of a queue for a job; fails if it knows of none."""
+    found = _asked(_info(uri, job_id, queue))
+    if found is None:
+        raise click.ClickException(f"nothing is known of job {job_id}")
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        for name, value in msgspec.to_builtins(found).items():
+            click.echo(f"{name:<14} {value if isinstance(value, str | int) else json.dumps(value)}")
+
+
+@command.command(name="list")
+@click.option("--queue", default="default", show_default=True, help="Jobs of this queue.")
+@click.option("--state", type=click.Choice([state.value for state in State]), help="Jobs in this state only.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
+@uri_option
+@json_option
+def list_jobs(queue: str, state: str | None, limit: int, uri: str, *, as_json: bool) -> None:
+    """List the jobs of a queue, those first that were enqueued last."""
+    found = _asked(_newest(uri, queue, state, limit))
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    table = Table("id", "type", "state", "attempt", "enqueued at", box=None)
+    for job in found:
+        table.add_row(job.id, job.type, job.state, str(job.attempt), job.enqueued_at)
+    Console().print(table)
+
+
+@command.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@uri_option
+@json_option
+def cancel(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+    """Ask for the cancellation of a job; a coordinator of its queue acts on it."""
+    _asked(_cancel(uri, job_id, queue))
+    click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
+
+
+def _asked(question: Coroutine[Any, Any, T]) -> T:
+    """Run a question, and make its failures the user's."""
+    try:
+        return run(question)
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    except (ControlFailed, ClientError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _info(uri: str, job_id: str, queue: str) -> JobInfo | None:
+    async with Jobs(uri) as jobs:
+        return await jobs.info(job_id, queue)
+
+
+async def _newest(uri: str, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+    async with Jobs(uri) as jobs:
+        return await jobs.newest(queue, state=state, limit=limit)
+
+
+async def _cancel(uri: str, job_id: str, queue: str) -> None:
+    async with Jobs(uri) as jobs:
+        await jobs.cancel(job_id, queue)
 
 
 def parse_args(text: str) -> list[object]:

@@ -15,7 +15,8 @@ VERBS: Final = {
     "store": "Check or repair a data directory.",
     "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
-    "job": "Push and inspect jobs.",
+    "coordinator": "Cancel jobs and answer questions about them.",
+    "job": "Push, inspect and cancel jobs.",
     "pipeline": "Job events into tables and a report.",
 }
 

@@ -40,6 +40,7 @@ def load_jobs(target: str) -> Jobs:
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(min=1), help="Jobs at a time.")
 @click.option("--prefetch", type=click.IntRange(min=1), help="Jobs held at a time.  [default: the concurrency]")
 @click.option("--grace-period", default=30.0, show_default=True, help="Seconds that a shutdown waits for jobs.")
+@click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
 def command(
@@ -49,6 +50,7 @@ def command(
     prefetch: int | None,
     grace_period: float,
     *,
+    coordinator: bool,
     log_jobs: bool,
     as_json: bool,
 ) -> None:
@@ -68,6 +70,7 @@ def command(
             prefetch=prefetch,
             grace_period=grace_period,
             middleware=[log_context] if log_jobs else [],
+            coordinator=coordinator,
         )
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None

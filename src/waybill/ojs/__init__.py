@@ -4,13 +4,17 @@ A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look clo
 """
 
 from waybill.ojs.client import BatchFailed, Jobs
+from waybill.ojs.control_message import JobInfo
+from waybill.ojs.coordinator import Coordinator
 from waybill.ojs.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
 from waybill.ojs.errors import (
+    ControlFailed,
     DeadLetterJob,
     DiscardJob,
     FailJob,
     InvalidJob,
     InvalidTransition,
+    JobCancelled,
     JobError,
     JobsError,
     PushFailed,
@@ -27,6 +31,8 @@ __all__ = [
     "SPEC",
     "WEB",
     "BatchFailed",
+    "ControlFailed",
+    "Coordinator",
     "DeadLetterJob",
     "Declaration",
     "DiscardJob",
@@ -36,8 +42,10 @@ __all__ = [
     "Handler",
     "InvalidJob",
     "InvalidTransition",
+    "JobCancelled",
     "JobContext",
     "JobError",
+    "JobInfo",
     "Jobs",
     "JobsError",
     "Names",

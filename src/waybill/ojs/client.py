@@ -12,6 +12,8 @@ from typing import Final, ParamSpec, Self, TypeVar, Unpack
 
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned, ReconnectPolicy
 from waybill.ojs import delay_ladder
+from waybill.ojs.control import Control
+from waybill.ojs.control_message import JobInfo
 from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, seconds_until_scheduled, validate
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.events import JobEnqueued, JobScheduled
@@ -31,6 +33,7 @@ R = TypeVar("R")
 WINDOW: Final = 5000
 """How many publishes of one `push_many` wait for their confirms at a time."""
 DRAIN_EVERY: Final = 100
+LIST_TIMEOUT_SECONDS: Final = 10.0
 LOSS_PAUSE_SECONDS: Final = 0.02
 
 
@@ -95,6 +98,7 @@ class Jobs:
         self._push_timeout_seconds = push_timeout
         self._encoder = PushEncoder(self.topology.max_priority)
         self._session: Session | None = None
+        self._control: Control | None = None
         self._opening = asyncio.Lock()
 
     def handler(
@@ -165,9 +169,32 @@ class Jobs:
             raise BatchFailed(failures, [one.envelope for one in pushed])
         return [one.envelope for one in pushed]
 
+    async def cancel(self, job_id: str, queue: str) -> None:
+        """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
+
+        Returns when the broker has the request; a coordinator acts on it. A job that has ended stays as it is. Raises
+        ControlFailed.
+        """
+        await (await self._controlled()).cancel(job_id, queue)
+
+    async def info(self, job_id: str, queue: str, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - the wait is not for us
+        """Ask a coordinator for a job, None if it knows of none. Raises ControlFailed if none answers in time."""
+        return await (await self._controlled()).info(job_id, queue, timeout)
+
+    async def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
+        """Ask a coordinator for the jobs of a queue that were enqueued last. Raises ControlFailed."""
+        return await (await self._controlled()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
+
+    async def _controlled(self) -> Control:
+        session = await self._open()
+        if self._control is None:
+            self._control = Control(session)
+        return self._control
+
     async def close(self) -> None:
         """Wait until all events are confirmed, and disconnect. The next push connects again."""
         session, self._session = self._session, None
+        self._control = None
         if session is not None:
             try:
                 await session.events.drain(self._push_timeout_seconds)

@@ -48,6 +48,10 @@ class PushFailed(JobsError):
         self.code = code
 
 
+class ControlFailed(JobsError):
+    """A request to the coordinator was not taken, or not answered in time: none may be running for the queue."""
+
+
 class TopologyConflict(JobsError):
     """A queue or exchange exists with other properties than ours; it is left as it is (binding section 10.1)."""
 
@@ -87,6 +91,10 @@ class DeadLetterJob(JobError):
     """Put this job into the dead letter queue at once, whatever its policy says."""
 
     response = ResponseCode.DEAD_LETTER
+
+
+class JobCancelled(Exception):
+    """Raised by `JobContext.raise_if_cancelled` in a handler whose job is cancelled."""
 
 
 class FailJob(JobError):

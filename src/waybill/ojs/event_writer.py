@@ -63,12 +63,13 @@ class EventWriter:
         self._millisecond = 0
         self._time = ""
 
-    def record(self, subject: str, data: EventData, time: str | None = None) -> None:
+    def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
         """Add one event about `subject`; it is published at the end of this turn of the loop.
 
-        `time` is when it happened, RFC 3339, if that was not just now.
+        `time` is when it happened, RFC 3339, if that was not just now. `event_id` is for an event that several may
+        write, and readers shall count once.
         """
-        self._gathering.events.append(make_event(self._source, time or self.timestamp(), subject, data))
+        self._gathering.events.append(make_event(self._source, time or self.timestamp(), subject, data, event_id))
         if self._flush_handle is None:
             self._schedule()
 

@@ -284,9 +284,9 @@ _one_decoder = msgspec.json.Decoder(ReceivedEvent)
 _many_decoder = msgspec.json.Decoder(list[ReceivedEvent])
 
 
-def make_event(source: str, time: str, subject: str, data: EventData) -> Event:
-    """Wrap event data into its envelope with a new unique id, `evt_` and a UUIDv7."""
-    return Event("evt_" + new_id(), EVENT_TYPES[type(data)], source, time, subject, data)
+def make_event(source: str, time: str, subject: str, data: EventData, event_id: str | None = None) -> Event:
+    """Wrap event data into its envelope with a unique id, a new one of `evt_` and a UUIDv7 unless it is given."""
+    return Event(event_id or "evt_" + new_id(), EVENT_TYPES[type(data)], source, time, subject, data)
 
 
 def encode_events(events: Sequence[Event]) -> tuple[str, bytes]:

@@ -12,6 +12,7 @@ from waybill.client import Delivery
 from waybill.ojs.envelope import Envelope, ErrorRecord
 from waybill.ojs.errors import JobError, ResponseCode
 from waybill.ojs.handler import AnyHandler
+from waybill.ojs.job_context import JobContext
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -22,18 +23,24 @@ SHUTDOWN: Final = "ShutdownError"
 TIMEOUT: Final = "timeout"
 
 
+AttemptKey = tuple[str, int, str | None]
+"""Job id, attempt, and when it was enqueued: a dead letter that is tried again counts its attempts anew."""
+
+
 class Ending(Enum):
     """Why the worker, not the handler, ended an attempt."""
 
     TIMEOUT = "timeout"
     SHUTDOWN = "shutdown"
+    CANCELLED = "cancelled"
 
 
 class Execution:
     """An attempt. `attempt` counts from 1; `started` and `deadline` are seconds of the loop's clock."""
 
     __slots__ = (
-        "attempt", "deadline", "delivery", "ending", "envelope", "future", "handler", "queue", "settled", "started",
+        "attempt", "context", "deadline", "delivery", "ending", "envelope", "future", "handler", "queue", "settled",
+        "started",
     )  # fmt: skip
 
     def __init__(self, delivery: Delivery, queue: str, envelope: Envelope, attempt: int) -> None:
@@ -42,6 +49,7 @@ class Execution:
         self.envelope = envelope
         self.attempt = attempt
         self.handler: AnyHandler | None = None
+        self.context: JobContext | None = None
         self.future: asyncio.Future[object] | None = None
         self.started = 0.0
         self.deadline = 0.0
@@ -49,9 +57,9 @@ class Execution:
         self.settled = False
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> AttemptKey:
         """What makes a second delivery of the same attempt recognisable."""
-        return self.envelope.id, self.attempt
+        return self.envelope.id, self.attempt, self.envelope.enqueued_at
 
 
 @dataclass(frozen=True)

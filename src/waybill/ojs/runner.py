@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from waybill.client import Delivery
+from waybill.ojs.cancellations import Cancellations
 from waybill.ojs.envelope import is_expired, read_envelope
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.events import JobProgress, JobStarted
 from waybill.ojs.execution import (
+    AttemptKey,
     Ending,
     Execution,
     Failure,
@@ -52,6 +54,7 @@ class Runner:
         concurrency: int,
         middleware: Sequence[Middleware],
     ) -> None:
+        self.cancellations = Cancellations(session, worker_id, self.cancel)
         self.active: dict[Execution, None] = {}
         self.redelivered_count = 0
         self._session = session
@@ -61,7 +64,7 @@ class Runner:
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
-        self._held: dict[tuple[str, int], None] = {}
+        self._held: dict[AttemptKey, None] = {}
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="waybill-job")
@@ -94,7 +97,7 @@ class Runner:
             _, delivery = self._waiting.popleft()
             try:
                 envelope = read_envelope(delivery.body)
-                key = envelope.id, attempt_number(delivery.encoded_properties, envelope)
+                key = envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
             except ValueError:
                 continue
             # One that was redelivered before it came here may have been started by the worker that lost it.
@@ -124,6 +127,16 @@ class Runner:
         for execution in list(self.active):
             self._end_early(execution, Ending.SHUTDOWN)
 
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job if it runs here: a coroutine is cancelled, a thread finds it in its context."""
+        for execution in list(self.active):
+            if execution.envelope.id == job_id and execution.ending is None and execution.future is not None:
+                execution.ending = Ending.CANCELLED
+                if execution.context is not None:
+                    execution.context.cancel()
+                if execution.handler is not None and execution.handler.is_async:
+                    execution.future.cancel()
+
     def close(self) -> bool:
         """Release the threads; False if some are stuck in a job and cannot be ended."""
         if self._limit_timer is not None:
@@ -146,7 +159,9 @@ class Runner:
         if delivery.redelivered and self._is_known(execution):
             return
         handler = self._handlers.get(envelope.type)
-        if expired:
+        if envelope.id in self.cancellations:
+            self._settlement.cancelled(execution)
+        elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
         elif handler is None:
             self._settlement.unknown_type(execution)
@@ -176,7 +191,7 @@ class Runner:
     def _start(self, execution: Execution, handler: AnyHandler) -> None:
         envelope = execution.envelope
         execution.handler = handler
-        context = JobContext(
+        execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._report_progress
         )
         self._events.record(
@@ -222,7 +237,13 @@ class Runner:
         execution.settled = True
         duration = self._loop.time() - execution.started
         now = self._events.timestamp()
-        if execution.ending is not None:
+        if execution.ending is Ending.CANCELLED:
+            if future.cancelled() or future.exception() is not None:
+                self._settlement.cancelled(execution)
+            else:
+                # It was done before it heard of it.
+                self._settlement.completed(execution, future.result(), duration)
+        elif execution.ending is not None:
             if not future.cancelled():
                 future.exception()
             self._settlement.failed(execution, _ended(execution, now), duration)
@@ -270,13 +291,19 @@ class Runner:
         for execution in list(self.active):
             if execution.deadline <= now:
                 self._end_early(execution, Ending.TIMEOUT)
-        running = [execution.deadline for execution in self.active if execution.ending is None]
+        running = [execution.deadline for execution in self.active if execution.deadline > now]
         if running:
             self._limit(min(running))
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
         """End an attempt from outside: a coroutine is cancelled, a thread is left alone and its result refused."""
-        if execution.ending is not None or execution.future is None:
+        if execution.settled or execution.future is None or execution.ending not in {None, Ending.CANCELLED}:
+            return
+        if execution.ending is Ending.CANCELLED:
+            # A handler that takes no notice of its cancellation is not waited for any longer.
+            execution.settled = True
+            self._settlement.cancelled(execution)
+            execution.future.cancel()
             return
         execution.ending = ending
         if execution.handler is not None and not execution.handler.is_async:

@@ -24,17 +24,19 @@ import msgspec
 
 from waybill.client import ConnectionLost, Delivery, MessageNacked, MessageReturned
 from waybill.ojs import delay_ladder
+from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.events import (
     ErrorSummary,
+    JobCancelled,
     JobCompleted,
     JobDiscarded,
     JobExpired,
     JobFailed,
     JobRetrying,
 )
-from waybill.ojs.execution import Execution, Failure
+from waybill.ojs.execution import AttemptKey, Execution, Failure
 from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
 from waybill.ojs.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
 from waybill.ojs.session import Session
@@ -54,16 +56,16 @@ class RecentAttempts:
     """Remembers at least the last REMEMBERED_ATTEMPTS attempts that were finished here."""
 
     def __init__(self) -> None:
-        self._young: set[tuple[str, int]] = set()
-        self._old: set[tuple[str, int]] = set()
+        self._young: set[AttemptKey] = set()
+        self._old: set[AttemptKey] = set()
 
-    def add(self, key: tuple[str, int]) -> None:
+    def add(self, key: AttemptKey) -> None:
         """Remember an attempt; from time to time the older half is forgotten."""
         self._young.add(key)
         if len(self._young) >= REMEMBERED_ATTEMPTS:
             self._old, self._young = self._young, set()
 
-    def __contains__(self, key: tuple[str, int]) -> bool:
+    def __contains__(self, key: AttemptKey) -> bool:
         """Say whether an attempt is remembered."""
         return key in self._young or key in self._old
 
@@ -75,13 +77,14 @@ class Settlement:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it."""
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
-        self._retrying: dict[tuple[str, int], Execution] = {}
-        self._unsaid: dict[tuple[str, int], Failure] = {}
+        self._retrying: dict[AttemptKey, Execution] = {}
+        self._unsaid: dict[AttemptKey, Failure] = {}
         """Failures whose next attempt a lost connection kept from the broker."""
         self.completed_count = 0
         self.failed_count = 0
         self.retried_count = 0
         self.discarded_count = 0
+        self.cancelled_count = 0
         self._session = session
         self._on_discard = on_discard
         self._republishing: set[asyncio.Task[None]] = set()
@@ -132,6 +135,16 @@ class Settlement:
             self._start(self._retry(execution, failure))
         else:
             self._end(execution, failure)
+
+    def cancelled(self, execution: Execution) -> None:
+        """Settle a job that somebody has cancelled, before it started or while it ran."""
+        envelope = execution.envelope
+        events = self._session.events
+        data = JobCancelled(job_type=envelope.type, queue=execution.queue)
+        events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
+        self.cancelled_count += 1
+        self._finished.add(execution.key)
+        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - it may be replaced until then
 
     def settled_before(self, execution: Execution) -> bool:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.

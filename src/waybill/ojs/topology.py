@@ -12,6 +12,10 @@ from typing import Final, Literal
 from waybill.ojs import delay_ladder
 from waybill.ojs.retry import RETRY_BUCKETS_MS
 
+RELAY_BYTES: Final = 200_000_000
+RELAY_SEGMENT_BYTES: Final = 10_000_000
+"""Room for about a million cancellations; the oldest ones are forgotten beyond it."""
+
 QueueType = Literal["classic", "quorum"]
 
 
@@ -36,6 +40,8 @@ class Names:
     delayed: str = "ojs.exchange.delayed"
     events: str = "ojs.exchange.events"
     event_stream: str = "ojs.events"
+    relay: str = "ojs.exchange.control"
+    relay_stream: str = "ojs.control"
     job_queue: str = "ojs.queue.{queue}"
     dead_letter_queue: str = "ojs.queue.dlx.{queue}"
     retry_queue: str = "ojs.queue.retry.{queue}.{delay_ms}"
@@ -135,6 +141,16 @@ class Topology:
         return self.prefix + self.names.event_stream
 
     @property
+    def relay(self) -> str:
+        """The fanout exchange over which a coordinator reaches all workers."""
+        return self.prefix + self.names.relay
+
+    @property
+    def relay_stream(self) -> str:
+        """The stream that keeps cancellations, for workers that start later."""
+        return self.prefix + self.names.relay_stream
+
+    @property
     def delay_release(self) -> str:
         """The exchange below the lowest level of the delay ladder."""
         return self.prefix + self.names.delay_release
@@ -179,6 +195,15 @@ class Topology:
             ExchangeDeclaration(self.events, "topic"),
             QueueDeclaration(self.event_stream, {"x-queue-type": "stream"}),
             BindingDeclaration(self.event_stream, self.events, "#"),
+        ]
+
+    def relay_entities(self) -> list[Entity]:
+        """Return the way from the coordinators to all workers, those of the future too."""
+        limits = {"x-max-length-bytes": RELAY_BYTES, "x-stream-max-segment-size-bytes": RELAY_SEGMENT_BYTES}
+        return [
+            ExchangeDeclaration(self.relay, "fanout"),
+            QueueDeclaration(self.relay_stream, {"x-queue-type": "stream", **limits}),
+            BindingDeclaration(self.relay_stream, self.relay, ""),
         ]
 
     def queue_entities(self, queue: str) -> list[Entity]:
@@ -252,6 +277,7 @@ class Topology:
         retry = [entity for delay_ms in RETRY_BUCKETS_MS for entity in self.retry_entities(queue, delay_ms)]
         return [
             *self.shared_entities(),
+            *self.relay_entities(),
             *self.queue_entities(queue),
             *self.control_entities(queue),
             *retry,

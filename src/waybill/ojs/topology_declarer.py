@@ -66,10 +66,16 @@ class TopologyDeclarer:
         if key not in self._done:
             await self._declare(key, lambda: self.topology.release_entities(queue))
 
+    async def ensure_relay(self) -> None:
+        """Declare the way from coordinators to workers."""
+        if "relay" not in self._done:
+            await self._declare("relay", self.topology.relay_entities)
+
     async def ensure_control(self, queue: str) -> None:
         """Declare the control queue of `queue`."""
         key = f"control {queue}"
         if key not in self._done:
+            await self.ensure_shared()
             await self._declare(key, lambda: self.topology.control_entities(queue))
 
     def forget_shared(self) -> None:
@@ -78,7 +84,7 @@ class TopologyDeclarer:
 
     def forget_queue(self, queue: str) -> None:
         """Declare all that belongs to `queue` again when it is next needed: something is missing."""
-        self._done = {key for key in self._done if key.split(" ")[1:2] != [queue]} - {"shared", "ladder"}
+        self._done = {key for key in self._done if key.split(" ")[1:2] != [queue]} - {"shared", "ladder", "relay"}
 
     async def _declare(self, key: str, entities: Callable[[], list[Entity]]) -> None:
         if self.topology.declaration is Declaration.NEVER:

@@ -20,6 +20,8 @@ from typing import Any, Final, Self
 
 from waybill.client import Channel, ConnectionClosed, Consumer
 from waybill.ojs.client import Jobs
+from waybill.ojs.control import beat
+from waybill.ojs.coordinator import Coordinator
 from waybill.ojs.envelope import check_queue
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
@@ -45,7 +47,7 @@ class Worker:
     without signals. Delivery is at least once: a handler may see a job again after a crash or a lost connection.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,
         jobs: Jobs,
         *,
@@ -55,14 +57,16 @@ class Worker:
         grace_period: float = 30.0,
         middleware: Sequence[Middleware] = (),
         on_discard: OnDiscard = "dead_letter",
+        coordinator: bool = False,
     ) -> None:
         """Prepare a worker; nothing happens before `run`.
 
         `queues` are those of the handlers unless given. `concurrency` jobs run at a time, over all queues together;
         `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
         the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
-        `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue. Raises
-        InvalidJob for a bad queue name, ValueError for figures below 1.
+        `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
+        `coordinator` runs one for the queues inside this worker. Raises InvalidJob for a bad queue name, ValueError for
+        figures below 1.
         """
         if concurrency < 1 or (prefetch is not None and prefetch < 1):
             raise ValueError("concurrency and prefetch must be at least 1")
@@ -80,6 +84,7 @@ class Worker:
         self._grace_seconds = grace_period
         self._middleware = middleware
         self._on_discard = on_discard
+        self._coordinator = Coordinator(jobs, queues=self.queues) if coordinator else None
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
@@ -115,15 +120,16 @@ class Worker:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded."""
+        """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded, cancelled."""
         settled = self._settlement
         if settled is None:
-            return {"completed": 0, "failed": 0, "retried": 0, "discarded": 0}
+            return {"completed": 0, "failed": 0, "retried": 0, "discarded": 0, "cancelled": 0}
         return {
             "completed": settled.completed_count,
             "failed": settled.failed_count,
             "retried": settled.retried_count,
             "discarded": settled.discarded_count,
+            "cancelled": settled.cancelled_count,
         }
 
     async def run(self) -> None:
@@ -164,6 +170,8 @@ class Worker:
             )
             session.connection.on_loss(self._runner.connection_lost)
             await self._declare(session)
+            # Before the first job: it may be a cancelled one.
+            await self._runner.cancellations.start()
             # The topology may have changed by now: a broker without quorum queues makes it classic.
             shares_budget = len(self.queues) > 1 and session.declarer.topology.queue_type == "classic"
             self._channel = await session.connection.channel(prefetch_count=0 if shares_budget else self._share())
@@ -171,6 +179,8 @@ class Worker:
                 # One budget over all consumers of the channel; quorum queues know none, so there it is divided.
                 await self._channel.qos(self._prefetch, global_=True)
             await self._consume()
+            if self._coordinator is not None:
+                await self._coordinator.start()
         except BaseException:
             await session.close()
             raise
@@ -257,6 +267,7 @@ class Worker:
                     worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
                 ),
             )
+            beat(session, self.id, list(runner.active))
 
     # Shutting down. ---------------------------------------------------------------------------------------------
 
@@ -285,6 +296,8 @@ class Worker:
         finally:
             if self._beating is not None:
                 self._beating.cancel()
+            if self._coordinator is not None:
+                await self._coordinator.close()
             self.has_stuck_threads = not runner.close()
             await session.close()
             self._session = None

@@ -1,0 +1,127 @@
+"""The caller's side of control: cancel a job, ask for one (binding sections 5.6 and 5.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.ojs.control_message import (
+    CANCEL,
+    CONTENT_TYPE,
+    HEARTBEAT,
+    INFO,
+    LIST,
+    ControlReply,
+    ControlRequest,
+    JobInfo,
+    read_reply,
+)
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.execution import Execution
+from waybill.ojs.identifiers import new_id
+from waybill.ojs.message import PERSISTENT
+from waybill.ojs.session import Session
+
+BEAT_LIFE_MS: Final = 60_000
+"""Where no coordinator runs, heartbeats go away by themselves."""
+
+
+def beat(session: Session, worker_id: str, executions: Sequence[Execution]) -> None:
+    """Tell the coordinators that these jobs still run (binding section 5.7). Nobody waits for it."""
+    topology = session.declarer.topology
+    for execution in executions:
+        future = session.publishing.publish_nowait(
+            msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
+            exchange=topology.direct,
+            routing_key=topology.control_queue(execution.queue),
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=HEARTBEAT, expiration=str(BEAT_LIFE_MS)
+            ),
+        )
+        # A lost one is made good by the next.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class Control:
+    """Sends requests to coordinators over one session, and takes their answers from an exclusive queue."""
+
+    def __init__(self, session: Session) -> None:
+        """The reply queue is declared with the first question."""
+        self._session = session
+        self._waiting: dict[str, asyncio.Future[ControlReply]] = {}
+        self._reply_queue = ""
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+
+    async def cancel(self, job_id: str, queue: str) -> None:
+        """Return when the broker has the request. Raises ControlFailed."""
+        await self._send(queue, CANCEL, ControlRequest(job_id))
+
+    async def info(self, job_id: str, queue: str, timeout_seconds: float) -> JobInfo | None:
+        """Ask for a job, None if no event of it is known. Raises ControlFailed."""
+        jobs = await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)
+        return jobs[0] if jobs else None
+
+    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        """Ask for the youngest jobs of a queue. Raises ControlFailed."""
+        return await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)
+
+    async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> list[JobInfo]:
+        correlation_id = new_id()
+        answer: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._listen()
+                reply_to = self._session.connection.current_queue_name(self._reply_queue)
+                # A question that nobody answers in time is of no use to anybody.
+                expiration = str(max(1, int(timeout_seconds * 1000)))
+                await self._send(queue, kind, request, (reply_to, correlation_id, expiration))
+                return (await answer).jobs
+        except TimeoutError:
+            raise ControlFailed(f"no coordinator answers for queue {queue}") from None
+        finally:
+            del self._waiting[correlation_id]
+
+    async def _send(
+        self, queue: str, kind: str, request: ControlRequest, answer: tuple[str, str, str] | None = None
+    ) -> None:
+        topology = self._session.declarer.topology
+        reply_to, correlation_id, expiration = answer or (None, None, None)
+        properties = BasicProperties(
+            content_type=CONTENT_TYPE,
+            delivery_mode=PERSISTENT,
+            type=kind,
+            reply_to=reply_to,
+            correlation_id=correlation_id,
+            expiration=expiration,
+        )
+        try:
+            await self._session.declarer.ensure_control(queue)
+            await self._session.publishing.publish(
+                msgspec.json.encode(request),
+                exchange=topology.direct,
+                routing_key=topology.control_queue(queue),
+                properties=properties,
+                mandatory=True,
+            )
+        except ClientError as error:
+            raise ControlFailed(f"the control queue of {queue} did not take the request: {error}") from error
+
+    async def _listen(self) -> None:
+        async with self._opening:
+            if self._channel is None:
+                channel = await self._session.connection.channel()
+                declared = await channel.declare_queue(exclusive=True, auto_delete=True)
+                self._reply_queue = declared.name
+                await channel.consume(declared.name, self._answered, no_ack=True)
+                self._channel = channel
+
+    def _answered(self, delivery: Delivery) -> None:
+        future = self._waiting.get(delivery.properties.correlation_id or "")
+        if future is not None and not future.done():
+            future.set_result(read_reply(delivery.body))

@@ -1,0 +1,64 @@
+"""What travels over control queues: CANCEL, BEAT and INFO (binding sections 5.6 to 5.8), and our LIST."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+CANCEL: Final = "ojs.control.cancel"
+HEARTBEAT: Final = "ojs.control.heartbeat"
+INFO: Final = "ojs.control.info"
+LIST: Final = "ojs.control.list"
+SYNC: Final = "ojs.control.sync"
+"""Published to the relay by a worker that wants to know that it has read everything before."""
+
+CONTENT_TYPE: Final = "application/json"
+
+
+class ControlRequest(msgspec.Struct, omit_defaults=True):
+    """The body of every control message; which fields count depends on its type."""
+
+    job_id: str = ""
+    worker_id: str = ""
+    state: str | None = None
+    limit: int = 100
+
+
+class JobInfo(msgspec.Struct, omit_defaults=True):
+    """What the events say about a job. Times are RFC 3339; `error` and `result` are JSON values."""
+
+    id: str
+    type: str = ""
+    queue: str = ""
+    state: str = ""
+    attempt: int = 0
+    enqueued_at: str | None = None
+    scheduled_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    next_retry_at: str | None = None
+    visible_until: str | None = None
+    worker_id: str | None = None
+    error: dict[str, object] | None = None
+    result: object = None
+
+
+class ControlReply(msgspec.Struct, omit_defaults=True):
+    """The answer to INFO and LIST: the jobs, none for one that is not known."""
+
+    jobs: list[JobInfo] = msgspec.field(default_factory=list)
+
+
+_requests: Final = msgspec.json.Decoder(ControlRequest)
+_replies: Final = msgspec.json.Decoder(ControlReply)
+
+
+def read_request(body: bytes) -> ControlRequest:
+    """Decode a request. Raises msgspec.DecodeError for what is none."""
+    return _requests.decode(body)
+
+
+def read_reply(body: bytes) -> ControlReply:
+    """Decode a reply. Raises msgspec.DecodeError for what is none."""
+    return _replies.decode(body)

@@ -1,0 +1,266 @@
+"""The coordinator: reads control queues, knows the state of jobs, tells workers what is cancelled.
+
+Several may run for a queue; the broker lets one of them read its control queue (single active consumer), and the next
+one takes over when that ends. Each folds the event stream into a store of its own, so each can answer.
+
+A cancellation is safe before it is acknowledged: relayed to the workers, in a stream that keeps it, and confirmed. The
+job.cancelled event of a waiting job is written here, that of a running one by its worker. Both may write it in a race,
+so its id is made of the job's: readers that drop repeated ids count it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from waybill.client import BasicProperties, Channel, Consumer, Delivery
+from waybill.ojs import control_message
+from waybill.ojs.cancellations import cancelled_event_id
+from waybill.ojs.client import Jobs
+from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, read_request
+from waybill.ojs.envelope import check_queue
+from waybill.ojs.events import JobCancelled, JobHeartbeat, ReceivedEvent, decode_events
+from waybill.ojs.identifiers import new_id
+from waybill.ojs.job_store import JobStore, has_ended
+from waybill.ojs.message import PERSISTENT
+from waybill.ojs.session import Session
+from waybill.ojs.states import State
+from waybill.ojs.timestamps import format_timestamp
+
+PREFETCH: Final = 500
+FOLD_SECONDS: Final = 0.02
+SETTLE_SECONDS: Final = 1.0
+"""How long the events of a job may be on their way here before it counts as unknown."""
+VISIBILITY_SECONDS: Final = 60
+"""By how much a heartbeat extends a job."""
+LAST_EVENTS_SECONDS: Final = 5.0
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class Coordinator:
+    """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
+
+    `database` is a SQLite file that saves reading the whole stream at each start; in memory unless given.
+    """
+
+    def __init__(self, jobs: Jobs, *, queues: Sequence[str], database: str = ":memory:") -> None:
+        """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name."""
+        for queue in queues:
+            check_queue(queue)
+        self.id = new_id()
+        self._jobs = jobs
+        self._queues = list(dict.fromkeys(queues))
+        self._database = database
+        self._session: Session | None = None
+        self._store: JobStore | None = None
+        self._stream: Consumer | None = None
+        self._pending: list[ReceivedEvent] = []
+        self._next_offset = 0
+        self._fold_timer: asyncio.TimerHandle | None = None
+        self._folded = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Connect, begin to read the stream, and stand in line for the control queues."""
+        source = f"/waybill/coordinator/{self.id}"
+        session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
+        try:
+            self._store = JobStore(self._database)
+            self._session = session
+            await session.declarer.ensure_shared()
+            await session.declarer.ensure_relay()
+            await self._follow_stream(session)
+            channel = await session.connection.channel(prefetch_count=PREFETCH)
+            for queue in self._queues:
+                await session.declarer.ensure_control(queue)
+                await self._serve(channel, queue)
+        except BaseException:
+            await self.close()
+            raise
+        _log.info("coordinator %s stands by for %s", self.id, ", ".join(self._queues))
+
+    async def close(self) -> None:
+        """Leave the control queues to the next coordinator."""
+        session, self._session = self._session, None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if session is not None:
+            await session.events.drain(LAST_EVENTS_SECONDS)
+            await session.close()
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    # The view of the stream. ------------------------------------------------------------------------------------
+
+    async def _follow_stream(self, session: Session) -> None:
+        channel = await session.connection.channel(prefetch_count=PREFETCH)
+        self._next_offset = self._known.next_offset
+        offset = self._next_offset or "first"
+        self._stream = await channel.consume(
+            session.declarer.topology.event_stream, self._take, arguments={"x-stream-offset": offset}
+        )
+
+    def _take(self, delivery: Delivery) -> None:
+        delivery.ack()
+        offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        if not isinstance(offset, int) or offset < self._next_offset:
+            return
+        self._next_offset = offset + 1
+        try:
+            self._pending += decode_events(delivery.body)
+        except msgspec.DecodeError as error:
+            _log.warning("message %d of the event stream is no event: %s", offset, error)
+        if self._fold_timer is None:
+            self._fold_timer = asyncio.get_running_loop().call_later(FOLD_SECONDS, self._fold)
+
+    def _fold(self) -> None:
+        self._fold_timer = None
+        if self._store is None:
+            return
+        pending, self._pending = self._pending, []
+        self._store.apply(pending, self._next_offset)
+        if self._stream is not None:
+            # After a lost connection the consumer goes on here.
+            self._stream.arguments["x-stream-offset"] = self._next_offset
+        self._folded.set()
+        self._folded = asyncio.Event()
+
+    @property
+    def _known(self) -> JobStore:
+        if self._store is None:
+            raise RuntimeError("the coordinator is not started")
+        return self._store
+
+    async def _settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
+        """Return what is known of a job, giving events on their way here a moment to arrive."""
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while not is_settled(job := self._known.get(job_id)):
+                    await self._folded.wait()
+        except TimeoutError:
+            return self._known.get(job_id)
+        return job
+
+    # Requests. --------------------------------------------------------------------------------------------------
+
+    async def _serve(self, channel: Channel, queue: str) -> None:
+        if self._session is not None:
+            consumer = await channel.consume(self._session.declarer.topology.control_queue(queue))
+            self._spawn(self._handle_all(consumer, queue))
+
+    async def _handle_all(self, consumer: Consumer, queue: str) -> None:
+        async for delivery in consumer:
+            try:
+                await self._handle(delivery, queue)
+            except (ValueError, msgspec.DecodeError) as error:
+                _log.warning("a message in the control queue of %s makes no sense: %s", queue, error)
+                delivery.ack()
+            except Exception:  # noqa: BLE001 - one request must not end the service of all
+                # It stays unacknowledged: the next coordinator, or this one after a reconnect, tries again.
+                _log.exception("a control message of %s could not be handled", queue)
+
+    async def _handle(self, delivery: Delivery, queue: str) -> None:
+        request = read_request(delivery.body)
+        match delivery.properties.type:
+            case control_message.CANCEL:
+                await self._cancel(request.job_id, queue)
+                delivery.ack()
+            case control_message.HEARTBEAT:
+                self._beat(request)
+                delivery.ack()
+            case control_message.INFO | control_message.LIST:
+                delivery.ack()
+                self._spawn(self._answer(delivery, request, queue))
+            case kind:
+                _log.warning("nothing is known of control messages of type %s", kind)
+                delivery.ack()
+
+    async def _cancel(self, job_id: str, queue: str) -> None:
+        """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
+        session = self._session
+        if session is None or not job_id:
+            return
+        job = await self._settled(job_id, lambda found: found is not None)
+        if job is not None and has_ended(job):
+            _log.info("job %s is %s already and cannot be cancelled", job_id, job.state)
+            return
+        await session.publishing.publish(
+            msgspec.json.encode(ControlRequest(job_id)),
+            exchange=session.declarer.topology.relay,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.CANCEL
+            ),
+            mandatory=True,
+        )
+        if job is None or job.state == State.ACTIVE.value:
+            # Whoever has the job says what became of it.
+            return
+        data = JobCancelled(job_type=job.type, queue=job.queue or queue)
+        session.events.record(job_id, data, event_id=cancelled_event_id(job_id))
+        confirmed = asyncio.Event()
+        session.events.after(confirmed.set)
+        await confirmed.wait()
+        await self._settled(job_id, lambda found: found is not None and has_ended(found))
+
+    def _beat(self, request: ControlRequest) -> None:
+        job = self._known.get(request.job_id)
+        if self._session is None or job is None or job.state != State.ACTIVE.value:
+            return
+        until = format_timestamp(datetime.now(UTC) + timedelta(seconds=VISIBILITY_SECONDS))
+        worker_id = request.worker_id or job.worker_id or ""
+        self._session.events.record(
+            job.id,
+            JobHeartbeat(
+                job_type=job.type, queue=job.queue, worker_id=worker_id, attempt=job.attempt, visible_until=until
+            ),
+        )
+
+    async def _answer(self, delivery: Delivery, request: ControlRequest, queue: str) -> None:
+        properties = delivery.properties
+        if self._session is None or not properties.reply_to:
+            return
+        if properties.type == control_message.LIST:
+            jobs = self._known.newest(queue, request.state, request.limit)
+        else:
+            job = await self._settled(request.job_id, lambda found: found is not None)
+            jobs = [] if job is None else [job]
+        # Not mandatory: whoever asked may be gone.
+        await self._session.publishing.publish(
+            msgspec.json.encode(ControlReply(jobs)),
+            routing_key=properties.reply_to,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE, type=properties.type, correlation_id=properties.correlation_id
+            ),
+        )
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a part of the coordinator failed", exc_info=error)
