@@ -189,8 +189,8 @@ class Queue(EntryQueue):
             entry.expires_at = message.published_at + float(ttl) / 1000.0
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
-        self.ready_bytes += self._counted(message)
-        lane = self._lane_of(message)
+        self.ready_bytes += self._counted(message) if self.counts_bodies else message.size
+        lane = self._lane_of(message) if self.has_levels else self.lane
         lane.recover(entry)
         if ttl != NO_TTL and lane.count == 1:
             self._expiry.arm(entry.expires_at)

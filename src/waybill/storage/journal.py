@@ -134,7 +134,7 @@ class Journal(MessageLog):
         for sequence, location in table.pairs():
             segment = self.segments[location >> 32]
             try:
-                message = self.read_record(segment, location)
+                message = self.read(location)
             except DamagedMessage as error:
                 self.report.damage.append(Damage(segment.log.name, location & 0xFFFFFFFF, str(error)))
                 continue
