@@ -10,7 +10,6 @@ as plain int and str where the declaration says what they are; where it allows s
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar, Final, TypeVar
 
 from librt.strings import BytesWriter
@@ -18,10 +17,19 @@ from mypy_extensions import i64, mypyc_attr
 
 from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.decode import Decoder
-from waybill.wire.amqp10.descriptors import NAMES, code_of, write_descriptor
+from waybill.wire.amqp10.descriptors import NAMES, UNKNOWN, code_of, write_descriptor
 from waybill.wire.amqp10.encode import Encodable, encode_value, write_list
 from waybill.wire.amqp10.errors import DecodeError, EncodeError
-from waybill.wire.amqp10.field_kinds import KINDS, read_field, write_field
+from waybill.wire.amqp10.field_kinds import (
+    ARCHETYPES,
+    ERROR,
+    KINDS,
+    STATE,
+    UNSETTLED,
+    read_simple_field,
+    write_field,
+    wrong_type,
+)
 from waybill.wire.amqp10.types import Described
 
 
@@ -97,7 +105,7 @@ class Fields:
             value = values[index] if index < len(values) else None
             if value is not None:
                 try:
-                    value = read_field(self.kinds[index], value, CLASSES)
+                    value = read_field(self.kinds[index], value)
                 except DecodeError as error:
                     raise DecodeError(f"{name}: {error}") from None
             if self.mandatory[index] and (value is None or value == ()):
@@ -133,6 +141,37 @@ class composite:  # noqa: N801 - used as a decorator
         return cls
 
 
+def read_field(kind: int, value: object) -> object:
+    """Check a decoded value that is not null, and bring it into its Python form. Raises DecodeError."""
+    if kind in ARCHETYPES:
+        return _read_composite(kind, value)
+    if kind == UNSETTLED:
+        return _read_unsettled(value)
+    return read_simple_field(kind, value)
+
+
+def _read_composite(kind: int, value: object) -> object:
+    if not isinstance(value, Described):
+        raise wrong_type(value)
+    code = code_of(value.descriptor)
+    if code == UNKNOWN and kind != ERROR:
+        return value
+    if code not in ARCHETYPES[kind]:
+        raise DecodeError(f"{value.descriptor!r} is of the wrong archetype")
+    return from_described(value)
+
+
+def _read_unsettled(value: object) -> dict[bytes, object]:
+    if not isinstance(value, dict):
+        raise wrong_type(value)
+    states: dict[bytes, object] = {}
+    for tag, state in value.items():
+        if type(tag) is not bytes:
+            raise DecodeError(f"a delivery-tag is binary, not {type(tag).__name__}")
+        states[tag] = None if state is None else _read_composite(STATE, state)
+    return states
+
+
 def from_described(value: object) -> Composite:
     """The composite type that a decoded value is. Raises DecodeError if it is none, or none that is known."""
     if not isinstance(value, Described):
@@ -157,10 +196,3 @@ def decode_composite(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Compo
     decoder = Decoder(data, offset, len(data) if end == -1 else end)
     value = decoder.value(1)
     return from_described(value), decoder.reader.offset
-
-
-def as_mapping(value: object) -> Mapping[object, object]:
-    """A decoded map. Raises DecodeError for anything else."""
-    if not isinstance(value, Mapping):
-        raise DecodeError(f"a map is needed, not {type(value).__name__}")
-    return value

@@ -9,11 +9,11 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from waybill.wire.amqp10 import codes
-from waybill.wire.amqp10.composite import CLASSES, Composite
+from waybill.wire.amqp10.composite import Composite, read_field
 from waybill.wire.amqp10.decode import Decoder
 from waybill.wire.amqp10.descriptors import DISPOSITION, read_descriptor, read_list
 from waybill.wire.amqp10.errors import DecodeError
-from waybill.wire.amqp10.field_kinds import STATE, read_field
+from waybill.wire.amqp10.field_kinds import STATE
 from waybill.wire.amqp10.frames import close_frame, write_frame_head
 from waybill.wire.amqp10.scan import (
     ABSENT,
@@ -96,7 +96,7 @@ def scan_disposition(data: bytes, offset: i64, end: i64, facts: DispositionFacts
 def decode_state(data: bytes, start: i64, end: i64) -> Composite | Described:
     """Decode a delivery state, all of `data[start:end]`; a foreign one stays Described. Raises DecodeError."""
     decoder = Decoder(data, start, end)
-    state = read_field(STATE, decoder.value(1), CLASSES)
+    state = read_field(STATE, decoder.value(1))
     if decoder.reader.offset != end or not isinstance(state, (Composite, Described)):
         raise DecodeError("octets after a delivery state")
     return state

@@ -17,7 +17,7 @@ engine can refuse it where it is used. One of a wrong archetype is an error.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -36,9 +36,6 @@ from waybill.wire.amqp10.encode import (
 )
 from waybill.wire.amqp10.errors import DecodeError, EncodeError
 from waybill.wire.amqp10.types import Array, Described, OddMap, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
-
-if TYPE_CHECKING:
-    from waybill.wire.amqp10.composite import Composite
 
 ANY: Final = 0
 BOOLEAN: Final = 1
@@ -118,11 +115,14 @@ FIXED_CODES: Final[dict[int, int]] = {UBYTE: codes.UBYTE, USHORT: codes.USHORT, 
 MESSAGE_ID_TYPES: Final[frozenset[type]] = frozenset({ULong, Uuid, bytes, str})
 
 
-def read_field(kind: int, value: object, classes: "dict[int, type[Composite]]") -> object:
-    """Check a decoded value that is not null, and bring it into its Python form. Raises DecodeError."""
+def read_simple_field(kind: int, value: object) -> object:
+    """Check a decoded value that is not null, and bring it into its Python form. Raises DecodeError.
+
+    The kinds that hold composite types are not for this function: see `composite.read_field`.
+    """
     if kind in INTEGER_TYPES:
         if not isinstance(value, INTEGER_TYPES[kind]):
-            raise _wrong(value)
+            raise wrong_type(value)
         return int(value)
     if kind == BOOLEAN:
         return _of_type(value, bool)
@@ -134,32 +134,28 @@ def read_field(kind: int, value: object, classes: "dict[int, type[Composite]]") 
         return _of_type(value, bytes)
     if kind == SYMBOLS:
         return _symbols(value)
-    if kind in ARCHETYPES:
-        return _composite(kind, value, classes)
-    return _read_open_field(kind, value, classes)
+    return _read_open_field(kind, value)
 
 
-def _read_open_field(kind: int, value: object, classes: "dict[int, type[Composite]]") -> object:
+def _read_open_field(kind: int, value: object) -> object:
     """The kinds that hold values of several types."""
     if kind == MESSAGE_ID:
         if type(value) not in MESSAGE_ID_TYPES:
-            raise _wrong(value)
+            raise wrong_type(value)
     elif kind == MAP:
         if not isinstance(value, (dict, OddMap)):
-            raise _wrong(value)
+            raise wrong_type(value)
     elif kind == FIELDS:
         return checked_fields(value)
     elif kind == ANNOTATIONS:
         return checked_annotations(value)
-    elif kind == UNSETTLED:
-        return _unsettled(value, classes)
     return value
 
 
 def checked_fields(value: object) -> dict[object, object]:
     """A decoded map whose keys are symbols (2.8.14). Raises DecodeError."""
     if not isinstance(value, dict):
-        raise _wrong(value)
+        raise wrong_type(value)
     for key in value:
         if not isinstance(key, Symbol):
             raise DecodeError(f"a key is a symbol, not {type(key).__name__}")
@@ -169,7 +165,7 @@ def checked_fields(value: object) -> dict[object, object]:
 def checked_annotations(value: object) -> dict[object, object]:
     """A decoded map whose keys are symbols or ulongs (3.2.10). Raises DecodeError."""
     if not isinstance(value, dict):
-        raise _wrong(value)
+        raise wrong_type(value)
     for key in value:
         if not isinstance(key, (Symbol, ULong)):
             raise DecodeError(f"an annotation's key is a symbol or ulong, not {type(key).__name__}")
@@ -179,11 +175,12 @@ def checked_annotations(value: object) -> dict[object, object]:
 def _of_type(value: object, expected: type) -> object:
     # Not isinstance: a symbol is a str in Python, and no string.
     if type(value) is not expected:
-        raise _wrong(value)
+        raise wrong_type(value)
     return value
 
 
-def _wrong(value: object) -> DecodeError:
+def wrong_type(value: object) -> DecodeError:
+    """What to raise for a value of a type that its field does not have."""
     return DecodeError(f"{type(value).__name__} is the wrong type")
 
 
@@ -191,34 +188,8 @@ def _symbols(value: object) -> tuple[str, ...]:
     if isinstance(value, Symbol):
         return (str(value),)
     if not isinstance(value, Array) or value.descriptors or value.code not in SYMBOL_CODES:
-        raise _wrong(value)
+        raise wrong_type(value)
     return tuple([str(item) for item in value.items])
-
-
-def _composite(kind: int, value: object, classes: "dict[int, type[Composite]]") -> object:
-    if not isinstance(value, Described):
-        raise _wrong(value)
-    code = descriptors.code_of(value.descriptor)
-    if code == descriptors.UNKNOWN and kind != ERROR:
-        return value
-    if code not in ARCHETYPES[kind]:
-        raise DecodeError(f"{value.descriptor!r} is of the wrong archetype")
-    cls = classes[code]
-    fields = value.value
-    if not isinstance(fields, list):
-        raise _wrong(fields)
-    return cls(**cls.FIELDS.arguments(fields))
-
-
-def _unsettled(value: object, classes: "dict[int, type[Composite]]") -> dict[bytes, object]:
-    if not isinstance(value, dict):
-        raise _wrong(value)
-    states: dict[bytes, object] = {}
-    for tag, state in value.items():
-        if type(tag) is not bytes:
-            raise DecodeError(f"a delivery-tag is binary, not {type(tag).__name__}")
-        states[tag] = None if state is None else _composite(STATE, state, classes)
-    return states
 
 
 def write_field(out: BytesWriter, kind: int, value: object, depth: i64) -> None:

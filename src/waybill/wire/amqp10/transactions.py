@@ -30,7 +30,7 @@ class Coordinator(Composite):
 class Declare(Composite):
     """A message's body: begin a transaction."""
 
-    global_id: object = None
+    global_id: object | None = None
 
 
 @composite(descriptors.DISCHARGE, "txn_id:binary! fail:boolean")

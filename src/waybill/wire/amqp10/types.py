@@ -135,8 +135,9 @@ class Decimal128(bytes):
 class Described:
     """A value with a descriptor: a ULong or Symbol, by the specification; other values are reserved."""
 
-    descriptor: object
-    value: object
+    # `| None` says nothing to the type checker, but mypyc 2.4 has no `object` for the annotations of a dataclass.
+    descriptor: object | None
+    value: object | None
 
 
 @dataclass(frozen=True)
