@@ -28,6 +28,11 @@ ARROWS: Final[dict[str, set[str]]] = {
 }
 FREE: Final = {"cli"}
 
+# Packages that nothing uses yet, each with what will. An entry goes when that is there.
+AWAITED: Final[dict[str, str]] = {
+    "waybill.wire.amqp10": "the codec of AMQP 1.0 is complete; its engine is not written",
+}
+
 # The deterministic core: bytes, completions and `now` go in, bytes and appends come out.
 CORE: Final = ("model", "wire", "engine", "storage", "node")
 BANNED_IN_CORE: Final = {
@@ -187,7 +192,9 @@ def test_no_file_is_dead() -> None:
         reached.add(module)
         waiting.extend(target for target, _ in imports(module))
         waiting.append(module.rpartition(".")[0])
-    assert sorted(set(sources()) - reached) == []
+    awaited = {name for name in sources() for package in AWAITED if f"{name}.".startswith(f"{package}.")}
+    assert not awaited & reached, "an exception that is no longer needed"
+    assert sorted(set(sources()) - reached - awaited) == []
 
 
 def is_found_by_name(module: str) -> bool:
