@@ -238,6 +238,7 @@ def test_delivery_counts_outlive_a_restart_behind_the_head(disk_bench: DiskBench
 
 def fail_all(bench: DiskBench) -> None:
     channel = bench.channel()
+    channel.qos(LENGTH)
     tag = channel.consume()
     channel.deliveries(LENGTH)
     channel.call(BasicCancel(tag), BasicCancelOk)
