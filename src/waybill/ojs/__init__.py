@@ -6,6 +6,7 @@ A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look clo
 from waybill.ojs.client import BatchFailed, Jobs
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.coordinator import Coordinator
+from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
 from waybill.ojs.errors import (
     ControlFailed,
@@ -33,7 +34,9 @@ __all__ = [
     "BatchFailed",
     "ControlFailed",
     "Coordinator",
+    "DeadJob",
     "DeadLetterJob",
+    "DeadLetters",
     "Declaration",
     "DiscardJob",
     "Envelope",

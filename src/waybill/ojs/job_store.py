@@ -4,7 +4,7 @@ The stream is the truth, this is a view of it: the position in the stream is wri
 folded, so that a crash repeats or loses nothing, and a lost file is made again from the first event.
 
 Events of clients and workers pass each other, so an event moves a job forward only: by attempt, then by phase. The
-first end counts. Only an event of enqueuing that is later than the end begins anew.
+first end counts. Only an enqueuing, or a start, that is later than the end begins anew.
 """
 
 from __future__ import annotations
@@ -130,16 +130,17 @@ class JobStore:
         phase, state = _PHASES[event.type]
         attempt = _number(data.get("attempt"))
         rank = attempt * 3 + phase
-        if event.type == "job.enqueued":
-            if data.get("scheduled_at") is not None:
-                state = State.SCHEDULED
-            # Pushed again after its end, by hand: everything begins anew.
+        if event.type in {"job.enqueued", "job.started"}:
+            # A dead letter was tried again: everything begins anew. Its start may be heard of first.
             self._connection.execute(
                 "update job set rank = -1, attempt = 0, ended_at = null, error = null, result = null,"
                 " started_at = null, worker_id = null, next_retry_at = null, visible_until = null"
                 " where id = ? and ended_at < ?",
                 (event.subject, event.time),
             )
+        if event.type == "job.enqueued":
+            if data.get("scheduled_at") is not None:
+                state = State.SCHEDULED
             self._connection.execute(
                 "update job set enqueued_at = ?, scheduled_at = ? where id = ?",
                 (event.time, data.get("scheduled_at"), event.subject),

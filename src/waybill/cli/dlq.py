@@ -1,0 +1,228 @@
+"""`waybill dlq`: look at dead letters, and get them out again."""
+
+import json
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from waybill.cli.address import json_option, uri_option
+from waybill.client import ClientError
+from waybill.ojs import DeadJob, DeadLetters, InvalidJob, Jobs
+from waybill.transport.loop import run
+
+T = TypeVar("T")
+
+queue_option = click.option("--queue", default="default", show_default=True, help="The queue whose dead letters.")
+ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
+group_option = click.option("--group", help="All jobs of this error's fingerprint.")
+all_option = click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
+rate_option = click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+dry_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+@click.group()
+def command() -> None:
+    """Look at dead letters, try them again, drop them."""
+
+
+@command.command(name="list")
+@queue_option
+@click.option("--groups", is_flag=True, help="One line for each error.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many of the oldest.")
+@uri_option
+@json_option
+def list_jobs(queue: str, limit: int | None, uri: str, *, groups: bool, as_json: bool) -> None:
+    """List dead letters, the oldest first."""
+    found = _run(_all(uri, queue, limit))
+    if groups:
+        _show_groups(found, as_json=as_json)
+        return
+    if as_json:
+        click.echo(json.dumps([_summary(job) for job in found]))
+        return
+    table = Table("id", "type", "attempt", "died at", "error", "group", box=None)
+    for job in found:
+        table.add_row(job.id, job.type, str(job.attempt), job.died_at, _error(job), job.fingerprint)
+    Console().print(table)
+
+
+@command.command()
+@click.argument("job_id", metavar="ID")
+@queue_option
+@uri_option
+@json_option
+def show(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+    """Show all of one dead letter."""
+    job = next((job for job in _run(_all(uri, queue)) if job.id == job_id), None)
+    if job is None:
+        raise click.ClickException(f"there is no dead letter {job_id}")
+    try:
+        body: object = msgspec.json.decode(job.body)
+    except msgspec.DecodeError:
+        body = job.body.decode(errors="replace")
+    whole = {**_summary(job), "envelope": body, "headers": job.headers}
+    click.echo(json.dumps(whole, default=str, indent=None if as_json else 2))
+
+
+@command.command()
+@ids_argument
+@queue_option
+@group_option
+@all_option
+@rate_option
+@dry_option
+@click.option("--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope before: args='[1]'.")
+@uri_option
+@json_option
+def retry(
+    ids: tuple[str, ...],
+    queue: str,
+    group: str | None,
+    rate: float | None,
+    changes: tuple[str, ...],
+    uri: str,
+    *,
+    everything: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Put dead letters back into their queue, with all their attempts.
+
+    Each is confirmed there before it leaves the dead letter queue: stopped half-way, nothing is lost.
+    """
+    chosen = _choose(uri, queue, ids, group, everything=everything)
+    edited = dict(_change(text) for text in changes)
+    count = 0 if dry_run else _run(_settle(uri, queue, chosen, rate, edited))
+    _report("retried", chosen, count, dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@ids_argument
+@queue_option
+@group_option
+@all_option
+@rate_option
+@dry_option
+@uri_option
+@json_option
+def discard(
+    ids: tuple[str, ...],
+    queue: str,
+    group: str | None,
+    rate: float | None,
+    uri: str,
+    *,
+    everything: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Drop dead letters for good."""
+    chosen = _choose(uri, queue, ids, group, everything=everything)
+    count = 0 if dry_run else _run(_settle(uri, queue, chosen, rate, None))
+    _report("discarded", chosen, count, dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@queue_option
+@click.confirmation_option(prompt="Drop all dead letters of the queue?")
+@uri_option
+@json_option
+def purge(queue: str, uri: str, *, as_json: bool) -> None:
+    """Drop all dead letters of a queue."""
+    count = _run(_purge(uri, queue))
+    click.echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
+
+
+def _choose(uri: str, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
+    if bool(ids) + (group is not None) + everything != 1:
+        raise click.UsageError("Say which: IDs, --group or --all.")
+    if group is None and ids:
+        return list(ids)
+    return [job.id for job in _run(_all(uri, queue)) if group in {None, job.fingerprint}]
+
+
+def _change(text: str) -> tuple[str, object]:
+    field, _, value = text.partition("=")
+    try:
+        return field, json.loads(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{text}: the value must be JSON: {error}") from error
+
+
+def _report(verb: str, chosen: list[str], count: int, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({verb: count, "chosen": chosen, "dry_run": dry_run}))
+    else:
+        click.echo(f"would have {verb} {len(chosen)}" if dry_run else f"{verb} {count}")
+
+
+def _show_groups(found: list[DeadJob], *, as_json: bool) -> None:
+    members: dict[str, list[DeadJob]] = {}
+    for job in found:
+        members.setdefault(job.fingerprint, []).append(job)
+    ordered = sorted(members.items(), key=lambda item: -len(item[1]))
+    if as_json:
+        rows = [
+            {"group": key, "jobs": len(jobs), "type": jobs[0].type, "error": _error(jobs[0])} for key, jobs in ordered
+        ]
+        click.echo(json.dumps(rows))
+        return
+    table = Table("group", "jobs", "type", "error of the oldest", box=None)
+    for key, jobs in ordered:
+        table.add_row(key, str(len(jobs)), jobs[0].type, _error(jobs[0]))
+    Console().print(table)
+
+
+def _error(job: DeadJob) -> str:
+    return f"{job.error_type}: {job.error}" if job.error_type else job.reason
+
+
+def _summary(job: DeadJob) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "type": job.type,
+        "attempt": job.attempt,
+        "died_at": job.died_at,
+        "reason": job.reason,
+        "error_type": job.error_type,
+        "error": job.error,
+        "group": job.fingerprint,
+    }
+
+
+def _run(question: Coroutine[Any, Any, T]) -> T:
+    try:
+        return run(question)
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _all(uri: str, queue: str, limit: int | None = None) -> list[DeadJob]:
+    async with DeadLetters(Jobs(uri), queue) as dead:
+        return await dead.all(limit)
+
+
+async def _purge(uri: str, queue: str) -> int:
+    async with DeadLetters(Jobs(uri), queue) as dead:
+        return await dead.purge()
+
+
+async def _settle(
+    uri: str, queue: str, chosen: list[str], rate: float | None, changes: dict[str, object] | None
+) -> int:
+    """Retry with `changes`, or discard if they are None, and show how far it is."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("dead letters", total=len(chosen))
+        async with DeadLetters(Jobs(uri), queue) as dead:
+            if changes is None:
+                return await dead.discard(chosen, rate=rate, on_progress=lambda done: bar.update(task, completed=done))
+            return await dead.retry(
+                chosen, rate=rate, changes=changes, on_progress=lambda done: bar.update(task, completed=done)
+            )

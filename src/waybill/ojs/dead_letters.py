@@ -1,0 +1,314 @@
+"""Dead letters: what is in a dead letter queue, why, and how it gets out again.
+
+Looking takes messages without acknowledging them and gives them back, so their order stays. A job that is tried again
+is published and confirmed, with its job.enqueued event, before its dead letter is acknowledged: whatever is stopped
+half-way leaves a job in two places at worst, in none never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from waybill.client import Channel, Delivery
+from waybill.ojs.client import Jobs
+from waybill.ojs.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.events import JobEnqueued, decode_events
+from waybill.ojs.identifiers import new_id
+from waybill.ojs.message import ATTEMPT, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
+from waybill.ojs.session import Session
+from waybill.ojs.states import Operation, State, transition
+from waybill.ojs.timestamps import format_timestamp
+
+QUIET_SECONDS: Final = 1.0
+"""The event stream has no end: after so long without a message it is taken for read."""
+LEEWAY: Final = timedelta(seconds=60)
+"""By how much events may be older than the dead letters that they tell of: two clocks are at work."""
+PREFETCH: Final = 1000
+FINGERPRINT_LENGTH: Final = 10
+CONFIRM_SECONDS: Final = 60.0
+
+_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class DeadJob:
+    """A dead letter. `reason` is the broker's word: rejected, expired, maxlen; `error` is type and message."""
+
+    id: str
+    type: str
+    attempt: int
+    died_at: str | None
+    reason: str
+    error_type: str
+    error: str
+    body: bytes = field(repr=False)
+    headers: dict[str, object] = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for jobs of one type that died of the same error, whatever numbers and names its text bears."""
+        text = "\n".join((self.type, self.error_type, _VARIABLE.sub("?", self.error)))
+        return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+class DeadLetters:
+    """The dead letter queue of one OJS queue: `async with DeadLetters(jobs, "email") as dead: ...`."""
+
+    def __init__(self, jobs: Jobs, queue: str) -> None:
+        """Nothing happens before the context is entered."""
+        self._jobs = jobs
+        self._queue = queue
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect, and declare the queue's entities if need be."""
+        source = f"/waybill/client/{new_id()}"
+        self._session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
+        await self._session.declarer.ensure_queue(self._queue)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def _open(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("the dead letters are used in `async with`")
+        return self._session
+
+    @property
+    def _name(self) -> str:
+        return self._open.declarer.topology.dead_letter_queue(self._queue)
+
+    async def count(self) -> int:
+        """How many dead letters there are."""
+        async with await self._open.connection.channel() as channel:
+            return (await channel.declare_queue(self._name, passive=True)).message_count
+
+    async def all(self, limit: int | None = None) -> list[DeadJob]:
+        """Return the dead letters, the oldest first, each with the error that its last event tells of."""
+        found: list[DeadJob] = []
+        async with await self._open.connection.channel() as channel:
+            held: list[Delivery] = []
+            for _ in range(min(await self.count(), limit or 1 << 62)):
+                delivery = await channel.get(self._name)
+                if delivery is None:
+                    break
+                held.append(delivery)
+                found.append(_dead_job(delivery))
+            _give_back(held)
+        return await self._with_errors(found)
+
+    async def retry(
+        self,
+        ids: Collection[str],
+        *,
+        rate: float | None = None,
+        changes: dict[str, object] | None = None,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Put these jobs back into their queue, with all their attempts; returns how many were found.
+
+        `rate` is jobs a second; `changes` are fields of the envelope. Raises InvalidJob if they make no valid job,
+        before anything happened to it, or PushFailed's causes of `Channel.publish`: the dead letter stays then.
+        """
+
+        async def again(delivery: Delivery) -> None:
+            await self._republish(delivery, changes or {})
+
+        return await self._settle(ids, again, rate, on_progress)
+
+    async def discard(
+        self, ids: Collection[str], *, rate: float | None = None, on_progress: Progress | None = None
+    ) -> int:
+        """Drop these dead letters for good; returns how many were found."""
+
+        async def drop(_delivery: Delivery) -> None:
+            return
+
+        return await self._settle(ids, drop, rate, on_progress)
+
+    async def purge(self) -> int:
+        """Drop all dead letters; returns how many."""
+        async with await self._open.connection.channel() as channel:
+            return await channel.purge_queue(self._name)
+
+    # How it is done. --------------------------------------------------------------------------------------------
+
+    async def _settle(
+        self,
+        ids: Collection[str],
+        settle: Callable[[Delivery], asyncio.Future[None]] | Callable[..., object],
+        rate: float | None,
+        on_progress: Progress | None,
+    ) -> int:
+        """Walk through the queue once, settle and acknowledge what is asked for, and give the others back."""
+        wanted = set(ids)
+        done = 0
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        async with await self._open.connection.channel() as channel:
+            held: list[Delivery] = []
+            try:
+                for _ in range(await self.count()):
+                    delivery = await channel.get(self._name) if wanted else None
+                    if delivery is None:
+                        break
+                    job_id = _dead_job(delivery).id
+                    if job_id not in wanted:
+                        held.append(delivery)
+                        continue
+                    held.append(delivery)
+                    await settle(delivery)  # type: ignore[misc]
+                    held.pop()
+                    delivery.ack()
+                    wanted.discard(job_id)
+                    done += 1
+                    if on_progress is not None:
+                        on_progress(done)
+                    if rate is not None:
+                        await asyncio.sleep(max(0.0, started + done / rate - loop.time()))
+            finally:
+                _give_back(held)
+        return done
+
+    async def _republish(self, delivery: Delivery, changes: dict[str, object]) -> None:
+        session = self._open
+        now = session.events.timestamp()
+        body = edit_envelope(delivery.body, {**changes, "queue": self._queue})
+        envelope = _checked(body)
+        body = edit_envelope(
+            body,
+            {
+                "state": transition(State.DISCARDED, Operation.MANUAL_RETRY).value,
+                "attempt": 0,
+                # What a worker has done with it in its former life is told apart by this.
+                "enqueued_at": now,
+                "scheduled_at": None,
+            },
+        )
+        headers = kept_headers(delivery.properties.headers)
+        headers.pop(ERROR_CODE, None)
+        headers.pop(ERROR_MESSAGE, None)
+        headers[ATTEMPT] = 1
+        await session.publishing.publish(
+            body,
+            exchange=session.declarer.topology.direct,
+            routing_key=self._queue,
+            properties=republish_properties(delivery.properties, headers),
+            mandatory=True,
+        )
+        session.events.record(
+            envelope.id,
+            JobEnqueued(job_type=envelope.type, queue=self._queue, priority=envelope.priority),
+            now,
+        )
+        confirmed = asyncio.Event()
+        session.events.after(confirmed.set)
+        async with asyncio.timeout(CONFIRM_SECONDS):
+            await confirmed.wait()
+
+    async def _with_errors(self, jobs: list[DeadJob]) -> list[DeadJob]:
+        """Look the last errors up in the event stream: a broker adds nothing to what it moves."""
+        times = [job.died_at for job in jobs if job.died_at is not None]
+        if not times:
+            return jobs
+        errors: dict[str, dict[str, object]] = {}
+        missing = {job.id for job in jobs}
+        async with await self._open.connection.channel(prefetch_count=PREFETCH) as channel:
+            since = datetime.fromisoformat(min(times)) - LEEWAY
+            await self._read_errors(channel, since, missing, errors)
+        return [_with_error(job, errors.get(job.id)) for job in jobs]
+
+    async def _read_errors(
+        self, channel: Channel, since: datetime, missing: set[str], errors: dict[str, dict[str, object]]
+    ) -> None:
+        stream = self._open.declarer.topology.event_stream
+        consumer = await channel.consume(stream, arguments={"x-stream-offset": since})
+        try:
+            while missing:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    delivery = await anext(consumer)
+                delivery.ack()
+                for event in decode_events(delivery.body):
+                    error = event.data.get("last_error")
+                    if event.type == "job.discarded" and isinstance(error, dict):
+                        errors[event.subject] = error
+        except TimeoutError:
+            pass
+        finally:
+            await consumer.cancel()
+
+
+def _give_back(held: list[Delivery]) -> None:
+    # The newest first: each goes to the head of the queue, if the broker does not know its place anyway.
+    for delivery in reversed(held):
+        delivery.nack(requeue=True)
+
+
+def _dead_job(delivery: Delivery) -> DeadJob:
+    """Describe a dead letter by what is in the message alone."""
+    properties = delivery.properties
+    headers = dict(properties.headers or {})
+    died_at, reason = _death(headers)
+    try:
+        envelope = read_envelope(delivery.body)
+    except InvalidJob as error:
+        digest = hashlib.sha256(delivery.body).hexdigest()[:32]
+        job_id, job_type = properties.message_id or digest, properties.type or ""
+        return DeadJob(job_id, job_type, 0, died_at, reason, "InvalidJob", str(error), delivery.body, headers)
+    attempt = headers.get(ATTEMPT)
+    return DeadJob(
+        id=envelope.id,
+        type=envelope.type,
+        attempt=attempt if isinstance(attempt, int) else envelope.attempt,
+        died_at=died_at,
+        reason=reason,
+        error_type=envelope.error.type if envelope.error is not None else "",
+        error=envelope.error.message if envelope.error is not None else "",
+        body=delivery.body,
+        headers=headers,
+    )
+
+
+def _with_error(job: DeadJob, error: dict[str, object] | None) -> DeadJob:
+    if error is None:
+        return job
+    kind = error.get("type") or error.get("code") or ""
+    return replace(job, error_type=str(kind), error=str(error.get("message", "")))
+
+
+def _death(headers: dict[str, object]) -> tuple[str | None, str]:
+    """Return when and why a message came to its dead letter queue."""
+    deaths = headers.get("x-death")
+    first = deaths[0] if isinstance(deaths, list) and deaths else None
+    if not isinstance(first, dict):
+        return None, "unknown"
+    time = first.get("time")
+    return format_timestamp(time) if isinstance(time, datetime) else None, str(first.get("reason", "unknown"))
+
+
+def _checked(body: bytes) -> Envelope:
+    """Return the edited job. Raises InvalidJob."""
+    envelope = read_envelope(body)
+    fields = msgspec.json.decode(body, type=dict[str, object])
+    fields.setdefault("specversion", envelope.specversion)
+    fields.setdefault("args", [])
+    parse_envelope(fields, datetime.now().astimezone())
+    return envelope

@@ -1,0 +1,102 @@
+"""Dead letters: found with their errors, tried again without a loss, on both brokers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.ojs.eye import Eye, until
+from waybill.ojs import DeadLetters, InvalidJob, Jobs, Retry, Worker, current_job
+
+
+@pytest.fixture
+async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
+    async with Jobs(broker_uri) as jobs:
+        yield jobs
+
+
+class Failing:
+    """A handler that fails until it is told otherwise, and two dead jobs and one of another error."""
+
+    def __init__(self, jobs: Jobs, queue: str) -> None:
+        self.runs: list[tuple[object, int]] = []
+        self.works = False
+        self.handler = jobs.handler("dead.some", queue=queue, retry=Retry(max_attempts=1))(self.run)
+
+    async def run(self, number: int) -> None:
+        self.runs.append((number, current_job().attempt))
+        if not self.works:
+            raise ValueError(f"no good: {number}") if number < 10 else KeyError("gone")
+
+
+async def die(jobs: Jobs, failing: Failing, numbers: list[int]) -> list[str]:
+    pushed = [(await failing.handler.push(number)).id for number in numbers]
+    async with Worker(jobs, concurrency=1) as worker:
+        await until(lambda: worker.counts["discarded"] == len(numbers))
+    return pushed
+
+
+async def test_they_are_listed_with_their_errors_and_stay(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    ids = await die(jobs, Failing(jobs, queue_name), [1, 2, 10])
+    async with DeadLetters(jobs, queue_name) as dead:
+        for _ in range(2):
+            found = await dead.all()
+            assert [job.id for job in found] == ids
+        assert [job.error for job in found] == ["no good: 1", "no good: 2", "'gone'"]
+        assert [job.error_type for job in found] == ["ValueError", "ValueError", "KeyError"]
+        assert found[0].fingerprint == found[1].fingerprint != found[2].fingerprint
+        assert {job.reason for job in found} == {"rejected"}
+        assert len(await dead.all(limit=1)) == 1
+        assert await dead.count() == 3
+    assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 3
+
+
+async def test_a_job_is_tried_again_with_all_its_attempts(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    failing = Failing(jobs, queue_name)
+    ids = await die(jobs, failing, [1, 2, 3])
+    async with DeadLetters(jobs, queue_name) as dead, Worker(jobs, coordinator=True) as worker:
+        failing.works = True
+        assert await dead.retry([ids[1], ids[2]], changes={"args": [7]}) == 2
+        await until(lambda: worker.counts["completed"] == 2)
+        assert failing.runs[3:] == [(7, 1), (7, 1)]
+        while (job := await jobs.info(ids[1], queue_name)) is None or job.state != "completed":
+            await asyncio.sleep(0.02)
+        assert job.attempt == 1
+        assert [job.id for job in await dead.all()] == [ids[0]]
+    assert await eye.count(f"ojs.queue.{queue_name}") == 0
+
+
+async def test_a_retry_that_is_stopped_half_way_loses_nothing(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    ids = await die(jobs, Failing(jobs, queue_name), [1, 2, 3, 4])
+    async with DeadLetters(jobs, queue_name) as dead:
+        progress: list[int] = []
+        running = asyncio.get_running_loop().create_task(dead.retry(ids, rate=2, on_progress=progress.append))
+        await until(lambda: progress == [1])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert [job.id for job in await dead.all()] == ids[1:]
+    again = await eye.wait_for(f"ojs.queue.{queue_name}")
+    assert again.properties.message_id == ids[0]
+    assert again.headers["x-ojs-attempt"] == 1
+    assert "x-death" not in again.headers
+    assert (again.json()["state"], again.json()["attempt"]) == ("available", 0)
+
+
+async def test_what_is_edited_must_be_a_job(jobs: Jobs, queue_name: str) -> None:
+    ids = await die(jobs, Failing(jobs, queue_name), [1])
+    async with DeadLetters(jobs, queue_name) as dead:
+        with pytest.raises(InvalidJob, match="type"):
+            await dead.retry(ids, changes={"type": "No Type"})
+        assert await dead.count() == 1
+
+
+async def test_discard_and_purge(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    ids = await die(jobs, Failing(jobs, queue_name), [1, 2, 3])
+    await eye.publish("ojs.exchange.dlx", queue_name, b"no job at all")
+    async with DeadLetters(jobs, queue_name) as dead:
+        assert await dead.discard([ids[0], "unknown"]) == 1
+        found = await dead.all()
+        assert [job.id for job in found[:2]] == ids[1:]
+        assert found[2].error_type == "InvalidJob"
+        assert await dead.purge() == 3
+        assert await dead.all() == []
