@@ -1,9 +1,11 @@
 """`waybill worker`: run the handlers of a program."""
 
+import contextlib
 import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -34,6 +36,29 @@ def load_jobs(target: str) -> Jobs:
     return found
 
 
+@contextlib.contextmanager
+def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
+    """Serve a worker's metrics on loopback, in a thread; gives the port. Raises click.ClickException."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        from waybill.ojs.metrics import WorkerMetrics
+    except ImportError as error:
+        raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[backend]'") from error
+    registry = CollectorRegistry()
+    registry.register(WorkerMetrics(worker))
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise click.ClickException(f"port {port}: {error}") from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
 @click.option("--queues", help="Queues to consume, with commas between.  [default: those of the handlers]")
@@ -41,6 +66,7 @@ def load_jobs(target: str) -> Jobs:
 @click.option("--prefetch", type=click.IntRange(min=1), help="Jobs held at a time.  [default: the concurrency]")
 @click.option("--grace-period", default=30.0, show_default=True, help="Seconds that a shutdown waits for jobs.")
 @click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
 def command(
@@ -49,6 +75,7 @@ def command(
     concurrency: int,
     prefetch: int | None,
     grace_period: float,
+    metrics_port: int | None,
     *,
     coordinator: bool,
     log_jobs: bool,
@@ -74,7 +101,8 @@ def command(
         )
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
-    run(worker.run())
+    with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
+        run(worker.run())
     click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_threads:
         # The interpreter would wait at its exit for threads that have outlived their time limit.

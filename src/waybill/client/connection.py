@@ -81,6 +81,11 @@ class Connection:
         return self._ready.is_set() and not self._closed
 
     @property
+    def open_channel_count(self) -> int:
+        """How many of its channels stand at this moment."""
+        return sum(channel.is_open for channel in list(self._channels))
+
+    @property
     def blocked(self) -> str | None:
         """Why the broker takes no publishes for now (connection.blocked), None if it does."""
         return None if self._session is None else self._session.blocked_reason

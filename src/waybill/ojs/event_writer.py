@@ -24,6 +24,7 @@ from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.envelope import CONTENT_TYPE
 from waybill.ojs.events import BATCH_TYPE, Event, EventData, encode_events, make_event
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.tally import Tally
 from waybill.ojs.timestamps import format_unix_time
 from waybill.ojs.topology_declarer import TopologyDeclarer
 
@@ -40,6 +41,7 @@ class _Batch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.actions: list[Callable[[], object]] = []
+        self.published_at = 0.0
         self.type = ""
         self.body = b""
 
@@ -49,6 +51,7 @@ class EventWriter:
 
     def __init__(self, channel: Channel, declarer: TopologyDeclarer, source: str) -> None:
         """`source` is a URI: `/waybill/worker/<id>` or `/waybill/client/<id>`."""
+        self.tally = Tally()
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
@@ -140,6 +143,7 @@ class EventWriter:
 
     def _publish(self, batch: _Batch) -> None:
         self._in_flight.add(batch)
+        batch.published_at = self._loop.time()
         future = self._channel.publish_nowait(
             batch.body,
             exchange=self._exchange,
@@ -161,6 +165,8 @@ class EventWriter:
         self._in_flight.discard(batch)
         error = None if future.cancelled() else future.exception()
         if error is None and not future.cancelled():
+            self.tally.published["events"] += 1
+            self.tally.confirm_latency.add(self._loop.time() - batch.published_at)
             # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
             self._flush()
             self._run(batch)
@@ -169,6 +175,7 @@ class EventWriter:
         self._failed.append(batch)
         self._failed = deque(sorted(self._failed, key=lambda one: one.events[0].id))
         if isinstance(error, MessageReturned):
+            self.tally.returned += 1
             _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
             self._declarer.forget_shared()
         else:

@@ -59,6 +59,7 @@ class Runner:
         self.redelivered_count = 0
         self._session = session
         self._events = session.events
+        self._tally = session.events.tally
         self._settlement = settlement
         self._handlers = dict(handlers)
         self._worker_id = worker_id
@@ -82,6 +83,8 @@ class Runner:
 
     def receive(self, queue: str, delivery: Delivery) -> None:
         """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
+        self._tally.consumed[queue] += 1
+        self._tally.unacked[queue] += 1
         if delivery.redelivered:
             self.redelivered_count += 1
         if self._stopping:
@@ -93,6 +96,7 @@ class Runner:
 
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
+        self._tally.unacked.clear()
         while self._waiting:
             _, delivery = self._waiting.popleft()
             try:

@@ -86,6 +86,7 @@ class Settlement:
         self.discarded_count = 0
         self.cancelled_count = 0
         self._session = session
+        self._tally = session.events.tally
         self._on_discard = on_discard
         self._republishing: set[asyncio.Task[None]] = set()
 
@@ -105,9 +106,10 @@ class Settlement:
             ),
         )
         self.completed_count += 1
+        self._tally.durations[envelope.type].add(duration_seconds)
         self._finished.add(execution.key)
         # The delivery is looked up when the event is confirmed: it may have been replaced after a reconnect.
-        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - see above
+        events.after(lambda: self._ack(execution.delivery, execution.queue))
 
     def failed(self, execution: Execution, failure: Failure, duration_seconds: float) -> None:
         """Settle a failure: another attempt if the handler and the policy allow one, or the end."""
@@ -121,6 +123,7 @@ class Settlement:
         )
         failure.record.retryable = again
         self.failed_count += 1
+        self._tally.durations[envelope.type].add(duration_seconds)
         self._session.events.record(
             envelope.id,
             JobFailed(
@@ -144,7 +147,7 @@ class Settlement:
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
-        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - it may be replaced until then
+        events.after(lambda: self._ack(execution.delivery, execution.queue))
 
     def settled_before(self, execution: Execution) -> bool:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
@@ -161,9 +164,9 @@ class Settlement:
             self._start(self._retry(execution, unsaid))
             return True
         if execution.key in self._dead_lettered:
-            self._session.events.after(lambda: delivery.nack(requeue=False))
+            self._session.events.after(lambda: self._reject(delivery, execution.queue))
         elif execution.key in self._finished:
-            self._session.events.after(delivery.ack)
+            self._session.events.after(lambda: self._ack(delivery, execution.queue))
         else:
             return False
         return True
@@ -252,9 +255,9 @@ class Settlement:
             JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
         )
         if self._is_kept(keep):
-            events.after(lambda: delivery.nack(requeue=False))
+            events.after(lambda: self._reject(delivery, queue))
         else:
-            events.after(delivery.ack)
+            events.after(lambda: self._ack(delivery, queue))
 
     def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
         return wanted or self._on_discard == "dead_letter"
@@ -311,13 +314,13 @@ class Settlement:
                 error=_summary(failure.record),
             ),
         )
-        events.after(lambda: execution.delivery.ack())  # noqa: PLW0108 - it may be replaced until then
+        events.after(lambda: self._ack(execution.delivery, execution.queue))
         return True
 
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)
         if await self._republish(delivery, queue, delivery.body, headers, None):
-            delivery.ack()
+            self._ack(delivery, queue)
 
     async def _republish(
         self, delivery: Delivery, queue: str, body: bytes, headers: dict[str, object], delay: float | None
@@ -331,6 +334,7 @@ class Settlement:
         topology = declarer.topology
         properties = republish_properties(delivery.properties, headers)
         pause_seconds = 1.0
+        loop = asyncio.get_running_loop()
         while True:
             if delay is None:
                 exchange, key = topology.direct, queue
@@ -342,6 +346,7 @@ class Settlement:
                 seconds = delay_ladder.whole_seconds(delay)
                 exchange = topology.delay_level(delay_ladder.entry_level(seconds))
                 key = delay_ladder.routing_key(seconds, queue)
+            published_at = loop.time()
             try:
                 await self._session.publishing.publish(
                     body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
@@ -349,14 +354,27 @@ class Settlement:
             except ConnectionLost:
                 return False
             except MessageReturned:
+                self._tally.returned += 1
                 _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
                 declarer.forget_queue(queue)
             except MessageNacked:
                 _log.warning("the broker refuses %s at %s, trying again in %g s", key, exchange, pause_seconds)
             else:
+                self._tally.published[queue] += 1
+                self._tally.confirm_latency.add(loop.time() - published_at)
                 return True
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    def _ack(self, delivery: Delivery, queue: str) -> None:
+        if delivery.ack():
+            self._tally.acked[queue] += 1
+            self._tally.unacked[queue] -= 1
+
+    def _reject(self, delivery: Delivery, queue: str) -> None:
+        if delivery.nack(requeue=False):
+            self._tally.nacked[queue] += 1
+            self._tally.unacked[queue] -= 1
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

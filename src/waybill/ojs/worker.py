@@ -14,11 +14,12 @@ import logging
 import resource
 import signal
 import sys
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from waybill.client import Channel, ConnectionClosed, Consumer
+from waybill.client import Channel, Connection, ConnectionClosed, Consumer
 from waybill.ojs.client import Jobs
 from waybill.ojs.control import beat
 from waybill.ojs.coordinator import Coordinator
@@ -30,6 +31,7 @@ from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.runner import Runner
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import OnDiscard, Settlement
+from waybill.ojs.tally import Tally
 
 HEARTBEAT_SECONDS: Final = 15.0
 DRAIN_REPORT_SECONDS: Final = 5.0
@@ -92,6 +94,7 @@ class Worker:
         self._channel: Channel | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
+        self._tally = Tally()
         self._quiet = False
         self._reason = "shutdown"
         self._started = 0.0
@@ -107,6 +110,25 @@ class Worker:
     def running_count(self) -> int:
         """How many jobs run at this moment."""
         return 0 if self._runner is None else len(self._runner.active)
+
+    @property
+    def concurrency(self) -> int:
+        """How many jobs may run at a time."""
+        return self._concurrency
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, None before the start and after the end."""
+        return None if self._session is None else self._session.connection
+
+    @property
+    def tally(self) -> Tally:
+        """What was sent and received so far."""
+        return self._tally
+
+    def running_by_queue(self) -> Counter[str]:
+        """How many jobs of each queue run at this moment."""
+        return Counter() if self._runner is None else Counter(one.queue for one in list(self._runner.active))
 
     @property
     def held_count(self) -> int:
@@ -163,6 +185,7 @@ class Worker:
             self._jobs.uri, self._jobs.topology, f"/waybill/worker/{self.id}", self._jobs.reconnect
         )
         self._session = session
+        self._tally = session.events.tally
         try:
             self._settlement = Settlement(session, self._on_discard)
             self._runner = Runner(

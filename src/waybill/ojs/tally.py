@@ -1,0 +1,39 @@
+"""What a session has sent and received, counted in plain numbers: metrics are made of them when somebody asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from typing import Final
+
+LATENCY_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+DURATION_BOUNDS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
+
+
+class Distribution:
+    """How many values, in seconds, were at most as large as each bound."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum += seconds
+
+
+class Tally:
+    """Counts of one session; those by queue have OJS queues as keys, `events` stands for the event stream."""
+
+    def __init__(self) -> None:
+        self.published: Counter[str] = Counter()
+        self.consumed: Counter[str] = Counter()
+        self.acked: Counter[str] = Counter()
+        self.nacked: Counter[str] = Counter()
+        self.unacked: Counter[str] = Counter()
+        self.returned = 0
+        self.confirm_latency = Distribution(LATENCY_BOUNDS)
+        self.durations: defaultdict[str, Distribution] = defaultdict(lambda: Distribution(DURATION_BOUNDS))
+        """Of the attempts of each job type."""
