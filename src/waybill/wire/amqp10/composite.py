@@ -33,30 +33,6 @@ from waybill.wire.amqp10.field_kinds import (
 from waybill.wire.amqp10.types import Described
 
 
-@mypyc_attr(native_class=False)
-class Composite(Encodable):
-    """One composite type: a frozen dataclass whose attributes are the fields.
-
-    They stay ordinary classes when this is compiled: the dataclasses that mypyc makes take class variables for fields.
-    What comes once a message goes through `transfer`, `disposition` and `sections` instead.
-    """
-
-    CODE: ClassVar[int] = 0
-    NAME: ClassVar[str] = ""
-    FIELDS: ClassVar["Fields"]
-
-    def encode(self) -> bytes:
-        """The described list. Raises EncodeError, which names the field."""
-        return encode_value(self)
-
-    def write_to(self, out: BytesWriter, depth: i64) -> None:
-        """Write the described list. Raises EncodeError, which names the field."""
-        if depth + 1 > codes.MAX_DEPTH:
-            raise EncodeError(f"values nested deeper than {codes.MAX_DEPTH}")
-        write_descriptor(out, self.CODE)
-        self.FIELDS.write_to(out, self, depth + 1)
-
-
 class Fields:
     """The declared fields of one composite type, in wire order."""
 
@@ -114,6 +90,33 @@ class Fields:
                 found[name] = value
         return found
 
+
+@mypyc_attr(native_class=False)
+class Composite(Encodable):
+    """One composite type: a frozen dataclass whose attributes are the fields.
+
+    They stay ordinary classes when this is compiled: the dataclasses that mypyc makes take class variables for fields.
+    What comes once a message goes through `transfer`, `disposition` and `sections` instead.
+    """
+
+    CODE: ClassVar[int] = 0
+    NAME: ClassVar[str] = ""
+    FIELDS: ClassVar[Fields] = Fields("", {})
+
+    def encode(self) -> bytes:
+        """The described list. Raises EncodeError, which names the field."""
+        return encode_value(self)
+
+    def write_to(self, out: BytesWriter, depth: i64) -> None:
+        """Write the described list. Raises EncodeError, which names the field."""
+        if depth + 1 > codes.MAX_DEPTH:
+            raise EncodeError(f"values nested deeper than {codes.MAX_DEPTH}")
+        write_descriptor(out, self.CODE)
+        self.FIELDS.write_to(out, self, depth + 1)
+
+
+COMPOSITE: Final = (Composite,)
+"""For isinstance(), as ENCODABLE is in `encode` and for the same reason."""
 
 CLASSES: Final[dict[int, type[Composite]]] = {}
 """All composite types by code; the modules that declare them fill it."""

@@ -9,7 +9,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from waybill.wire.amqp10 import codes
-from waybill.wire.amqp10.composite import Composite, read_field
+from waybill.wire.amqp10.composite import COMPOSITE, Composite, read_field
 from waybill.wire.amqp10.decode import Decoder
 from waybill.wire.amqp10.descriptors import DISPOSITION, read_descriptor, read_list
 from waybill.wire.amqp10.errors import DecodeError
@@ -97,7 +97,7 @@ def decode_state(data: bytes, start: i64, end: i64) -> Composite | Described:
     """Decode a delivery state, all of `data[start:end]`; a foreign one stays Described. Raises DecodeError."""
     decoder = Decoder(data, start, end)
     state = read_field(STATE, decoder.value(1))
-    if decoder.reader.offset != end or not isinstance(state, (Composite, Described)):
+    if decoder.reader.offset != end or not isinstance(state, (*COMPOSITE, Described)):
         raise DecodeError("octets after a delivery state")
     return state
 

@@ -53,6 +53,23 @@ class Encodable:
         raise NotImplementedError
 
 
+# Looked up by type before anything is known to be an int or float: compiled code would unbox it, and forget the type.
+NUMBER_CODES: Final[dict[type, int]] = {
+    UByte: codes.UBYTE,
+    UShort: codes.USHORT,
+    UInt: codes.UINT,
+    ULong: codes.ULONG,
+    Byte: codes.BYTE,
+    Short: codes.SHORT,
+    Int: codes.INT,
+    Timestamp: codes.TIMESTAMP,
+    Float: codes.FLOAT,
+}
+
+# A tuple, because mypyc 2.4 makes isinstance() with the name of a class that is not native blind for its subclasses.
+ENCODABLE: Final = (Encodable,)
+
+
 def encode_value(value: object) -> bytes:
     """Encode one value. Raises EncodeError."""
     out = BytesWriter()
@@ -66,16 +83,18 @@ def write_value(out: BytesWriter, value: object, depth: i64 = 1) -> None:
         out.append(codes.NULL)
     elif isinstance(value, bool):
         out.append(codes.TRUE if value else codes.FALSE)
-    elif isinstance(value, Encodable):
+    elif isinstance(value, ENCODABLE):
         value.write_to(out, depth)
     elif isinstance(value, str):
         _write_text(out, value)
+    elif type(value) in NUMBER_CODES:
+        _write_wrapped(out, NUMBER_CODES[type(value)], value)
     elif isinstance(value, int):
-        _write_integer(out, value)
+        _write_element(out, codes.SMALL_LONG if -0x80 <= value < 0x80 else codes.LONG, value, 1)
     elif isinstance(value, BINARY_TYPES):
         _write_octets(out, bytes(value) if not isinstance(value, bytes) else value)
     elif isinstance(value, float):
-        _write_float(out, value)
+        _write_element(out, codes.DOUBLE, value, 1)
     elif isinstance(value, Described):
         _enter(depth)
         out.append(codes.DESCRIBED)
@@ -216,36 +235,21 @@ def _write_char(out: BytesWriter, value: str) -> None:
     write_unsigned(out, ord(value), 4)
 
 
-def _write_integer(out: BytesWriter, value: int) -> None:
-    if isinstance(value, UInt):
+def _write_wrapped(out: BytesWriter, code: int, value: object) -> None:
+    """Write a number of a type that Python does not have; `code` is its widest form."""
+    if code == codes.UINT and isinstance(value, int):
         write_uint(out, value)
-    elif isinstance(value, ULong):
+    elif code == codes.ULONG and isinstance(value, int):
         write_ulong(out, value)
-    elif isinstance(value, UByte):
-        _write_element(out, codes.UBYTE, value, 1)
-    elif isinstance(value, UShort):
-        _write_element(out, codes.USHORT, value, 1)
-    elif isinstance(value, Timestamp):
-        _write_element(out, codes.TIMESTAMP, value, 1)
-    elif isinstance(value, Byte):
-        _write_element(out, codes.BYTE, value, 1)
-    elif isinstance(value, Short):
-        _write_element(out, codes.SHORT, value, 1)
-    elif isinstance(value, Int):
-        _write_element(out, codes.SMALL_INT if -0x80 <= value < 0x80 else codes.INT, value, 1)
+    elif code == codes.INT and isinstance(value, int) and -0x80 <= value < 0x80:
+        _write_element(out, codes.SMALL_INT, value, 1)
     else:
-        _write_element(out, codes.SMALL_LONG if -0x80 <= value < 0x80 else codes.LONG, value, 1)
+        _write_element(out, code, value, 1)
 
 
 def _write_element(out: BytesWriter, code: int, value: object, depth: i64) -> None:
     out.append(code)
     write_data(out, code, value, depth)
-
-
-def _write_float(out: BytesWriter, value: float) -> None:
-    code = codes.FLOAT if isinstance(value, Float) else codes.DOUBLE
-    out.append(code)
-    _write_real(out, code, value)
 
 
 def _write_octets(out: BytesWriter, value: bytes) -> None:

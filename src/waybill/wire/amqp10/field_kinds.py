@@ -17,15 +17,15 @@ engine can refuse it where it is used. One of a wrong archetype is an error.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from waybill.wire.amqp10 import codes, descriptors
 from waybill.wire.amqp10.encode import (
+    ENCODABLE,
     SYMBOL_CODES,
-    Encodable,
     write_binary,
     write_data,
     write_string,
@@ -206,7 +206,7 @@ def write_field(out: BytesWriter, kind: int, value: object, depth: i64) -> None:
         write_binary(out, value)
     elif kind == SYMBOLS and isinstance(value, (tuple, list)):
         _write_symbols(out, value)
-    elif kind in ARCHETYPES and isinstance(value, (Encodable, Described)):
+    elif kind in ARCHETYPES and isinstance(value, (*ENCODABLE, Described)):
         write_value(out, value, depth)
     else:
         _write_open_field(out, kind, value, depth)
@@ -230,7 +230,7 @@ def _write_open_field(out: BytesWriter, kind: int, value: object, depth: i64) ->
         raise EncodeError(f"{type(value).__name__} is the wrong type")
 
 
-def symbolic_keys(mapping: Mapping[object, object]) -> dict[object, object]:
+def symbolic_keys(mapping: Mapping[Any, object]) -> dict[object, object]:
     """The same map with strings as keys made symbols. Raises EncodeError for other keys."""
     named: dict[object, object] = {}
     for key, value in mapping.items():
@@ -240,7 +240,7 @@ def symbolic_keys(mapping: Mapping[object, object]) -> dict[object, object]:
     return named
 
 
-def annotation_keys(mapping: Mapping[object, object]) -> dict[object, object]:
+def annotation_keys(mapping: Mapping[Any, object]) -> dict[object, object]:
     """The same map with strings as keys made symbols, and integers ulongs. Raises EncodeError for other keys."""
     named: dict[object, object] = {}
     for key, value in mapping.items():

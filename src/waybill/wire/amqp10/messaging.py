@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from waybill.wire.amqp10 import descriptors
-from waybill.wire.amqp10.composite import Composite, composite, from_described
+from waybill.wire.amqp10.composite import COMPOSITE, Composite, composite, from_described
 from waybill.wire.amqp10.error import Error
 from waybill.wire.amqp10.errors import DecodeError
 from waybill.wire.amqp10.types import Described
@@ -141,7 +141,7 @@ def lifetime_policy(node_properties: dict[str, object] | None) -> LifetimePolicy
     value = None if node_properties is None else node_properties.get(LIFETIME_POLICY)
     if value is None:
         return None
-    policy = value if isinstance(value, Composite) else from_described(value)
+    policy = value if isinstance(value, COMPOSITE) else from_described(value)
     if not isinstance(policy, LIFETIME_POLICIES):
         raise DecodeError(f"{policy.NAME} is no lifetime policy")
     return policy

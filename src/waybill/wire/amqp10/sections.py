@@ -9,7 +9,7 @@ says where each section lies, and what is in the header, since that rules the me
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
@@ -342,7 +342,7 @@ def write_header(
     out[start - 1] = u8(count)
 
 
-def encode_annotations(code: int, annotations: Mapping[object, object]) -> bytes:
+def encode_annotations(code: int, annotations: Mapping[Any, object]) -> bytes:
     """Encode a section of annotations: `code` is one of descriptors.DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER.
 
     Strings as keys become symbols. Raises EncodeError.
@@ -350,7 +350,7 @@ def encode_annotations(code: int, annotations: Mapping[object, object]) -> bytes
     return _encode_section(code, annotation_keys(annotations))
 
 
-def encode_application_properties(properties: Mapping[str, object]) -> bytes:
+def encode_application_properties(properties: Mapping[Any, object]) -> bytes:
     """Encode application properties. Raises EncodeError unless names are strings and values simple (3.2.5)."""
     for name, value in properties.items():
         if type(name) is not str:
