@@ -50,3 +50,12 @@ def test_a_job_is_pushed_listed_cancelled_and_asked_for(waybill_uri: str) -> Non
     missing = invoke(waybill_uri, "info", "018f0000-0000-7000-8000-000000000000")
     assert missing.exit_code == 1
     assert "nothing is known of" in missing.output
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_job_is_watched_until_it_has_ended(waybill_uri: str) -> None:
+    job_id = invoke(waybill_uri, "push", "email.send").output.strip()
+    invoke(waybill_uri, "cancel", job_id)
+    watched = invoke(waybill_uri, "watch", job_id, "--json")
+    assert watched.exit_code == 1
+    assert json.loads(watched.output.splitlines()[-1])["state"] == "cancelled"

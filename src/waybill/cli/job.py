@@ -1,9 +1,10 @@
 """`waybill job`: push, inspect and cancel jobs from the command line."""
 
+import asyncio
 import json
 from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -13,7 +14,10 @@ from rich.table import Table
 from waybill.cli.address import json_option, uri_option
 from waybill.client import ClientError
 from waybill.ojs import ControlFailed, Envelope, InvalidJob, JobInfo, Jobs, Options, PushFailed, Retry, State
+from waybill.ojs.job_store import has_ended
 from waybill.transport.loop import run
+
+WATCH_SECONDS: Final = 0.5
 
 T = TypeVar("T")
 
@@ -119,6 +123,18 @@ def cancel(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
     click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
 
 
+@command.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@uri_option
+@json_option
+def watch(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+    """Show each change of a job until it has ended; exits with 1 unless it is completed."""
+    state = _asked(_watch(uri, job_id, queue, as_json=as_json))
+    if state != State.COMPLETED.value:
+        raise SystemExit(1)
+
+
 def _asked(question: Coroutine[Any, Any, T]) -> T:
     """Run a question, and make its failures the user's."""
     try:
@@ -132,6 +148,23 @@ def _asked(question: Coroutine[Any, Any, T]) -> T:
 async def _info(uri: str, job_id: str, queue: str) -> JobInfo | None:
     async with Jobs(uri) as jobs:
         return await jobs.info(job_id, queue)
+
+
+async def _watch(uri: str, job_id: str, queue: str, *, as_json: bool) -> str:
+    """Print what changes, and return the last state."""
+    before: JobInfo | None = None
+    async with Jobs(uri) as jobs:
+        while before is None or not has_ended(before):
+            job = await jobs.info(job_id, queue)
+            if job is None:
+                raise click.ClickException(f"nothing is known of job {job_id}")
+            if job != before:
+                text = msgspec.json.encode(job).decode() if as_json else f"{job.state} (attempt {job.attempt})"
+                click.echo(text)
+                before = job
+            else:
+                await asyncio.sleep(WATCH_SECONDS)
+    return before.state
 
 
 async def _newest(uri: str, queue: str, state: str | None, limit: int) -> list[JobInfo]:

@@ -17,6 +17,7 @@ VERBS: Final = {
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
+    "queue": "Look at queues, declare and purge them.",
     "dlq": "Look at dead letters, try them again, drop them.",
     "pipeline": "Job events into tables and a report.",
 }

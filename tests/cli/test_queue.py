@@ -1,0 +1,30 @@
+import json
+
+from click.testing import CliRunner, Result
+
+from tests.cli.test_job import push
+from tests.ojs.conftest import waybill_uri
+from waybill.cli.queue import command
+
+__all__ = ["waybill_uri"]
+
+QUEUE = "cli-queue"
+
+
+def invoke(uri: str, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments, "--uri", uri])
+
+
+def test_a_queue_is_declared_listed_and_purged(waybill_uri: str) -> None:
+    assert invoke(waybill_uri, "declare", QUEUE).output == f"declared {QUEUE}\n"
+    push(waybill_uri, "email.send", "--queue", QUEUE)
+    rows = json.loads(invoke(waybill_uri, "list", QUEUE, "--json").output)
+    assert rows == [{"queue": QUEUE, "ready": 1, "retrying": 0, "dead": 0, "consumers": 0}]
+    assert QUEUE in invoke(waybill_uri, "list", QUEUE).output
+    assert json.loads(invoke(waybill_uri, "purge", QUEUE, "--yes", "--json").output)["purged"] == 1
+
+
+def test_what_is_not_there_is_an_error(waybill_uri: str) -> None:
+    missing = invoke(waybill_uri, "list", "cli-no-such-queue")
+    assert (missing.exit_code, "there is no queue" in missing.output) == (1, True)
+    assert invoke(waybill_uri, "purge", "Bad", "--yes").exit_code == 2
