@@ -8,9 +8,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
-from waybill.cli.address import json_option, uri_option
+from waybill.cli.address import ID_WIDTH, json_option, uri_option
 from waybill.client import ClientError
 from waybill.ojs import DeadJob, DeadLetters, InvalidJob, Jobs
 from waybill.transport.loop import run
@@ -45,9 +45,9 @@ def list_jobs(queue: str, limit: int | None, uri: str, *, groups: bool, as_json:
     if as_json:
         click.echo(json.dumps([_summary(job) for job in found]))
         return
-    table = Table("id", "type", "attempt", "died at", "error", "group", box=None)
+    table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "group", "type", "error", box=None)
     for job in found:
-        table.add_row(job.id, job.type, str(job.attempt), job.died_at, _error(job), job.fingerprint)
+        table.add_row(job.id, job.fingerprint, job.type, _error(job))
     Console().print(table)
 
 

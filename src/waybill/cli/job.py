@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from waybill.cli.address import json_option, uri_option
+from waybill.cli.address import ID_WIDTH, json_option, uri_option
 from waybill.client import ClientError
 from waybill.ojs import ControlFailed, Envelope, InvalidJob, JobInfo, Jobs, Options, PushFailed, Retry, State
 from waybill.ojs.job_store import has_ended
@@ -106,9 +106,9 @@ def list_jobs(queue: str, state: str | None, limit: int, uri: str, *, as_json: b
     if as_json:
         click.echo(msgspec.json.encode(found))
         return
-    table = Table("id", "type", "state", "attempt", "enqueued at", box=None)
+    table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "state", "attempt", "type", box=None)
     for job in found:
-        table.add_row(job.id, job.type, job.state, str(job.attempt), job.enqueued_at)
+        table.add_row(job.id, job.state, str(job.attempt), job.type)
     Console().print(table)
 
 

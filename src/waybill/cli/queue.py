@@ -1,6 +1,7 @@
 """`waybill queue`: the queues behind an OJS queue."""
 
 import json
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -30,6 +31,8 @@ def command() -> None:
 @json_option
 def list_queues(queues: tuple[str, ...], uri: str, *, as_json: bool) -> None:
     """Show how many jobs wait in QUEUES, for a retry too, and how many are dead. AMQP can ask by name only."""
+    # A retry queue that was never needed is not there, which is nothing to warn of.
+    logging.getLogger("waybill.client").setLevel(logging.ERROR)
     rows = _run(_counts(uri, queues))
     if as_json:
         click.echo(json.dumps(rows))
