@@ -50,8 +50,9 @@ def test_py_amqp(connection: amqp.Connection) -> None:
     channel.basic_ack(taken[0].delivery_tag)
     while len(taken) < 2:
         connection.drain_events(timeout=10)
-    channel.basic_reject(taken[1].delivery_tag, requeue=True)
+    # In this order: what goes back while the consumer is there is the consumer's again.
     channel.basic_cancel(tag)
+    channel.basic_reject(taken[1].delivery_tag, requeue=True)
     again = channel.basic_get(queue)
     assert again.body == "1"
     assert again.delivery_info["redelivered"]
