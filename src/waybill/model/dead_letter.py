@@ -35,7 +35,7 @@ def record_death(
         "queue": queue_name,
         "time": datetime.fromtimestamp(int(now), UTC) if previous is None else previous.get("time"),
         "exchange": message.address.exchange,
-        "routing-keys": [message.address.routing_key, *_copies(headers)],
+        "routing-keys": routing_keys_of(message, headers),
     }
     if message.ttl_ms != NO_TTL:
         death["original-expiration"] = str(message.ttl_ms)
@@ -69,6 +69,8 @@ def _deaths(headers: dict[str, object]) -> list[dict[str, object]]:
     return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
 
 
-def _copies(headers: dict[str, object]) -> list[str]:
+def routing_keys_of(message: Message, headers: dict[str, object]) -> list[str]:
+    """The key that a message was published with, and those of its header `CC`."""
     copies = headers.get("CC")
-    return [key for key in copies if isinstance(key, str)] if isinstance(copies, list) else []
+    keys = [key for key in copies if isinstance(key, str)] if isinstance(copies, list) else []
+    return [message.address.routing_key, *keys]

@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import Binding, binding_key
-from waybill.model.dead_letter import closes_cycle, died_too_often, record_death
+from waybill.model.dead_letter import closes_cycle, died_too_often, record_death, routing_keys_of
 from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
 from waybill.model.entry import NO_LOCATION
 from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
@@ -528,10 +528,7 @@ class VirtualHost(DelayHost):
     def route_due(self, exchange: DelayedExchange, message: Message) -> None:
         headers = message.format.headers(message.content)
         headers[DELAY] = -delay_ms_of(headers)
-        copies = headers.get("CC")
-        routing_keys = [message.address.routing_key]
-        if isinstance(copies, list):
-            routing_keys += [key for key in copies if isinstance(key, str)]
+        routing_keys = routing_keys_of(message, headers)
         content = message.format.with_headers(message.content, {DELAY: headers[DELAY]}, [], keep_expiration=True)
         due = Message(
             message.format,
@@ -580,13 +577,10 @@ class VirtualHost(DelayHost):
             return
         changes = record_death(headers, message, queue.name, reason, self.runtime.now)
         removed: list[str] = []
-        routing_keys = [message.address.routing_key]
-        copies = headers.get("CC")
+        routing_keys = routing_keys_of(message, headers)
         if policy.dead_letter_routing_key is not None:
             routing_keys = [policy.dead_letter_routing_key]
             removed = ["CC", "BCC"]
-        elif isinstance(copies, list):
-            routing_keys += [key for key in copies if isinstance(key, str)]
         headers.update(changes)
         targets = [
             target
