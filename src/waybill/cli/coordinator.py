@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from waybill.cli.address import uri_option
+from waybill.cli.failure import explained
+from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
-from waybill.ojs import Coordinator, InvalidJob, Jobs
+from waybill.ojs import Coordinator, InvalidJob
 from waybill.transport.loop import run
 
 
@@ -20,20 +21,20 @@ from waybill.transport.loop import run
     type=click.Path(dir_okay=False, path_type=Path),
     help="SQLite file with the state of all jobs.  [default: in memory, read from the events at each start]",
 )
-@uri_option
-def command(queues: tuple[str, ...], database: Path | None, uri: str) -> None:
+@broker_options
+def command(queues: tuple[str, ...], database: Path | None, target: Target) -> None:
     """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
 
     Several may run: the broker lets one of them work, and the next one takes over when that ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
-        coordinator = Coordinator(Jobs(uri), queues=queues, database=str(database or ":memory:"))
+        coordinator = Coordinator(target.jobs(), queues=queues, database=str(database or ":memory:"))
         run(_coordinate(coordinator))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except ClientError as error:
-        raise click.ClickException(str(error)) from None
+        raise explained(error, target) from None
 
 
 async def _coordinate(coordinator: Coordinator) -> None:

@@ -1,8 +1,6 @@
 """`waybill dlq`: look at dead letters, and get them out again."""
 
 import json
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -10,12 +8,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from waybill.cli.address import ID_WIDTH, json_option, uri_option
-from waybill.client import ClientError
-from waybill.ojs import DeadJob, DeadLetters, InvalidJob, Jobs
-from waybill.transport.loop import run
-
-T = TypeVar("T")
+from waybill.cli.failure import ask
+from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
+from waybill.ojs import DeadJob, DeadLetters
 
 queue_option = click.option("--queue", default="default", show_default=True, help="The queue whose dead letters.")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -34,11 +29,11 @@ def command() -> None:
 @queue_option
 @click.option("--groups", is_flag=True, help="One line for each error.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many of the oldest.")
-@uri_option
+@broker_options
 @json_option
-def list_jobs(queue: str, limit: int | None, uri: str, *, groups: bool, as_json: bool) -> None:
+def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as_json: bool) -> None:
     """List dead letters, the oldest first."""
-    found = _run(_all(uri, queue, limit))
+    found = ask(target, _all(target, queue, limit))
     if groups:
         _show_groups(found, as_json=as_json)
         return
@@ -54,11 +49,11 @@ def list_jobs(queue: str, limit: int | None, uri: str, *, groups: bool, as_json:
 @command.command()
 @click.argument("job_id", metavar="ID")
 @queue_option
-@uri_option
+@broker_options
 @json_option
-def show(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
     """Show all of one dead letter."""
-    job = next((job for job in _run(_all(uri, queue)) if job.id == job_id), None)
+    job = next((job for job in ask(target, _all(target, queue)) if job.id == job_id), None)
     if job is None:
         raise click.ClickException(f"there is no dead letter {job_id}")
     try:
@@ -77,7 +72,7 @@ def show(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
 @rate_option
 @dry_option
 @click.option("--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope before: args='[1]'.")
-@uri_option
+@broker_options
 @json_option
 def retry(
     ids: tuple[str, ...],
@@ -85,7 +80,7 @@ def retry(
     group: str | None,
     rate: float | None,
     changes: tuple[str, ...],
-    uri: str,
+    target: Target,
     *,
     everything: bool,
     dry_run: bool,
@@ -95,9 +90,9 @@ def retry(
 
     Each is confirmed there before it leaves the dead letter queue: stopped half-way, nothing is lost.
     """
-    chosen = _choose(uri, queue, ids, group, everything=everything)
+    chosen = _choose(target, queue, ids, group, everything=everything)
     edited = dict(_change(text) for text in changes)
-    count = 0 if dry_run else _run(_settle(uri, queue, chosen, rate, edited))
+    count = 0 if dry_run else ask(target, _settle(target, queue, chosen, rate, edited))
     _report("retried", chosen, count, dry_run=dry_run, as_json=as_json)
 
 
@@ -108,42 +103,42 @@ def retry(
 @all_option
 @rate_option
 @dry_option
-@uri_option
+@broker_options
 @json_option
 def discard(
     ids: tuple[str, ...],
     queue: str,
     group: str | None,
     rate: float | None,
-    uri: str,
+    target: Target,
     *,
     everything: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Drop dead letters for good."""
-    chosen = _choose(uri, queue, ids, group, everything=everything)
-    count = 0 if dry_run else _run(_settle(uri, queue, chosen, rate, None))
+    chosen = _choose(target, queue, ids, group, everything=everything)
+    count = 0 if dry_run else ask(target, _settle(target, queue, chosen, rate, None))
     _report("discarded", chosen, count, dry_run=dry_run, as_json=as_json)
 
 
 @command.command()
 @queue_option
 @click.confirmation_option(prompt="Drop all dead letters of the queue?")
-@uri_option
+@broker_options
 @json_option
-def purge(queue: str, uri: str, *, as_json: bool) -> None:
+def purge(queue: str, target: Target, *, as_json: bool) -> None:
     """Drop all dead letters of a queue."""
-    count = _run(_purge(uri, queue))
+    count = ask(target, _purge(target, queue))
     click.echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
 
 
-def _choose(uri: str, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
+def _choose(target: Target, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
     if bool(ids) + (group is not None) + everything != 1:
         raise click.UsageError("Say which: IDs, --group or --all.")
     if group is None and ids:
         return list(ids)
-    return [job.id for job in _run(_all(uri, queue)) if group in {None, job.fingerprint}]
+    return [job.id for job in ask(target, _all(target, queue)) if group in {None, job.fingerprint}]
 
 
 def _change(text: str) -> tuple[str, object]:
@@ -195,32 +190,23 @@ def _summary(job: DeadJob) -> dict[str, object]:
     }
 
 
-def _run(question: Coroutine[Any, Any, T]) -> T:
-    try:
-        return run(question)
-    except InvalidJob as error:
-        raise click.UsageError(str(error)) from None
-    except ClientError as error:
-        raise click.ClickException(str(error)) from None
-
-
-async def _all(uri: str, queue: str, limit: int | None = None) -> list[DeadJob]:
-    async with DeadLetters(Jobs(uri), queue) as dead:
+async def _all(target: Target, queue: str, limit: int | None = None) -> list[DeadJob]:
+    async with DeadLetters(target.jobs(), queue) as dead:
         return await dead.all(limit)
 
 
-async def _purge(uri: str, queue: str) -> int:
-    async with DeadLetters(Jobs(uri), queue) as dead:
+async def _purge(target: Target, queue: str) -> int:
+    async with DeadLetters(target.jobs(), queue) as dead:
         return await dead.purge()
 
 
 async def _settle(
-    uri: str, queue: str, chosen: list[str], rate: float | None, changes: dict[str, object] | None
+    target: Target, queue: str, chosen: list[str], rate: float | None, changes: dict[str, object] | None
 ) -> int:
     """Retry with `changes`, or discard if they are None, and show how far it is."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("dead letters", total=len(chosen))
-        async with DeadLetters(Jobs(uri), queue) as dead:
+        async with DeadLetters(target.jobs(), queue) as dead:
             if changes is None:
                 return await dead.discard(chosen, rate=rate, on_progress=lambda done: bar.update(task, completed=done))
             return await dead.retry(

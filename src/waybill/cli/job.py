@@ -2,24 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Column, Table
 
-from waybill.cli.address import ID_WIDTH, json_option, uri_option
-from waybill.client import ClientError
-from waybill.ojs import ControlFailed, Envelope, InvalidJob, JobInfo, Jobs, Options, PushFailed, Retry, State
+from waybill.cli.failure import ask
+from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
+from waybill.ojs import Envelope, InvalidJob, JobInfo, Options, Retry, State
 from waybill.ojs.job_store import has_ended
-from waybill.transport.loop import run
 
 WATCH_SECONDS: Final = 0.5
-
-T = TypeVar("T")
 
 
 @click.group()
@@ -37,7 +33,7 @@ def command() -> None:
 @click.option("--expires-at", help="Not to be started after this time: RFC 3339, or a duration like +PT1H.")
 @click.option("--max-attempts", type=click.IntRange(min=0), help="Attempts in all.  [default: 3]")
 @click.option("--unique-key", help="Key that marks jobs which are the same.")
-@uri_option
+@broker_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole envelope as JSON.")
 def push(
     job_type: str,
@@ -49,7 +45,7 @@ def push(
     expires_at: str | None,
     max_attempts: int | None,
     unique_key: str | None,
-    uri: str,
+    target: Target,
     *,
     as_json: bool,
 ) -> None:
@@ -69,22 +65,20 @@ def push(
     try:
         if max_attempts is not None:
             options["retry"] = Retry(max_attempts=max_attempts)
-        envelope = run(_push(uri, job_type, parse_args(args), options))
+        envelope = ask(target, _push(target, job_type, parse_args(args), options))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
-    except (PushFailed, ClientError) as error:
-        raise click.ClickException(str(error)) from None
     click.echo(envelope.encode().decode() if as_json else envelope.id)
 
 
 @command.command()
 @click.argument("job_id", metavar="ID")
 @click.option("--queue", default="default", show_default=True, help="The queue of the job.")
-@uri_option
+@broker_options
 @json_option
-def info(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+def info(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
     """Ask the coordinator of a queue for a job; fails if it knows of none."""
-    found = _asked(_info(uri, job_id, queue))
+    found = ask(target, _info(target, job_id, queue))
     if found is None:
         raise click.ClickException(f"nothing is known of job {job_id}")
     if as_json:
@@ -98,11 +92,11 @@ def info(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
 @click.option("--queue", default="default", show_default=True, help="Jobs of this queue.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Jobs in this state only.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
-@uri_option
+@broker_options
 @json_option
-def list_jobs(queue: str, state: str | None, limit: int, uri: str, *, as_json: bool) -> None:
+def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
     """List the jobs of a queue, those first that were enqueued last."""
-    found = _asked(_newest(uri, queue, state, limit))
+    found = ask(target, _newest(target, queue, state, limit))
     if as_json:
         click.echo(msgspec.json.encode(found))
         return
@@ -115,45 +109,35 @@ def list_jobs(queue: str, state: str | None, limit: int, uri: str, *, as_json: b
 @command.command()
 @click.argument("job_id", metavar="ID")
 @click.option("--queue", default="default", show_default=True, help="The queue of the job.")
-@uri_option
+@broker_options
 @json_option
-def cancel(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+def cancel(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
     """Ask for the cancellation of a job; a coordinator of its queue acts on it."""
-    _asked(_cancel(uri, job_id, queue))
+    ask(target, _cancel(target, job_id, queue))
     click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
 
 
 @command.command()
 @click.argument("job_id", metavar="ID")
 @click.option("--queue", default="default", show_default=True, help="The queue of the job.")
-@uri_option
+@broker_options
 @json_option
-def watch(job_id: str, queue: str, uri: str, *, as_json: bool) -> None:
+def watch(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
     """Show each change of a job until it has ended; exits with 1 unless it is completed."""
-    state = _asked(_watch(uri, job_id, queue, as_json=as_json))
+    state = ask(target, _watch(target, job_id, queue, as_json=as_json))
     if state != State.COMPLETED.value:
         raise SystemExit(1)
 
 
-def _asked(question: Coroutine[Any, Any, T]) -> T:
-    """Run a question, and make its failures the user's."""
-    try:
-        return run(question)
-    except InvalidJob as error:
-        raise click.UsageError(str(error)) from None
-    except (ControlFailed, ClientError) as error:
-        raise click.ClickException(str(error)) from None
-
-
-async def _info(uri: str, job_id: str, queue: str) -> JobInfo | None:
-    async with Jobs(uri) as jobs:
+async def _info(target: Target, job_id: str, queue: str) -> JobInfo | None:
+    async with target.jobs() as jobs:
         return await jobs.info(job_id, queue)
 
 
-async def _watch(uri: str, job_id: str, queue: str, *, as_json: bool) -> str:
+async def _watch(target: Target, job_id: str, queue: str, *, as_json: bool) -> str:
     """Print what changes, and return the last state."""
     before: JobInfo | None = None
-    async with Jobs(uri) as jobs:
+    async with target.jobs() as jobs:
         while before is None or not has_ended(before):
             job = await jobs.info(job_id, queue)
             if job is None:
@@ -167,13 +151,13 @@ async def _watch(uri: str, job_id: str, queue: str, *, as_json: bool) -> str:
     return before.state
 
 
-async def _newest(uri: str, queue: str, state: str | None, limit: int) -> list[JobInfo]:
-    async with Jobs(uri) as jobs:
+async def _newest(target: Target, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+    async with target.jobs() as jobs:
         return await jobs.newest(queue, state=state, limit=limit)
 
 
-async def _cancel(uri: str, job_id: str, queue: str) -> None:
-    async with Jobs(uri) as jobs:
+async def _cancel(target: Target, job_id: str, queue: str) -> None:
+    async with target.jobs() as jobs:
         await jobs.cancel(job_id, queue)
 
 
@@ -188,6 +172,6 @@ def parse_args(text: str) -> list[object]:
     return args
 
 
-async def _push(uri: str, job_type: str, args: list[object], options: Options) -> Envelope:
-    async with Jobs(uri) as jobs:
+async def _push(target: Target, job_type: str, args: list[object], options: Options) -> Envelope:
+    async with target.jobs() as jobs:
         return await jobs.push(job_type, args, **options)

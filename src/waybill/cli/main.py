@@ -12,12 +12,13 @@ from waybill import __version__
 # import what a verb needs.
 VERBS: Final = {
     "broker": "Run a broker.",
+    "context": "Remember brokers by name.",
     "store": "Check or repair a data directory.",
     "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
-    "queue": "Look at queues, declare and purge them.",
+    "queue": "Look at queues, declare, pause and purge them.",
     "dlq": "Look at dead letters, try them again, drop them.",
     "pipeline": "Job events into tables and a report.",
 }

@@ -30,6 +30,7 @@ from waybill.client.errors import (
     QueueFull,
     ResourceLocked,
 )
+from waybill.client.inspection import Inspector
 from waybill.client.pool import ChannelPool, ConnectionPool
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.uri import InvalidURI
@@ -51,6 +52,7 @@ __all__ = [
     "ConnectionPool",
     "Consumer",
     "Delivery",
+    "Inspector",
     "InvalidURI",
     "MessageNacked",
     "MessageReturned",

@@ -217,6 +217,20 @@ class Connection:
                     await ask(_request(channel, binding))
         await ask(channel.close)
 
+    async def ask_aside(self, *methods: Method) -> Reply:
+        """Request one thing after the other on a channel of its own; the last reply.
+
+        Nothing is recorded for reconnects, and no other channel suffers from a refusal. Raises its error: NotFound,
+        PreconditionFailed, AccessRefused ..., or ConnectionLost.
+        """
+        await self.wait_ready()
+        channel = await self._scratch_channel(cast("Session", self._session))
+        reply: Reply | None = None
+        for method in methods:
+            reply = await ask(_request(channel, method))
+        await ask(channel.close)
+        return cast("Reply", reply)
+
     # The life of the connection
 
     async def _opened(self) -> Self:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery
-from waybill.ojs.control_message import CANCEL, CONTENT_TYPE, SYNC, ControlRequest, read_request
+from waybill.ojs.control_message import CANCEL, CONTENT_TYPE, PAUSE, RESUME, SYNC, ControlRequest, read_request
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.session import Session
@@ -42,6 +42,8 @@ class Cancellations:
         self._jobs: dict[str, None] = {}
         self._channel: Channel | None = None
         self._caught_up = asyncio.Event()
+        self.on_pause: Callable[[], None] | None = None
+        """Called when some queue was paused or resumed."""
 
     def __contains__(self, job_id: str) -> bool:
         """Say whether a job is cancelled."""
@@ -79,3 +81,5 @@ class Cancellations:
             if len(self._jobs) > REMEMBERED_JOBS:
                 del self._jobs[next(iter(self._jobs))]
             self._on_cancel(request.job_id)
+        elif kind in {PAUSE, RESUME} and self.on_pause is not None:
+            self.on_pause()

@@ -14,13 +14,21 @@ from waybill.client import BasicProperties, ConnectionLost, MessageNacked, Messa
 from waybill.ojs import delay_ladder
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
-from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, seconds_until_scheduled, validate
+from waybill.ojs.envelope import (
+    MAX_ENVELOPE_BYTES,
+    Envelope,
+    check_queue,
+    parse_envelope,
+    seconds_until_scheduled,
+    validate,
+)
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.events import JobEnqueued, JobScheduled
 from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
 from waybill.ojs.message import PushEncoder, push_properties
+from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, State, transition
@@ -184,6 +192,23 @@ class Jobs:
     async def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
         """Ask a coordinator for the jobs of a queue that were enqueued last. Raises ControlFailed."""
         return await (await self._controlled()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
+
+    async def pause(self, queue: str, *, by: str | None = None) -> bool:
+        """Pause a queue: its workers take no more jobs from it, those of the future too, until it is resumed.
+
+        False if it was paused before. Jobs that run go on, and pushes too. `by` goes into the queue.paused event.
+        """
+        check_queue(queue)
+        return await pause_queue(await self._open(), queue, by)
+
+    async def resume(self, queue: str, *, by: str | None = None) -> bool:
+        """End a pause; False if there was none."""
+        check_queue(queue)
+        return await resume_queue(await self._open(), queue, by)
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether a queue is paused."""
+        return await is_paused(await self._open(), queue)
 
     async def _controlled(self) -> Control:
         session = await self._open()

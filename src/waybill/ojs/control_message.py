@@ -13,6 +13,10 @@ LIST: Final = "ojs.control.list"
 SYNC: Final = "ojs.control.sync"
 """Published to the relay by a worker that wants to know that it has read everything before."""
 
+PAUSE: Final = "ojs.control.pause"
+RESUME: Final = "ojs.control.resume"
+"""Published to the relay: a queue was paused, or is no longer."""
+
 CONTENT_TYPE: Final = "application/json"
 
 
@@ -21,6 +25,7 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
 
     job_id: str = ""
     worker_id: str = ""
+    queue: str = ""
     state: str | None = None
     limit: int = 100
 

@@ -117,6 +117,14 @@ class Runner:
             queue, delivery = self._waiting.popleft()
             self._settlement.hand_back(delivery, queue)
 
+    def hand_back(self, queue: str) -> None:
+        """Give the jobs of a queue back that wait here for their turn; those that run go on."""
+        kept = deque(one for one in self._waiting if one[0] != queue)
+        given = [delivery for name, delivery in self._waiting if name == queue]
+        self._waiting = kept
+        for delivery in given:
+            self._settlement.hand_back(delivery, queue)
+
     async def wait_idle(self, timeout_seconds: float) -> bool:
         """Wait until no job runs; False if some still do after the timeout."""
         try:

@@ -49,6 +49,7 @@ class Names:
     release_queue: str = "ojs.queue.delay.{queue}"
     delay_level: str = "ojs.delay.{level:02}"
     delay_release: str = "ojs.delay.release"
+    pause: str = "ojs.pause.{queue}"
 
 
 SPEC: Final = Names()
@@ -174,6 +175,10 @@ class Topology:
     def release_queue(self, queue: str) -> str:
         """The last stop of a scheduled job before its queue."""
         return self.prefix + self.names.release_queue.format(queue=queue)
+
+    def pause(self, queue: str) -> str:
+        """The queue that exists, empty, while an OJS queue is paused."""
+        return self.prefix + self.names.pause.format(queue=queue)
 
     def delay_level(self, level: int) -> str:
         """The exchange and the queue of one level of the delay ladder."""

@@ -28,6 +28,7 @@ from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.middleware.chain import Middleware
+from waybill.ojs.pauses import PausedQueues
 from waybill.ojs.runner import Runner
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import OnDiscard, Settlement
@@ -90,7 +91,9 @@ class Worker:
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
-        self._consumers: list[Consumer] = []
+        self._consumers: dict[str, Consumer] = {}
+        self._adjusting = asyncio.Lock()
+        self._paused: PausedQueues | None = None
         self._channel: Channel | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -194,14 +197,17 @@ class Worker:
             session.connection.on_loss(self._runner.connection_lost)
             await self._declare(session)
             # Before the first job: it may be a cancelled one.
-            await self._runner.cancellations.start()
+            self._paused = PausedQueues(session, self.queues, lambda: self._change(self._adjust()))
+            self._runner.cancellations.on_pause = self._paused.look_soon
+            session.connection.on_reconnect(self._paused.look_soon)
+            await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
             # The topology may have changed by now: a broker without quorum queues makes it classic.
             shares_budget = len(self.queues) > 1 and session.declarer.topology.queue_type == "classic"
             self._channel = await session.connection.channel(prefetch_count=0 if shares_budget else self._share())
             if shares_budget:
                 # One budget over all consumers of the channel; quorum queues know none, so there it is divided.
                 await self._channel.qos(self._prefetch, global_=True)
-            await self._consume()
+            await self._adjust()
             if self._coordinator is not None:
                 await self._coordinator.start()
         except BaseException:
@@ -241,24 +247,32 @@ class Worker:
                     raise
         self.queues = usable
 
-    async def _consume(self) -> None:
-        if self._session is None or self._runner is None or self._channel is None:
-            return
-        topology = self._session.declarer.topology
-        for queue in self.queues:
-            receive = functools.partial(self._runner.receive, queue)
-            self._consumers.append(await self._channel.consume(topology.job_queue(queue), receive))
+    @property
+    def paused_queues(self) -> frozenset[str]:
+        """Those of its queues that are paused (see `Jobs.pause`)."""
+        return frozenset() if self._paused is None else self._paused.queues
 
-    async def _cancel(self) -> None:
-        consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
-            await consumer.cancel()
+    async def _adjust(self) -> None:
+        """Consume what is to be consumed by now, and nothing else: no paused queue, and none at all when quiet."""
+        session, runner, channel = self._session, self._runner, self._channel
+        if session is None or runner is None or channel is None:
+            return
+        async with self._adjusting:
+            wanted = [] if self._quiet else [queue for queue in self.queues if queue not in self.paused_queues]
+            for queue in [queue for queue in self._consumers if queue not in wanted]:
+                await self._consumers.pop(queue).cancel()
+                if not self._quiet:
+                    runner.hand_back(queue)
+                    _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
+            for queue in [queue for queue in wanted if queue not in self._consumers]:
+                name = session.declarer.topology.job_queue(queue)
+                self._consumers[queue] = await channel.consume(name, functools.partial(runner.receive, queue))
 
     async def _go_quiet(self) -> None:
         if self._quiet or self._session is None or self._runner is None:
             return
         self._quiet = True
-        await self._cancel()
+        await self._adjust()
         active = len(self._runner.active)
         self._session.events.record(self.id, WorkerQuiet(worker_id=self.id, active_jobs=active))
         _log.info("worker %s is quiet, %d jobs are running", self.id, active)
@@ -266,7 +280,7 @@ class Worker:
     async def _go_on(self) -> None:
         if self._quiet and not self._stop_requested.is_set():
             self._quiet = False
-            await self._consume()
+            await self._adjust()
             _log.info("worker %s consumes again", self.id)
 
     def _change(self, coroutine: Coroutine[Any, Any, None]) -> None:

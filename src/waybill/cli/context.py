@@ -1,0 +1,136 @@
+"""`waybill context`: brokers by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from waybill.cli import contexts
+from waybill.cli.contexts import Context, Contexts, NamesProfile
+from waybill.cli.target import json_option, target_of
+
+
+@click.group()
+def command() -> None:
+    """Remember brokers by name.
+
+    Commands take the one in use, or --context NAME.
+    """
+
+
+@command.command()
+@click.argument("name")
+@click.argument("uri")
+@click.option("--management", help="URL of RabbitMQ's management plugin, with its login: lets `doctor` see more.")
+@click.option("--names", type=click.Choice(["spec", "web"]), default="spec", help="The naming profile.")
+@click.option("--prefix", default="", help="What all names there begin with.")
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of job queues.")
+@click.option("--use", is_flag=True, help="Use it from now on. The first one is used anyway.")
+@json_option
+def add(
+    name: str,
+    uri: str,
+    management: str | None,
+    names: NamesProfile,
+    prefix: str,
+    queue_type: Literal["classic", "quorum"],
+    *,
+    use: bool,
+    as_json: bool,
+) -> None:
+    """Remember the broker at URI as NAME. URI `-` is read from standard input: arguments are seen by other users."""
+    if uri == "-":
+        uri = sys.stdin.readline().strip()
+    context = Context(uri, management, names, prefix, queue_type)
+    _ = target_of(name, context).address
+    known = _load()
+    known.contexts[name] = context
+    if use or known.current not in known.contexts:
+        known.current = name
+    _save(known)
+    _say({"added": name, "current": known.current}, f"added {name}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def use(name: str, *, as_json: bool) -> None:
+    """Use the broker NAME from now on."""
+    known = _load()
+    _require(known, name)
+    known.current = name
+    _save(known)
+    _say({"current": name}, f"using {name}", as_json=as_json)
+
+
+@command.command(name="list")
+@json_option
+def list_contexts(*, as_json: bool) -> None:
+    """Show all, the one in use marked. Passwords are not shown."""
+    known = _load()
+    rows = [
+        {
+            "name": name,
+            "current": name == known.current,
+            "broker": str(target_of(name, context).address),
+            "user": target_of(name, context).address.settings.user,
+            "names": context.names,
+            "prefix": context.prefix,
+            "queue_type": context.queue_type,
+            "management": context.management is not None,
+        }
+        for name, context in sorted(known.contexts.items())
+    ]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table("", "name", "broker", "user", "names", "prefix", box=None)
+    for row in rows:
+        marks = (
+            "*" if row["current"] else "",
+            *(str(row[key]) for key in ("name", "broker", "user", "names", "prefix")),
+        )
+        table.add_row(*marks)
+    Console().print(table)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def remove(name: str, *, as_json: bool) -> None:
+    """Forget the broker NAME."""
+    known = _load()
+    _require(known, name)
+    del known.contexts[name]
+    if known.current == name:
+        known.current = None
+    _save(known)
+    _say({"removed": name, "current": known.current}, f"removed {name}", as_json=as_json)
+
+
+def _load() -> Contexts:
+    try:
+        return contexts.load()
+    except contexts.UnusableContexts as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _save(known: Contexts) -> None:
+    try:
+        contexts.save(known)
+    except OSError as error:
+        raise click.ClickException(f"{contexts.contexts_file()}: {error.strerror}") from None
+
+
+def _require(known: Contexts, name: str) -> None:
+    if name not in known.contexts:
+        raise click.UsageError(f"there is no context {name!r}; `waybill context list` shows all")
+
+
+def _say(document: dict[str, object], text: str, *, as_json: bool) -> None:
+    click.echo(json.dumps(document) if as_json else text)

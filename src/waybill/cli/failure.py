@@ -1,0 +1,114 @@
+"""Runs what a command asks a broker for, and says of what goes wrong the cause and the way out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Coroutine
+from typing import IO, Any, Final, TypeVar
+
+import click
+
+from waybill.cli.target import Target
+from waybill.client import (
+    AccessRefused,
+    AuthenticationFailed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    InvalidURI,
+    MessageReturned,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    QueueFull,
+    ResourceLocked,
+)
+from waybill.ojs import ControlFailed, InvalidJob, JobsError, PushFailed, TopologyConflict
+from waybill.transport.loop import run
+
+T = TypeVar("T")
+
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells have it."""
+
+
+class Failed(click.ClickException):
+    """A cause, and a way out. With `--json` both go to the standard error as JSON."""
+
+    def __init__(self, cause: str, way_out: str = "") -> None:
+        super().__init__(cause)
+        self.way_out = way_out
+        context = click.get_current_context(silent=True)
+        self._as_json = context is not None and bool(context.params.get("as_json"))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print both."""
+        if self._as_json:
+            document = {"error": self.message, "way_out": self.way_out}
+            click.echo(json.dumps(document), file=file, err=file is None)
+            return
+        super().show(file)
+        if self.way_out:
+            click.echo(f"Way out: {self.way_out}", file=file, err=file is None)
+
+
+def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
+    """Run a question to the broker on a fresh loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
+    # What the client logs of a refusal is said again below, in words for users.
+    logging.getLogger("waybill").setLevel(logging.CRITICAL)
+    try:
+        return run(question)
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    except InvalidURI as error:
+        raise click.UsageError(str(error)) from None
+    except (ClientError, JobsError, TimeoutError) as error:
+        raise explained(error, target) from None
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def explained(error: Exception, target: Target) -> Failed:
+    """The cause of an error in its own words, and what users can do about it."""
+    return Failed(str(error) or "no answer in time", _way_out(error, target))
+
+
+def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line an error
+    settings = target.address.settings
+    user, virtual_host = settings.user, settings.virtual_host
+    match error:
+        case AuthenticationFailed():
+            return (
+                f"see that user {user!r} and the password in the URI are right; guest may log in from the broker's own"
+                " machine only"
+            )
+        case ConnectFailed():
+            return (
+                "see that the broker runs and listens there (`waybill broker` starts one); --uri, --context or"
+                " WAYBILL_URL name another"
+            )
+        case NotAllowed():
+            return f"make the virtual host {virtual_host!r} and let user {user!r} use it (see `waybill doctor`)"
+        case AccessRefused():
+            return (
+                f"give user {user!r} configure, write and read permissions on {virtual_host!r}; `waybill doctor` says"
+                " which are missing"
+            )
+        case NotFound():
+            return "declare it: `waybill queue declare QUEUE`; `waybill topology check QUEUE` shows all that is missing"
+        case PreconditionFailed() | TopologyConflict():
+            return "`waybill topology check` shows the difference, `waybill topology migrate` moves the jobs"
+        case ResourceLocked():
+            return "another connection holds it exclusively: end that program first"
+        case ControlFailed():
+            return "start a coordinator: `waybill coordinator QUEUE`, or `waybill worker ... --coordinator`"
+        case QueueFull() | PushFailed(code="QUEUE_FULL"):
+            return "start more workers, or push again later: the queue refuses more than its limit"
+        case MessageReturned() | PushFailed(code="NOT_FOUND"):
+            return "declare the queue: `waybill queue declare QUEUE`"
+        case ConnectionLost() | ConnectionClosed() | PushFailed() | TimeoutError():
+            return "`waybill doctor` tells whether the broker is well; then try again"
+    return "`waybill doctor` looks for causes"
