@@ -52,7 +52,7 @@ async def test_the_events_of_a_job_that_succeeds(broker_uri: str, stream: Stream
 
         @jobs.handler("event.ok", queue=queue_name, priority=3)
         async def ok(number: int) -> dict[str, int]:
-            current_job().progress(50, "half")
+            current_job().progress(5, 10, "half")
             await asyncio.sleep(0.02)
             return {"number": number}
 

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.checkpoint import Checkpoint
+
 CANCEL: Final = "ojs.control.cancel"
 HEARTBEAT: Final = "ojs.control.heartbeat"
 INFO: Final = "ojs.control.info"
@@ -31,7 +33,10 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
 
 
 class JobInfo(msgspec.Struct, omit_defaults=True):
-    """What the events say about a job. Times are RFC 3339; `error` and `result` are JSON values."""
+    """What the events say about a job. Times are RFC 3339; `error` and `result` are JSON values.
+
+    `progress` is from 0 to 1. `checkpoint` is there until the job has ended.
+    """
 
     id: str
     type: str = ""
@@ -47,6 +52,9 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     worker_id: str | None = None
     error: dict[str, object] | None = None
     result: object = None
+    progress: float | None = None
+    progress_message: str | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class ControlReply(msgspec.Struct, omit_defaults=True):

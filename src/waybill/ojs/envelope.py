@@ -38,7 +38,7 @@ RESERVED_QUEUE_PREFIXES: Final = ("dlx.", "control.", "retry.", "delay.")
 
 SYSTEM_MANAGED: Final = (
     "state", "attempt", "max_attempts", "created_at", "enqueued_at", "started_at", "completed_at", "cancelled_at",
-    "discarded_at", "error", "errors", "result",
+    "discarded_at", "error", "errors", "result", "checkpoint",
 )  # fmt: skip
 
 _TYPE = re.compile(r"[a-z][a-z0-9_\-]*(\.[a-z][a-z0-9_\-]*)*")
@@ -95,6 +95,8 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     error: ErrorRecord | None = None
     errors: list[ErrorRecord] = msgspec.field(default_factory=list)
     result: object = None
+    checkpoint: object = None
+    """What an earlier attempt has left (ojs-durable-execution section 6.1)."""
 
     @property
     def unknown(self) -> dict[str, object]:

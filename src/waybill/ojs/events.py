@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.checkpoint import Checkpoint
 from waybill.ojs.identifiers import new_id
 
 BATCH_TYPE: Final = "ojs.events"
@@ -114,12 +115,13 @@ class JobExpired(JobEventData, frozen=True, kw_only=True):
 
 
 class JobProgress(JobEventData, frozen=True, kw_only=True):
-    """A running job tells how far it is, 0 to 100."""
+    """A running job tells how far it is, 0 to 100, and what its next attempt shall find (ojs-progress section 6.4)."""
 
     worker_id: str
     attempt: int
     progress_percent: float
     progress_message: str | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class QueuePaused(EventData, frozen=True, kw_only=True):

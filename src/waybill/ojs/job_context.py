@@ -1,39 +1,64 @@
-"""What a handler can know about the job that it is doing."""
+"""What a handler can know about the job that it is doing, and what it can tell of it."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+import math
 from contextvars import ContextVar
+from typing import Protocol
 
-from waybill.client import Delivery
+from waybill.client import BasicProperties
+from waybill.ojs.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
 from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import JobCancelled
 from waybill.ojs.message import trace_context
 
 
+class Origin(Protocol):
+    """What a job came with: its delivery."""
+
+    @property
+    def properties(self) -> BasicProperties:
+        """The properties of its message."""
+        ...
+
+
+class Reporter:
+    """Takes what handlers tell of their jobs. Called in whatever thread the handler runs in."""
+
+    def progress(self, job: JobContext) -> None:
+        """`job.progress_percent` or `job.progress_message` is new."""
+        raise NotImplementedError
+
+    def checkpoint(self, job: JobContext) -> None:
+        """`job.new_checkpoint` is new."""
+        raise NotImplementedError
+
+
 class JobContext:
     """The job at hand. `attempt` counts from 1."""
 
-    __slots__ = ("_cancelled", "_delivery", "_report_progress", "attempt", "envelope", "queue", "worker_id")
+    __slots__ = (
+        "_origin", "_reporter", "attempt", "envelope", "is_cancelled", "new_checkpoint", "progress_message",
+        "progress_percent", "queue", "report", "worker_id",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        envelope: Envelope,
-        queue: str,
-        attempt: int,
-        worker_id: str,
-        delivery: Delivery,
-        report_progress: Callable[[JobContext, float, str | None], None],
+        self, envelope: Envelope, queue: str, attempt: int, worker_id: str, origin: Origin, reporter: Reporter
     ) -> None:
         """Made by the worker, for each attempt."""
         self.envelope = envelope
         self.queue = queue
         self.attempt = attempt
         self.worker_id = worker_id
-        self._delivery = delivery
-        self._cancelled = threading.Event()
-        self._report_progress = report_progress
+        self.is_cancelled = False
+        """Whether the job is cancelled, or past its time limit: handlers in threads should look now and then."""
+        self.progress_percent: float | None = None
+        self.progress_message: str | None = None
+        self.new_checkpoint: Checkpoint | None = None
+        self.report: object = None
+        """The reporter's own note on this job."""
+        self._origin = origin
+        self._reporter = reporter
 
     @property
     def id(self) -> str:
@@ -57,25 +82,50 @@ class JobContext:
 
     def trace(self) -> tuple[str | None, str | None]:
         """Return the traceparent and the tracestate that the job came with."""
-        return trace_context(self._delivery.properties.headers)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether somebody has cancelled the job. Handlers in threads should look now and then, and end if so."""
-        return self._cancelled.is_set()
+        return trace_context(self._origin.properties.headers)
 
     def raise_if_cancelled(self) -> None:
-        """End the handler with JobCancelled if its job is cancelled."""
-        if self._cancelled.is_set():
+        """End the handler with JobCancelled if its job is cancelled or past its time limit."""
+        if self.is_cancelled:
             raise JobCancelled(self.id)
 
     def cancel(self) -> None:
         """Tell the handler. Called by the worker."""
-        self._cancelled.set()
+        self.is_cancelled = True
 
-    def progress(self, percent: float, message: str | None = None) -> None:
-        """Tell how far the job is, 0 to 100, as a job.progress event. From the event loop only."""
-        self._report_progress(self, percent, message)
+    def progress(self, done: float, total: float = 1.0, message: str | None = None) -> None:
+        """Tell how far the job is, in a job.progress event: `progress(0.5)`, or `progress(done=3, total=8)`.
+
+        May be called from any thread and as often as one likes: an event goes out once a second at most, with the
+        latest values. What is out of range is moved into it, and progress never goes back (ojs-progress section 5.1).
+        """
+        fraction = done / total if total > 0 else 0.0
+        percent = 100 * min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
+        self.progress_percent = max(percent, self.progress_percent or 0.0)
+        if message is not None:
+            self.progress_message = message
+        self._reporter.progress(self)
+
+    @property
+    def last_checkpoint(self) -> object:
+        """What this job last gave to `checkpoint`, in this attempt or in an earlier one; None if nothing."""
+        found = self.current_checkpoint
+        return None if found is None else found.state
+
+    @property
+    def current_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint with its number and time."""
+        return self.new_checkpoint or read_checkpoint(self.envelope.checkpoint)
+
+    def checkpoint(self, state: object) -> None:
+        """Keep `state`, any JSON value, for the next attempt, which finds it in `last_checkpoint`.
+
+        A retry carries it in its message. After a crash it comes from the coordinator, if one runs, which has it from
+        the job.progress event that goes out with this call; a crash before that event is confirmed, some milliseconds
+        later, leaves the checkpoint before. Raises TypeError for what is not JSON, ValueError beyond 1 MiB.
+        """
+        self.new_checkpoint = make_checkpoint(state, self.current_checkpoint)
+        self._reporter.checkpoint(self)
 
 
 current: ContextVar[JobContext | None] = ContextVar("waybill_job", default=None)

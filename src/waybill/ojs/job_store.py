@@ -19,18 +19,19 @@ from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
 from waybill.ojs.states import TERMINAL, State
 
+_SCHEMA_VERSION: Final = 2
 _SCHEMA: Final = """
 create table if not exists job (
     id text primary key, type text, queue text, state text, attempt integer, rank integer,
     enqueued_at text, scheduled_at text, started_at text, ended_at text, next_retry_at text, visible_until text,
-    worker_id text, error text, result text
+    worker_id text, error text, result text, progress real, progress_message text, checkpoint text
 ) without rowid;
 create index if not exists job_queue on job (queue, enqueued_at);
 create table if not exists position (stream text primary key, next_offset integer) without rowid;
 """
 _FIELDS: Final = (
     "id", "type", "queue", "state", "attempt", "enqueued_at", "scheduled_at", "started_at", "ended_at",
-    "next_retry_at", "visible_until", "worker_id", "error", "result",
+    "next_retry_at", "visible_until", "worker_id", "error", "result", "progress", "progress_message", "checkpoint",
 )  # fmt: skip
 _SELECT: Final = f"select {', '.join(_FIELDS)} from job"  # noqa: S608 - names of ours
 _STREAM: Final = "events"
@@ -56,7 +57,10 @@ class JobStore:
         self._connection = sqlite3.connect(database, isolation_level=None)
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma synchronous = normal")
-        self._connection.executescript(_SCHEMA)
+        if self._connection.execute("pragma user_version").fetchone()[0] != _SCHEMA_VERSION:
+            # A view of an older form: it is made again from the events.
+            self._connection.executescript("drop table if exists job; drop table if exists position;")
+        self._connection.executescript(f"{_SCHEMA} pragma user_version = {_SCHEMA_VERSION};")
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -119,6 +123,8 @@ class JobStore:
                 "update job set visible_until = ? where id = ? and state = ?",
                 (data.get("visible_until"), event.subject, State.ACTIVE.value),
             )
+        elif kind == "job.progress":
+            self._note_progress(event)
         elif kind == "job.failed":
             self._connection.execute(
                 "update job set error = ? where id = ? and rank < ?",
@@ -134,7 +140,8 @@ class JobStore:
             # A dead letter was tried again: everything begins anew. Its start may be heard of first.
             self._connection.execute(
                 "update job set rank = -1, attempt = 0, ended_at = null, error = null, result = null,"
-                " started_at = null, worker_id = null, next_retry_at = null, visible_until = null"
+                " started_at = null, worker_id = null, next_retry_at = null, visible_until = null, progress = null,"
+                " progress_message = null, checkpoint = null"
                 " where id = ? and ended_at < ?",
                 (event.subject, event.time),
             )
@@ -147,7 +154,8 @@ class JobStore:
             )
         elif event.type == "job.started":
             self._connection.execute(
-                "update job set started_at = ?, worker_id = ? where id = ? and attempt <= ?",
+                "update job set started_at = ?, worker_id = ?, progress = null, progress_message = null"
+                " where id = ? and attempt <= ?",
                 (event.time, data.get("worker_id"), event.subject, attempt),
             )
         self._connection.execute(
@@ -156,11 +164,29 @@ class JobStore:
             (state.value, attempt, data.get("next_retry_at"), rank, event.subject, rank),
         )
 
+    def _note_progress(self, event: ReceivedEvent) -> None:
+        """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
+        data = event.data
+        self._connection.execute(
+            "update job set progress = max(coalesce(progress, 0), ? / 100.0),"
+            " progress_message = coalesce(?, progress_message), checkpoint = coalesce(?, checkpoint)"
+            " where id = ? and state = ? and attempt = ?",
+            (
+                data.get("progress_percent", 0),
+                data.get("progress_message"),
+                _json(data.get("checkpoint")),
+                event.subject,
+                State.ACTIVE.value,
+                _number(data.get("attempt")),
+            ),
+        )
+
     def _end(self, event: ReceivedEvent) -> None:
         data = event.data
         self._connection.execute(
             "update job set state = ?, ended_at = ?, rank = ?, attempt = max(attempt, ?), next_retry_at = null,"
-            " visible_until = null, result = ?, error = coalesce(?, error) where id = ? and rank < ?",
+            " visible_until = null, result = ?, error = coalesce(?, error), checkpoint = null,"
+            " progress = case when ? and progress is not null then 1 else progress end where id = ? and rank < ?",
             (
                 _ENDS[event.type].value,
                 event.time,
@@ -168,8 +194,9 @@ class JobStore:
                 _number(data.get("attempt", data.get("total_attempts"))),
                 _json(data.get("result")),
                 _json(data.get("last_error")),
+                event.type == "job.completed",
                 event.subject,
-                _END_RANK,
+                _bound(event),
             ),
         )
 
@@ -177,6 +204,12 @@ class JobStore:
 def has_ended(job: JobInfo) -> bool:
     """Say whether a job is in a terminal state."""
     return job.state in _END_VALUES
+
+
+def _bound(event: ReceivedEvent) -> int:
+    """Return the rank below which an end counts: the late result of an attempt that was replaced does not."""
+    attempt = _number(event.data.get("attempt"))
+    return attempt * 3 + _PHASES["job.retrying"][0] if event.type == "job.completed" and attempt else _END_RANK
 
 
 def _number(value: object) -> int:
@@ -189,7 +222,7 @@ def _json(value: object) -> str | None:
 
 def _info(row: tuple[object, ...]) -> JobInfo:
     fields = dict(zip(_FIELDS, row, strict=True))
-    for name in ("error", "result"):
+    for name in ("error", "result", "checkpoint"):
         text = fields[name]
         fields[name] = msgspec.json.decode(text) if isinstance(text, str) else None
     fields["type"], fields["queue"] = fields["type"] or "", fields["queue"] or ""

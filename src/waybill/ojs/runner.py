@@ -20,7 +20,7 @@ from waybill.client import Delivery
 from waybill.ojs.cancellations import Cancellations
 from waybill.ojs.envelope import is_expired, read_envelope
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.events import JobProgress, JobStarted
+from waybill.ojs.events import JobStarted
 from waybill.ojs.execution import (
     AttemptKey,
     Ending,
@@ -36,6 +36,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext, current
 from waybill.ojs.message import attempt_number
 from waybill.ojs.middleware.chain import Call, Middleware, compose
+from waybill.ojs.progress import EventReporter
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
 
@@ -59,6 +60,7 @@ class Runner:
         self.redelivered_count = 0
         self._session = session
         self._events = session.events
+        self._reporter = EventReporter(session.events, worker_id)
         self._tally = session.events.tally
         self._settlement = settlement
         self._handlers = dict(handlers)
@@ -204,7 +206,7 @@ class Runner:
         envelope = execution.envelope
         execution.handler = handler
         execution.context = context = JobContext(
-            envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._report_progress
+            envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
         self._events.record(
             envelope.id,
@@ -246,7 +248,7 @@ class Runner:
 
     def _settle(self, execution: Execution, future: asyncio.Future[object]) -> None:
         """Tell the settlement how an attempt ended."""
-        execution.settled = True
+        self._close(execution)
         duration = self._loop.time() - execution.started
         now = self._events.timestamp()
         if execution.ending is Ending.CANCELLED:
@@ -273,18 +275,11 @@ class Runner:
     def _accepts(execution: Execution) -> bool:
         return execution.handler is None or execution.handler.accepts(execution.envelope.args)
 
-    def _report_progress(self, job: JobContext, percent: float, message: str | None) -> None:
-        self._events.record(
-            job.id,
-            JobProgress(
-                job_type=job.type,
-                queue=job.queue,
-                worker_id=self._worker_id,
-                attempt=job.attempt,
-                progress_percent=percent,
-                progress_message=message,
-            ),
-        )
+    def _close(self, execution: Execution) -> None:
+        """Take no more word of an attempt: it is about to be settled."""
+        execution.settled = True
+        if execution.context is not None and execution.context.report is not None:
+            self._reporter.finish(execution.context)
 
     # Time limits. -----------------------------------------------------------------------------------------------
 
@@ -313,13 +308,13 @@ class Runner:
             return
         if execution.ending is Ending.CANCELLED:
             # A handler that takes no notice of its cancellation is not waited for any longer.
-            execution.settled = True
+            self._close(execution)
             self._settlement.cancelled(execution)
             execution.future.cancel()
             return
         execution.ending = ending
         if execution.handler is not None and not execution.handler.is_async:
-            execution.settled = True
+            self._close(execution)
             duration = self._loop.time() - execution.started
             self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
         else:

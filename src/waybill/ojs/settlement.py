@@ -22,11 +22,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waybill.client import ConnectionLost, Delivery, MessageNacked, MessageReturned
+from waybill.client import ClientError, ConnectionLost, Delivery, Inspector, MessageNacked, MessageReturned
 from waybill.ojs import delay_ladder
 from waybill.ojs.cancellations import cancelled_event_id
+from waybill.ojs.checkpoint import Checkpoint, read_checkpoint
+from waybill.ojs.control import Control
 from waybill.ojs.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
-from waybill.ojs.errors import InvalidJob, ResponseCode
+from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode
 from waybill.ojs.events import (
     ErrorSummary,
     JobCancelled,
@@ -36,7 +38,7 @@ from waybill.ojs.events import (
     JobFailed,
     JobRetrying,
 )
-from waybill.ojs.execution import AttemptKey, Execution, Failure
+from waybill.ojs.execution import LOST, AttemptKey, Execution, Failure
 from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
 from waybill.ojs.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
 from waybill.ojs.session import Session
@@ -46,6 +48,8 @@ from waybill.ojs.timestamps import format_timestamp, parse_timestamp
 REMEMBERED_ATTEMPTS: Final = 20_000
 MAX_RESULT_BYTES: Final = 1024 * 1024
 MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
+CHECKPOINT_SECONDS: Final = 3.0
+"""How long to wait for the coordinator's word on a job whose worker vanished."""
 
 OnDiscard = Literal["dead_letter", "acknowledge"]
 
@@ -86,6 +90,7 @@ class Settlement:
         self.discarded_count = 0
         self.cancelled_count = 0
         self._session = session
+        self._control = Control(session)
         self._tally = session.events.tally
         self._on_discard = on_discard
         self._republishing: set[asyncio.Task[None]] = set()
@@ -275,9 +280,11 @@ class Settlement:
 
     async def _published_next(self, execution: Execution, failure: Failure) -> bool:
         """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
-        if not self._session.connection.is_open:
-            return False
         envelope = execution.envelope
+        checkpoint = await self._checkpoint(execution, failure)
+        if not execution.delivery.is_current:
+            # Who has lost the delivery has no say any more: the broker gives the job to somebody.
+            return False
         limit = max_attempts(execution.delivery.properties.headers, envelope)
         delay = retry_delay_seconds(envelope.policy, execution.attempt, random.random())  # noqa: S311 - jitter
         now = datetime.now(UTC)
@@ -288,6 +295,7 @@ class Settlement:
                 "attempt": execution.attempt,
                 "error": failure.record,
                 "errors": with_failure(envelope.errors, failure.record),
+                "checkpoint": checkpoint,
             },
         )
         headers = retry_headers(
@@ -316,6 +324,26 @@ class Settlement:
         )
         events.after(lambda: self._ack(execution.delivery, execution.queue))
         return True
+
+    async def _checkpoint(self, execution: Execution, failure: Failure) -> Checkpoint | None:
+        """Return what the next attempt shall go on from: as this one left it, or as the coordinator heard it."""
+        carried = read_checkpoint(execution.envelope.checkpoint)
+        if execution.context is not None:
+            return execution.context.current_checkpoint
+        if failure.record.type != LOST:
+            return carried
+        try:
+            if await self._has_coordinator(execution.queue):
+                job = await self._control.info(execution.envelope.id, execution.queue, CHECKPOINT_SECONDS)
+                return carried if job is None or job.checkpoint is None else job.checkpoint
+        except (ClientError, ControlFailed) as error:
+            _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
+        return carried
+
+    async def _has_coordinator(self, queue: str) -> bool:
+        name = self._session.declarer.topology.control_queue(queue)
+        found = await Inspector(self._session.connection).queue(name)
+        return found is not None and found.consumer_count > 0
 
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)

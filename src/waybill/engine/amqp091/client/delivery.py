@@ -13,6 +13,8 @@ Route = tuple[bool, str, str]
 class Settler:
     """The channel, as far as deliveries know it."""
 
+    usable: bool
+
     def ack(self, delivery_tag: int, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - see Delivery.ack
         raise NotImplementedError
 
@@ -71,6 +73,11 @@ class Delivery:
         if properties is None:
             properties = self._properties = BasicProperties.decode(self.encoded_properties)
         return properties
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the channel that it came over still stands: the broker has given it up otherwise."""
+        return self._settler.usable
 
     def ack(self, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - the bit of basic.ack
         """Acknowledge it (`multiple`: and all before it on this channel).
