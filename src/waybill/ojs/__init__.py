@@ -23,6 +23,7 @@ from waybill.ojs.errors import (
 )
 from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
+from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
 from waybill.ojs.retry import Retry
 from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
@@ -32,6 +33,7 @@ __all__ = [
     "SPEC",
     "WEB",
     "BatchFailed",
+    "Call",
     "ControlFailed",
     "Coordinator",
     "DeadJob",
@@ -39,6 +41,7 @@ __all__ = [
     "DeadLetters",
     "Declaration",
     "DiscardJob",
+    "Enqueue",
     "Envelope",
     "ErrorRecord",
     "FailJob",
@@ -49,6 +52,7 @@ __all__ = [
     "JobContext",
     "JobError",
     "JobInfo",
+    "JobMiddleware",
     "Jobs",
     "JobsError",
     "Names",

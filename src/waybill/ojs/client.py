@@ -28,6 +28,8 @@ from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
 from waybill.ojs.message import PushEncoder, push_properties
+from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
+from waybill.ojs.middleware.enqueue_batch import EnqueueBatch
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
@@ -53,6 +55,16 @@ class BatchFailed(PushFailed):
         super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
         self.failures = failures
         self.pushed = pushed
+
+
+class _New:
+    """A valid job that nobody has published yet."""
+
+    __slots__ = ("envelope", "options")
+
+    def __init__(self, envelope: Envelope, options: Options) -> None:
+        self.envelope = envelope
+        self.options = options
 
 
 class _Outgoing:
@@ -93,21 +105,36 @@ class Jobs:
         topology: Topology | None = None,
         push_timeout: float = 60.0,
         reconnect: ReconnectPolicy | None = None,
+        middleware: Sequence[JobMiddleware] = (),
     ) -> None:
         """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
 
         `reconnect` says how long to wait before each attempt to reconnect; by default as the binding says.
+        `middleware` is passed to `use`.
         """
         self.uri = uri
         self.topology = topology or Topology()
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
+        self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
+        """What is around the enqueuing of every job; frozen while a push is under way."""
+        self.middleware: Chain[Middleware] = Chain()
+        """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
         self._encoder = PushEncoder(self.topology.max_priority)
         self._session: Session | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
+        self.use(*middleware)
+
+    def use(self, *middleware: JobMiddleware) -> None:
+        """Add middleware to the chains that it has a side for, the first outermost."""
+        for one in middleware:
+            if overrides(one, "enqueue"):
+                self.enqueue_middleware.add(one.enqueue)
+            if overrides(one, "execute"):
+                self.middleware.add(one.execute)
 
     def handler(
         self,
@@ -144,7 +171,8 @@ class Jobs:
 
         Returns the envelope when the broker has confirmed the job and its job.enqueued event. If the connection is
         lost meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises
-        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE.
+        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. A job that a
+        middleware has dropped comes back with a `state` of None.
         """
         handler = self.handlers.get(job_type)
         merged: Options = {**handler.defaults, **options} if handler is not None else options
@@ -165,17 +193,43 @@ class Jobs:
         """
         now = datetime.now(UTC)
         made = [self._make(job, now) for job in jobs]
+        if not self.enqueue_middleware:
+            return _without_failures(await self._enqueue(made, now))
+        return _without_failures(await self._enqueue_through_middleware(made, now))
+
+    async def _enqueue_through_middleware(self, made: list[_New], now: datetime) -> list[Envelope | PushFailed]:
+        async def publish(arrived: dict[int, Envelope]) -> dict[int, Envelope | PushFailed]:
+            for index, envelope in arrived.items():
+                validate(envelope, now)
+                _stamp(envelope, now)
+                made[index].envelope = envelope
+            outcomes = await self._enqueue([made[index] for index in arrived], now)
+            return dict(zip(arrived, outcomes, strict=True))
+
+        self.enqueue_middleware.freeze()
+        try:
+            batch = EnqueueBatch(list(self.enqueue_middleware), publish)
+            outcomes = await batch.run([one.envelope for one in made])
+        finally:
+            self.enqueue_middleware.thaw()
+        done: list[Envelope | PushFailed] = []
+        for one, outcome in zip(made, outcomes, strict=True):
+            if outcome is None:
+                one.envelope.state = None
+            done.append(one.envelope if outcome is None else outcome)
+        return done
+
+    async def _enqueue(self, jobs: list[_New], now: datetime) -> list[Envelope | PushFailed]:
+        """Publish valid jobs and their events; return each job, or why it was not enqueued."""
+        if not jobs:
+            return []
         session = await self._open()
         deadline = time.monotonic() + self._push_timeout_seconds
-        await self._declare(session, [envelope for envelope, _ in made], deadline)
-        outgoing = [self._address(session, envelope, options, now) for envelope, options in made]
-        failures = await self._publish(session, outgoing, deadline)
-        failed = {failure.job_id for failure in failures}
-        pushed = [one for one in outgoing if one.envelope.id not in failed]
-        await self._record(session, pushed)
-        if failures:
-            raise BatchFailed(failures, [one.envelope for one in pushed])
-        return [one.envelope for one in pushed]
+        await self._declare(session, [one.envelope for one in jobs], deadline)
+        outgoing = [self._address(session, one, now) for one in jobs]
+        failures = {failure.job_id: failure for failure in await self._publish(session, outgoing, deadline)}
+        await self._record(session, [one for one in outgoing if one.envelope.id not in failures])
+        return [failures.get(one.envelope.id, one.envelope) for one in outgoing]
 
     async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -244,7 +298,7 @@ class Jobs:
                     self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
         return self._session
 
-    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime) -> tuple[Envelope, Options]:
+    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime) -> _New:
         """Make a valid envelope whose system-managed fields are ours."""
         options: Options = {}
         if isinstance(job, NewJob):
@@ -256,14 +310,8 @@ class Jobs:
         else:
             envelope = job
             validate(envelope, now)
-        text = format_timestamp(now)
-        later = seconds_until_scheduled(envelope, now) > 0
-        envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
-        envelope.attempt = 0
-        envelope.max_attempts = envelope.policy.max_attempts
-        envelope.created_at = text
-        envelope.enqueued_at = text
-        return envelope, options
+        _stamp(envelope, now)
+        return _New(envelope, options)
 
     async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
         """Declare what the jobs need, going on through lost connections until the deadline."""
@@ -280,13 +328,14 @@ class Jobs:
             except ConnectionLost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
-    def _address(self, session: Session, envelope: Envelope, options: Options, now: datetime) -> _Outgoing:
+    def _address(self, session: Session, new: _New, now: datetime) -> _Outgoing:
+        envelope, options = new.envelope, new.options
         topology = session.declarer.topology
         body = envelope.encode()
         if len(body) > MAX_ENVELOPE_BYTES:
             message = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
             raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
-        traceparent, tracestate = _trace(options)
+        traceparent, tracestate = _trace(envelope, options)
         properties: BasicProperties | bytes
         if tracestate is None and not _needs_more_headers(envelope, options):
             properties = self._encoder.encode(envelope, traceparent)
@@ -445,11 +494,35 @@ def _envelope_of(job: NewJob, now: datetime) -> Envelope:
     return envelope
 
 
-def _trace(options: Options) -> tuple[str, str | None]:
-    """Return the trace context of a new job: what the caller says, else the trace of the job that pushes it."""
+def _stamp(envelope: Envelope, now: datetime) -> None:
+    """Set the fields that a caller has no say in."""
+    text = format_timestamp(now)
+    later = seconds_until_scheduled(envelope, now) > 0
+    envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
+    envelope.attempt = 0
+    envelope.max_attempts = envelope.policy.max_attempts
+    envelope.created_at = text
+    envelope.enqueued_at = text
+
+
+def _without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
+    """Return the jobs if all were enqueued; raise BatchFailed otherwise."""
+    failures = [one for one in outcomes if isinstance(one, PushFailed)]
+    pushed = [one for one in outcomes if isinstance(one, Envelope)]
+    if failures:
+        raise BatchFailed(failures, pushed)
+    return pushed
+
+
+def _trace(envelope: Envelope, options: Options) -> tuple[str, str | None]:
+    """Return the trace context of a new job: the caller's, else its metadata's, else that of the job that pushes it."""
     given = options.get("traceparent")
     if given is not None:
         return given, options.get("tracestate")
+    noted = envelope.meta.get("traceparent")
+    if isinstance(noted, str):
+        tracestate = envelope.meta.get("tracestate")
+        return noted, tracestate if isinstance(tracestate, str) else None
     context = current.get()
     traceparent, tracestate = context.trace() if context is not None else (None, None)
     return (child_traceparent(traceparent) if traceparent else new_traceparent()), tracestate

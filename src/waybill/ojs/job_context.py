@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -38,8 +39,8 @@ class JobContext:
     """The job at hand. `attempt` counts from 1."""
 
     __slots__ = (
-        "_origin", "_reporter", "attempt", "envelope", "is_cancelled", "new_checkpoint", "progress_message",
-        "progress_percent", "queue", "report", "worker_id",
+        "_origin", "_reporter", "attempt", "envelope", "is_cancelled", "new_checkpoint", "next_headers",
+        "progress_message", "progress_percent", "queue", "report", "worker_id",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,8 @@ class JobContext:
         self.new_checkpoint: Checkpoint | None = None
         self.report: object = None
         """The reporter's own note on this job."""
+        self.next_headers: dict[str, object] = {}
+        """Headers that the next attempt will find in its message, if there is one: for middleware."""
         self._origin = origin
         self._reporter = reporter
 
@@ -76,13 +79,23 @@ class JobContext:
         return self.envelope.meta
 
     @property
+    def headers(self) -> Mapping[str, object]:
+        """The headers of the job's message."""
+        return self._origin.properties.headers or {}
+
+    @property
     def traceparent(self) -> str | None:
         """The W3C traceparent that the job came with."""
         return self.trace()[0]
 
     def trace(self) -> tuple[str | None, str | None]:
-        """Return the traceparent and the tracestate that the job came with."""
-        return trace_context(self._origin.properties.headers)
+        """Return the traceparent and the tracestate that the job came with, in its headers or in its metadata."""
+        traceparent, tracestate = trace_context(self._origin.properties.headers)
+        if traceparent is None and isinstance(noted := self.meta.get("traceparent"), str):
+            traceparent, tracestate = noted, None
+            if isinstance(noted := self.meta.get("tracestate"), str):
+                tracestate = noted
+        return traceparent, tracestate
 
     def raise_if_cancelled(self) -> None:
         """End the handler with JobCancelled if its job is cancelled or past its time limit."""

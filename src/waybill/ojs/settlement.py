@@ -304,6 +304,8 @@ class Settlement:
             attempt=execution.attempt + 1,
             failure=failure.record,
         )
+        if execution.context is not None:
+            headers |= execution.context.next_headers
         if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
             return False
         self.retried_count += 1

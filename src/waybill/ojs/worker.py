@@ -192,7 +192,12 @@ class Worker:
         try:
             self._settlement = Settlement(session, self._on_discard)
             self._runner = Runner(
-                session, self._settlement, self._jobs.handlers, self.id, self._concurrency, self._middleware
+                session,
+                self._settlement,
+                self._jobs.handlers,
+                self.id,
+                self._concurrency,
+                (*self._jobs.middleware, *self._middleware),
             )
             session.connection.on_loss(self._runner.connection_lost)
             await self._declare(session)
@@ -213,6 +218,7 @@ class Worker:
         except BaseException:
             await session.close()
             raise
+        self._jobs.middleware.freeze()
         session.events.record(
             self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
         )
@@ -336,6 +342,7 @@ class Worker:
             if self._coordinator is not None:
                 await self._coordinator.close()
             self.has_stuck_threads = not runner.close()
+            self._jobs.middleware.thaw()
             await session.close()
             self._session = None
 

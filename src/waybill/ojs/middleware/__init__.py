@@ -1,6 +1,53 @@
-"""What is wrapped around the execution of every job, one file each."""
+"""Middleware, one file each: what is wrapped around the enqueuing and around the execution of every job.
 
-from waybill.ojs.middleware.chain import Call, Middleware, compose
-from waybill.ojs.middleware.log_context import JobLogFilter, log_context
+What needs a package that a plain installation does not have is loaded when it is asked for.
+"""
 
-__all__ = ["Call", "JobLogFilter", "Middleware", "compose", "log_context"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from waybill.ojs.middleware.chain import Call, Chain, Enqueue, EnqueueMiddleware, JobMiddleware, Middleware, compose
+from waybill.ojs.middleware.json_log import JsonLogFormatter
+from waybill.ojs.middleware.log_context import JobLogFilter, JobLogging, log_context
+from waybill.ojs.middleware.retry_in_place import RetryInPlace
+from waybill.ojs.middleware.time_limit import TimeLimit
+
+if TYPE_CHECKING:
+    from waybill.ojs.middleware.encryption import DecryptionFailed, Encryption
+    from waybill.ojs.middleware.metrics import JobMetrics
+    from waybill.ojs.middleware.tracing import Tracing
+
+_LAZY: Final = {
+    "DecryptionFailed": "encryption",
+    "Encryption": "encryption",
+    "JobMetrics": "metrics",
+    "Tracing": "tracing",
+}
+
+__all__ = [
+    "Call",
+    "Chain",
+    "DecryptionFailed",
+    "Encryption",
+    "Enqueue",
+    "EnqueueMiddleware",
+    "JobLogFilter",
+    "JobLogging",
+    "JobMetrics",
+    "JobMiddleware",
+    "JsonLogFormatter",
+    "Middleware",
+    "RetryInPlace",
+    "TimeLimit",
+    "Tracing",
+    "compose",
+    "log_context",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs an extra. Raises ImportError that names the extra if it is not installed."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return found

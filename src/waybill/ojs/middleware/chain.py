@@ -1,21 +1,126 @@
-"""The chain itself: a middleware is a coroutine function that gets the job and what is inside of it.
+"""The two chains of middleware (ojs-middleware.md): around the enqueuing of a job, and around its execution.
 
-async def timing(job: JobContext, call: Call) -> object:
-    started = monotonic()
-    try:
+    async def timing(job: JobContext, call: Call) -> object:
+        started = monotonic()
+        try:
+            return await call(job)
+        finally:
+            print(job.type, monotonic() - started)
+
+    async def tagging(job: Envelope, call: Enqueue) -> Envelope | None:
+        job.tags.append("from-the-shop")
         return await call(job)
-    finally:
-        print(job.type, monotonic() - started)
+
+The first of a chain is the outermost. Whoever catches an error must raise it again, or the job counts as done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from types import MethodType
+from typing import Generic, TypeVar
 
+from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext
 
 Call = Callable[[JobContext], Awaitable[object]]
 Middleware = Callable[[JobContext, Call], Awaitable[object]]
+"""Wraps an execution: gets the job and what is inside; returns the result of the job."""
+
+Enqueue = Callable[[Envelope], Awaitable[Envelope | None]]
+EnqueueMiddleware = Callable[[Envelope, Enqueue], Awaitable[Envelope | None]]
+"""Wraps an enqueuing: returns what `call` returns, or None without calling it, which drops the job.
+
+It may change any field of the job but `id`. `call` returns when the broker has confirmed the job. The jobs of one
+`push_many` are published together when each of them has come through the chain, so nothing that another job of the
+same call needs may be held while `call` is awaited.
+"""
+
+T = TypeVar("T")
+
+
+class JobMiddleware:
+    """The base of middleware with a side in each chain; `Jobs.use` adds the sides that a class overrides."""
+
+    async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
+        """Wrap the enqueuing of a job."""
+        return await call(job)
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Wrap one attempt at a job."""
+        return await call(job)
+
+
+class Chain(Generic[T]):
+    """An ordered chain. It is frozen while jobs go through it: changing it then raises RuntimeError.
+
+    Members are identified by themselves or by their class; the first that fits is meant.
+    """
+
+    def __init__(self, members: Iterable[T] = ()) -> None:
+        """`members` are the first ones, outermost first."""
+        self._members = list(members)
+        self._users = 0
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the members, outermost first."""
+        return iter(tuple(self._members))
+
+    def __len__(self) -> int:
+        """Count the members."""
+        return len(self._members)
+
+    def add(self, member: T) -> None:
+        """Put a member innermost."""
+        self._insert(len(self._members), member)
+
+    def prepend(self, member: T) -> None:
+        """Put a member outermost."""
+        self._insert(0, member)
+
+    def insert_before(self, existing: object, member: T) -> None:
+        """Put a member around another one. Raises LookupError if that is not there."""
+        self._insert(self._index(existing), member)
+
+    def insert_after(self, existing: object, member: T) -> None:
+        """Put a member directly inside another one. Raises LookupError if that is not there."""
+        self._insert(self._index(existing) + 1, member)
+
+    def remove(self, existing: object) -> None:
+        """Take a member out. Raises LookupError if it is not there."""
+        self._check_thawed()
+        del self._members[self._index(existing)]
+
+    def freeze(self) -> None:
+        """Forbid changes until `thaw` was called as often."""
+        self._users += 1
+
+    def thaw(self) -> None:
+        """End one `freeze`."""
+        self._users -= 1
+
+    def _insert(self, index: int, member: T) -> None:
+        self._check_thawed()
+        self._members.insert(index, member)
+
+    def _check_thawed(self) -> None:
+        if self._users:
+            raise RuntimeError("a middleware chain cannot be changed while jobs go through it")
+
+    def _index(self, existing: object) -> int:
+        for index, member in enumerate(self._members):
+            # A side of a JobMiddleware is a bound method: the object that it belongs to is a name for it too.
+            candidates = [member, *([member.__self__] if isinstance(member, MethodType) else [])]
+            if any(one is existing or one == existing for one in candidates):
+                return index
+            if isinstance(existing, type) and any(isinstance(one, existing) for one in candidates):
+                return index
+        raise LookupError(f"{existing!r} is not in the chain")
+
+
+def overrides(middleware: JobMiddleware, side: str) -> bool:
+    """Say whether a class of middleware has a side of its own, `enqueue` or `execute`."""
+    return getattr(type(middleware), side) is not getattr(JobMiddleware, side)
 
 
 def compose(middleware: Sequence[Middleware], innermost: Call) -> Call:

@@ -1,16 +1,18 @@
-"""Log records that know their job: a filter for the fields, and a middleware that logs start and end of each job.
+"""Log records that know their job: a filter for the fields, and a middleware that logs what happens to each job.
 
 The filter reads the context variable that every handler runs with, so records of libraries that a handler calls, in a
-thread too, bear the job's id as well.
+thread too, bear the job's id as well. No record holds arguments or results (ojs-logging section 9).
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
+from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext, current
-from waybill.ojs.middleware.chain import Call
+from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
 
 _log = logging.getLogger("waybill.ojs.job")
 
@@ -27,17 +29,47 @@ class JobLogFilter(logging.Filter):
         return True
 
 
+class JobLogging(JobMiddleware):
+    """Logs the enqueuing, the start and the end of every job, with durations in milliseconds.
+
+    Best outermost: what other middleware takes is in the duration then.
+    """
+
+    async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
+        """Log that a job is enqueued, or dropped."""
+        pushed = await call(job)
+        if pushed is None:
+            _log.info("job %s (%s) was dropped by a middleware", job.id, job.type, extra=_of(job, "client"))
+        else:
+            _log.info("job %s (%s) is enqueued to %s", pushed.id, job.type, job.queue, extra=_of(pushed, "client"))
+        return pushed
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Log when a job starts and how it ends."""
+        return await log_context(job, call)
+
+
 async def log_context(job: JobContext, call: Call) -> object:
-    """Log when a job starts and how it ends, with its duration in milliseconds."""
-    _log.info("job %s (%s) started, attempt %d", job.id, job.type, job.attempt)
+    """Log when a job starts and how it ends; the execution side of `JobLogging`."""
+    _log.info("job %s (%s) started, attempt %d", job.id, job.type, job.attempt, extra={"category": "lifecycle"})
     started = time.perf_counter()
     try:
         result = await call(job)
     except BaseException as error:
-        _log.warning("job %s (%s) failed after %d ms: %r", job.id, job.type, _milliseconds(started), error)
+        taken = _milliseconds(started)
+        fields = {"category": "error", "attributes": {"duration_ms": taken}, "job_error": error}
+        _log.warning("job %s (%s) failed after %d ms: %r", job.id, job.type, taken, error, extra=fields)
         raise
-    _log.info("job %s (%s) completed after %d ms", job.id, job.type, _milliseconds(started))
+    taken = _milliseconds(started)
+    fields = {"category": "performance", "attributes": {"duration_ms": taken}}
+    _log.info("job %s (%s) completed after %d ms", job.id, job.type, taken, extra=fields)
     return result
+
+
+def _of(job: Envelope, component: str) -> Mapping[str, object]:
+    """Return the fields of a record about a job that is not the one at hand."""
+    fields = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "state": job.state}
+    return {"category": "lifecycle", "component": component, "ojs": fields}
 
 
 def _milliseconds(started: float) -> int:

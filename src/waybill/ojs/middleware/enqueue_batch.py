@@ -1,0 +1,98 @@
+"""Runs the enqueue chain for the jobs of one push: each job in a task of its own, all published together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from waybill.ojs.envelope import Envelope
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.middleware.chain import Enqueue, EnqueueMiddleware
+
+Outcome = Envelope | PushFailed
+Publish = Callable[[dict[int, Envelope]], Awaitable[dict[int, Outcome]]]
+"""Publishes the jobs with these indexes, and says for each what was enqueued, or why it was not."""
+
+
+class EnqueueBatch:
+    """The jobs of one push on their way through the chain."""
+
+    def __init__(self, chain: Sequence[EnqueueMiddleware], publish: Publish) -> None:
+        """`chain` is the same for all, outermost first."""
+        self._chain = chain
+        self._publish = publish
+        self._arrived: dict[int, Envelope] = {}
+        self._futures: dict[int, asyncio.Future[Envelope]] = {}
+        self._on_their_way = 0
+        self._all_there = asyncio.Event()
+
+    async def run(self, jobs: Sequence[Envelope]) -> list[Outcome | None]:
+        """Return for each job what the chain returned, None for one that it dropped, or why it was not enqueued.
+
+        Raises what a middleware raises by itself, before anything was published.
+        """
+        if not jobs:
+            return []
+        loop = asyncio.get_running_loop()
+        self._on_their_way = len(jobs)
+        tasks = [loop.create_task(self._go(index, job)) for index, job in enumerate(jobs)]
+        try:
+            await self._all_there.wait()
+            for task in tasks:
+                if task.done() and isinstance(error := task.exception(), Exception):
+                    raise error
+            for index, outcome in (await self._publish(self._arrived)).items():
+                future = self._futures[index]
+                if isinstance(outcome, PushFailed):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+            return [await _outcome(task) for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _go(self, index: int, job: Envelope) -> Envelope | None:
+        """Send one job through the chain, and note when it has arrived, was dropped or has failed."""
+        call = self._innermost(index, job.id)
+        for layer in reversed(self._chain):
+            call = _wrap(layer, call)
+        try:
+            return await call(job)
+        finally:
+            if index not in self._futures:
+                self._settled()
+
+    def _innermost(self, index: int, job_id: str) -> Enqueue:
+        async def enqueue(job: Envelope) -> Envelope | None:
+            if job.id != job_id:
+                raise InvalidJob("id", f"was {job_id} and was changed by a middleware to {job.id}")
+            if index in self._futures:
+                raise RuntimeError(f"a middleware has enqueued job {job_id} twice")
+            self._arrived[index] = job
+            future: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
+            self._futures[index] = future
+            self._settled()
+            return await future
+
+        return enqueue
+
+    def _settled(self) -> None:
+        self._on_their_way -= 1
+        if self._on_their_way == 0:
+            self._all_there.set()
+
+
+async def _outcome(task: asyncio.Task[Envelope | None]) -> Outcome | None:
+    try:
+        return await task
+    except PushFailed as error:
+        return error
+
+
+def _wrap(layer: EnqueueMiddleware, inner: Enqueue) -> Enqueue:
+    def call(job: Envelope) -> Awaitable[Envelope | None]:
+        return layer(job, inner)
+
+    return call

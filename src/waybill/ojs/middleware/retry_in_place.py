@@ -1,0 +1,45 @@
+"""Tries a handler again at once, within the same attempt: for hiccups that are over in a moment.
+
+A retry by the policy of the job goes through a queue and takes a second at least. This one holds the worker's place
+meanwhile, and counts as one attempt, so it should be short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from waybill.ojs.errors import JobError
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.middleware.chain import Call, JobMiddleware
+
+_log = logging.getLogger("waybill.ojs.job")
+
+
+class RetryInPlace(JobMiddleware):
+    """Calls what is inside up to `tries` times while it raises one of `errors`, doubling the pause in between."""
+
+    def __init__(
+        self, *errors: type[Exception], tries: int = 3, pause_seconds: float = 0.05, max_pause_seconds: float = 1.0
+    ) -> None:
+        """`errors` are ConnectionError and TimeoutError unless given. Raises ValueError for `tries` below 1."""
+        if tries < 1:
+            raise ValueError("tries must be at least 1")
+        self._errors = errors or (ConnectionError, TimeoutError)
+        self._tries = tries
+        self._pause_seconds = pause_seconds
+        self._max_pause_seconds = max_pause_seconds
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Return the first result; raise the last error. A JobError has the handler's decision in it and goes on."""
+        pause = self._pause_seconds
+        for count in range(1, self._tries):
+            try:
+                return await call(job)
+            except self._errors as error:
+                if isinstance(error, JobError) or job.is_cancelled:
+                    raise
+                _log.info("job %s (%s) is tried again in place after try %d: %r", job.id, job.type, count, error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._max_pause_seconds)
+        return await call(job)

@@ -1,0 +1,39 @@
+"""A time limit for all jobs, beside the one that each job may have (ojs-middleware section 8.1.3).
+
+A worker enforces the `timeout` of a job by itself. This is for a limit that the one who runs the worker sets: for jobs
+that name none, or too long a one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from waybill.ojs.errors import JobError
+from waybill.ojs.execution import TIMEOUT
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.middleware.chain import Call, JobMiddleware
+
+
+class TimeLimit(JobMiddleware):
+    """Fails attempts with the error type `timeout` that take longer than `seconds`; the retry policy applies."""
+
+    def __init__(self, seconds: float, *, by_type: Mapping[str, float] | None = None) -> None:
+        """`by_type` has other limits for some job types. Raises ValueError for one that is not above 0."""
+        self._seconds = seconds
+        self._by_type = dict(by_type or {})
+        if min(seconds, *self._by_type.values()) <= 0 if self._by_type else seconds <= 0:
+            raise ValueError("a time limit is a number of seconds above 0")
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Cancel a coroutine, or leave a thread behind whose job knows that it is cancelled."""
+        seconds = self._by_type.get(job.type, self._seconds)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call(job)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            job.cancel()
+            raise JobError(f"the job exceeded the worker's limit of {seconds:g} s", type=TIMEOUT) from error
