@@ -98,6 +98,9 @@ class FrontFile:
     def append(self, data: bytes) -> None:
         self.file.append(data)
 
+    def reserve(self, size: i64) -> None:
+        self.file.reserve(size)
+
     def read(self, offset: i64, size: i64) -> bytes:
         return self.file.read(offset, size)
 

@@ -18,6 +18,9 @@ class FaultyFile:
     def append(self, data: bytes) -> None:
         self.file.append(data)
 
+    def reserve(self, size: int) -> None:
+        self.file.reserve(size)
+
     def read(self, offset: int, size: int) -> bytes:
         return self.file.read(offset, size)
 

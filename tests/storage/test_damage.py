@@ -206,8 +206,8 @@ def test_the_check_would_notice_missing_checksums() -> None:
 
 def test_a_torn_end_is_cut_off_silently_once() -> None:
     disk = filled_disk()
-    size = len(disk.content(FIRST_SEGMENT))
-    disk.overwrite(FIRST_SEGMENT, size, b"\0" * 100)
+    end = len(disk.content(FIRST_SEGMENT).rstrip(b"\0"))
+    disk.overwrite(FIRST_SEGMENT, end, b"\1" * 100)
     journal = open_journal(disk)
     assert journal.report.torn_bytes == 100
     assert journal.report.damage == []

@@ -323,6 +323,41 @@ def test_a_full_disk_is_an_error_of_the_disk() -> None:
     assert journal.report.damage == []
 
 
+def test_what_a_crash_leaves_reserved_is_no_torn_end() -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    for number in range(3):
+        journal.put(1, number, message(b"%d" % number))
+        commit_durably(journal)
+    assert disk.content("messages/00000001.log").endswith(bytes(200_000))
+    disk.kill()
+    journal = open_journal(disk)
+    assert contents(journal, 1) == [b"0", b"1", b"2"]
+    assert journal.report.torn_bytes == 0
+    assert not disk.content("messages/00000001.log").endswith(bytes(100))
+
+
+def test_a_clean_stop_leaves_nothing_reserved() -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    journal.put(1, 1, message(b"a"))
+    commit_durably(journal)
+    journal.close()
+    assert not disk.content("messages/00000001.log").endswith(bytes(100))
+
+
+def test_a_full_segment_has_nothing_reserved() -> None:
+    disk = new_disk()
+    journal = open_journal(disk, 4000)
+    for number in range(8):
+        journal.put(1, number, message(b"a" * 900))
+        commit_durably(journal)
+    disk.kill()
+    sealed = disk.content("messages/00000001.log")
+    assert len(sealed) >= 4000
+    assert not sealed.endswith(bytes(100))
+
+
 def test_a_newer_format_is_refused() -> None:
     disk = new_disk()
     journal = open_journal(disk)

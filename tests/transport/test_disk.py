@@ -36,6 +36,24 @@ def test_files_are_appended_to_and_read_anywhere(tmp_path: Path) -> None:
     emptied.close()
 
 
+def test_what_is_reserved_is_not_there_until_it_is_written(tmp_path: Path) -> None:
+    disk = DiskFilesystem(tmp_path)
+    file = disk.create("a")
+    file.append(b"hello ")
+    file.reserve(1000)
+    assert (tmp_path / "a").stat().st_size == 1006
+    assert file.size() == 6
+    assert file.read(0, 100) == b"hello "
+    file.append(b"world")
+    assert file.read(0, 100) == b"hello world"
+    assert (tmp_path / "a").stat().st_size == 1006
+    left_behind = disk.open("a")
+    assert left_behind.size() == 1006
+    left_behind.close()
+    file.close()
+    assert (tmp_path / "a").read_bytes() == b"hello world"
+
+
 def test_names_are_listed_renamed_and_removed(tmp_path: Path) -> None:
     disk = DiskFilesystem(tmp_path)
     assert disk.list_directory("none") == []

@@ -113,7 +113,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, report: Chec
     report.bytes += int(reader.size)
     if not check_file_header(log.name, file.read(0, FILE_HEADER_SIZE), log.purpose, log.number):
         if durable <= log.number << 32:
-            report.torn_bytes += int(reader.size)
+            report.torn_bytes += reader.torn_bytes(0)
             file.close()
             return
         report.damage.append(Damage(log.name, 0, "the file header is bad"))
@@ -122,7 +122,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, report: Chec
         is_whole = reader.load(offset)
         if not is_whole or reader.bad_count > 0:
             if durable <= (log.number << 32) | offset:
-                report.torn_bytes += int(reader.size - offset)
+                report.torn_bytes += reader.torn_bytes(offset)
                 break
             if not is_whole:
                 reader.salvage(offset)

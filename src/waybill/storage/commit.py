@@ -8,11 +8,12 @@ from waybill.storage.log import LogFile
 
 
 class Write:
-    """Data for the end of a log file."""
+    """Data for the end of a log file. `reserve`: bytes to be reserved behind it (see `File.reserve`)."""
 
-    def __init__(self, log: LogFile, pieces: list[bytes]) -> None:
+    def __init__(self, log: LogFile, pieces: list[bytes], reserve: i64 = 0) -> None:
         self.log = log
         self.pieces = pieces
+        self.reserve: i64 = reserve
 
 
 class Replacement:
@@ -66,6 +67,8 @@ class DiskCommit(Commit):
             self._replace(replacement)
         for write in self.writes:
             write.log.append(filesystem, b"".join(write.pieces))
+            if write.reserve > 0:
+                write.log.opened().reserve(int(write.reserve))
         if self.is_synced:
             for log in self.dirty:
                 log.opened().sync()

@@ -21,6 +21,13 @@ class File(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
 
+    def reserve(self, size: int) -> None:
+        """Put `size` zeros behind the end, as far as there is room, for appends to overwrite.
+
+        A sync has less to do then than after the file grew. The end is where it was, until the file is opened again:
+        what is still reserved belongs to it then. `close` gives it back.
+        """
+
     def sync(self) -> None:
         """Make everything appended so far durable."""
 

@@ -83,7 +83,7 @@ class LogFile:
     """A log file as its writer knows it. It is made by the first commit that writes to it.
 
     `size` is what will be in the file once all commits begun so far are written; it is ahead of the disk.
-    `durable_size` is how much of it is known to be durable.
+    `durable_size` is how much of it is known to be durable, `reserved_size` up to where the disk has zeros for it.
     """
 
     def __init__(self, directory: str, name: str, purpose: i64, number: i64) -> None:
@@ -96,6 +96,7 @@ class LogFile:
         self.is_dirty = False
         self.size: i64 = FILE_HEADER_SIZE
         self.durable_size: i64 = 0
+        self.reserved_size: i64 = 0
 
     def append(self, filesystem: Filesystem, data: bytes) -> None:
         """Write a batch, after the header if it is the first."""
@@ -157,6 +158,16 @@ class LogReader:
             self.data = self.file.read(offset, wanted)
             self.base = offset
         return size <= len(self.data)
+
+    def torn_bytes(self, offset: i64) -> int:
+        """How much from `offset` on, where the log ends, was written: what is only reserved are zeros."""
+        while self.size > offset:
+            start = max(offset, self.size - WINDOW_BYTES)
+            written = len(self.file.read(start, self.size - start).rstrip(b"\0"))
+            if written > 0:
+                return int(start - offset) + written
+            self.size = start
+        return 0
 
     def load_header(self, offset: i64) -> bool:
         """Read the batch header at `offset`. False if there is no whole batch."""

@@ -45,6 +45,9 @@ from waybill.storage.record import (
 from waybill.storage.segment import FORGOTTEN, Segment
 
 SETTLE_RECORD_BYTES: Final = 4096  # 256 settles: little is lost with one damaged record
+# A batch of so little costs mostly its sync, which a file that need not grow halves. Large ones would be written twice.
+SMALL_BATCH_BYTES: Final = 16 << 10
+RESERVE_BYTES: Final = 256 << 10
 MAX_SEGMENT_OFFSET: Final = 0xFFFFFFFF
 NEAR_READ_BYTES: Final = 8 << 10
 SEQUENTIAL_READ_BYTES: Final = 256 << 10
@@ -316,8 +319,8 @@ class MessageLog(CommittingStore):
         start = self._batch_offset - BATCH_HEADER_SIZE
         pieces = [batch_header(self._base | start, self.durable_position, size)]
         pieces.extend(self._pieces)
-        commit.writes.append(Write(log, pieces))
         log.size = self._offset
+        commit.writes.append(Write(log, pieces, self._to_reserve(size)))
         self._pieces = []
         self._batch_offset = self._offset + BATCH_HEADER_SIZE
         self._offset = self._batch_offset
@@ -330,6 +333,14 @@ class MessageLog(CommittingStore):
             self.start_segment(full.number + 1)
             if full.live == 0:
                 self.bury(full)
+
+    def _to_reserve(self, size: i64) -> i64:
+        """How much to reserve behind the batch of that size: never beyond what fills the segment, so none of it stays."""
+        log = self.head.log
+        if size > SMALL_BATCH_BYTES or log.size <= log.reserved_size:
+            return 0
+        log.reserved_size = min(log.size + RESERVE_BYTES, self.segment_bytes)
+        return log.reserved_size - log.size
 
     def take_removable(self) -> list[Segment]:
         """The segments that nobody needs any more, now that what says so is durable."""

@@ -123,7 +123,7 @@ class Recovery:
         """The log ends at an offset of the segment with that index."""
         filesystem = self.log.filesystem
         segment = files[index]
-        self.report.torn_bytes += int(segment.log.size) - offset
+        self.report.torn_bytes += self._readers[index].torn_bytes(offset)
         for later in files[index + 1 :]:
             self.report.torn_bytes += int(later.log.size)
         # From the end, so that a crash in the middle leaves a log with a torn end again.

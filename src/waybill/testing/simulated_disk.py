@@ -53,6 +53,7 @@ class SimulatedFile:
         self._name = name
         self._life = disk.life
         self._is_open = True
+        self._end = len(node.cached)
 
     def _check(self) -> None:
         if not self._is_open or self._life != self._disk.life:
@@ -62,22 +63,36 @@ class SimulatedFile:
         self._check()
         disk = self._disk
         node = self._node
-        room = disk.free_space()
-        end = len(node.cached)
+        end = self._end
+        room = disk.free_space() + len(node.cached) - end
         crashes = disk.step("append", self._name)
         if crashes:
             data = data[: disk.random.randrange(len(data) + 1)]
         written = data[:room]
-        node.cached.extend(written)
-        node.changes.append((end, bytes(written)))
+        self._write(end, written)
+        self._end = end + len(written)
         if crashes:
             raise Crash
         if len(written) < len(data):
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", self._name)
 
+    def reserve(self, size: int) -> None:
+        self._check()
+        disk = self._disk
+        crashes = disk.step("reserve", self._name)
+        size = min(size, disk.free_space() + len(self._node.cached) - self._end)
+        if not crashes or disk.random.random() < 0.5:
+            self._write(self._end, bytes(size))
+        if crashes:
+            raise Crash
+
+    def _write(self, offset: int, data: bytes) -> None:
+        _change(self._node.cached, offset, data)
+        self._node.changes.append((offset, bytes(data)))
+
     def read(self, offset: int, size: int) -> bytes:
         self._check()
-        return bytes(self._node.cached[offset : offset + size])
+        return bytes(self._node.cached[offset : min(offset + size, self._end)])
 
     def sync(self) -> None:
         self._check()
@@ -94,14 +109,18 @@ class SimulatedFile:
         if not crashes or self._disk.random.random() < 0.5:
             del self._node.cached[size:]
             self._node.changes.append((size, None))
+        self._end = size
         if crashes:
             raise Crash
 
     def size(self) -> int:
         self._check()
-        return len(self._node.cached)
+        return self._end
 
     def close(self) -> None:
+        if self._is_open and self._life == self._disk.life and len(self._node.cached) > self._end:
+            del self._node.cached[self._end :]
+            self._node.changes.append((self._end, None))
         self._is_open = False
 
 
@@ -149,7 +168,7 @@ class _Entries:
 class SimulatedDisk:
     """A data directory on a simulated disk.
 
-    `operations` counts what changes something (append, sync, truncate, create, make_directory, remove, rename,
+    `operations` counts what changes something (append, reserve, sync, truncate, create, make_directory, remove, rename,
     sync_directory). The one with the number `crash_at` raises `Crash` half-way; after it, `kill` or `lose_power` must
     be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail.
     """

@@ -19,7 +19,7 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-FILE_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
 
 
 class DataDirectoryInUse(OSError):
@@ -29,23 +29,35 @@ class DataDirectoryInUse(OSError):
 class DiskFile:
     """An open file. `read` may run on one thread while `append` runs on another."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_end", "_reserved_end")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._end = os.fstat(descriptor).st_size
+        self._reserved_end = 0
 
     def append(self, data: bytes) -> None:
         """Write all of `data` at the end."""
-        written = os.write(self._descriptor, data)
-        if written == len(data):
-            return
+        end = self._end
+        written = os.pwrite(self._descriptor, data, end)
         # The kernel writes at most 2 GiB at once, and less when the disk is nearly full.
-        with memoryview(data) as rest:
-            while written < len(data):
-                written += os.write(self._descriptor, rest[written:])
+        while written < len(data):
+            with memoryview(data) as rest:
+                written += os.pwrite(self._descriptor, rest[written:], end + written)
+        self._end = end + written
+
+    def reserve(self, size: int) -> None:
+        """Put `size` zeros behind the end, as far as there is room, for appends to overwrite. `close` cuts the rest."""
+        self._reserved_end = self._end + size
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, bytes(size), self._end)
 
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
+        # What is reserved is not read: a reader that keeps it would miss what is appended there later.
+        size = min(size, self._end - offset)
+        if size <= 0:
+            return b""
         data = os.pread(self._descriptor, size, offset)
         while data and len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
@@ -61,13 +73,16 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         """Cut the file. Durable after the next sync."""
         os.ftruncate(self._descriptor, size)
+        self._end = size
 
     def size(self) -> int:
-        """Bytes in the file."""
-        return os.fstat(self._descriptor).st_size
+        """Bytes in the file, up to its end."""
+        return self._end
 
     def close(self) -> None:
         """Give the descriptor back."""
+        if self._reserved_end > self._end:
+            os.ftruncate(self._descriptor, self._end)
         os.close(self._descriptor)
 
 
