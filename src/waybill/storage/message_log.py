@@ -335,7 +335,7 @@ class MessageLog(CommittingStore):
                 self.bury(full)
 
     def _to_reserve(self, size: i64) -> i64:
-        """How much to reserve behind the batch of that size: never beyond what fills the segment, so none of it stays."""
+        """How much to reserve behind a batch of that size: nothing beyond what fills the segment, so none stays."""
         log = self.head.log
         if size > SMALL_BATCH_BYTES or log.size <= log.reserved_size:
             return 0
