@@ -291,11 +291,23 @@ def make_event(source: str, time: str, subject: str, data: EventData, event_id: 
     return Event(event_id or "evt_" + new_id(), EVENT_TYPES[type(data)], source, time, subject, data)
 
 
+def encode_event(event: Event) -> str:
+    """Return an event as JSON."""
+    return _encoder.encode(event).decode()
+
+
 def encode_events(events: Sequence[Event]) -> tuple[str, bytes]:
     """Return the `type` property and the body of the message that carries these events."""
     if len(events) == 1:
         return events[0].type, _encoder.encode(events[0])
     return BATCH_TYPE, _encoder.encode(events)
+
+
+def join_events(event_type: str, events: Sequence[str]) -> tuple[str, bytes]:
+    """Do the same for events that are JSON already; `event_type` is that of the first."""
+    if len(events) == 1:
+        return event_type, events[0].encode()
+    return BATCH_TYPE, f"[{','.join(events)}]".encode()
 
 
 def decode_events(body: bytes) -> list[ReceivedEvent]:

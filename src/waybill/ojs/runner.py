@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from waybill.client import Delivery
+from waybill.ojs.at_once import Ended, Starter
 from waybill.ojs.cancellations import Cancellations
 from waybill.ojs.envelope import is_expired, read_envelope
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.events import JobStarted
 from waybill.ojs.execution import (
     AttemptKey,
     Ending,
@@ -39,6 +38,9 @@ from waybill.ojs.middleware.chain import Call, Middleware, compose
 from waybill.ojs.progress import EventReporter
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
+
+BURST_SECONDS: Final = 0.005
+"""For how long handlers that never wait may keep the loop to themselves."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -71,7 +73,10 @@ class Runner:
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="waybill-job")
+        self._starter: Starter[JobContext | None] = Starter(self._loop, current)
         self._calls = {kind: self._call_of(handler, middleware) for kind, handler in handlers.items()}
+        self._burst_ends = 0.0
+        self._is_pausing = False
         self._limit_timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -91,7 +96,7 @@ class Runner:
             self.redelivered_count += 1
         if self._stopping:
             self._settlement.hand_back(delivery, queue)
-        elif len(self.active) >= self._concurrency or self._waiting:
+        elif self._waiting or self._is_full():
             self._waiting.append((queue, delivery))
         else:
             self._begin(queue, delivery)
@@ -208,24 +213,16 @@ class Runner:
         execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
-        self._events.record(
-            envelope.id,
-            JobStarted(
-                job_type=envelope.type, queue=execution.queue, worker_id=self._worker_id, attempt=execution.attempt
-            ),
-        )
+        self._events.record_started(envelope.id, envelope.type, execution.queue, execution.attempt, self._worker_id)
         execution.started = self._loop.time()
-        token = current.set(context)
         try:
             future = self._calls[envelope.type](context)
         except TypeError as error:
             # Raised by the call itself, before any of the handler's code ran.
             self._settlement.failed(execution, arguments_failure(execution, error, self._events.timestamp()), 0.0)
             return
-        finally:
-            current.reset(token)
-        if future.done():
-            self._settle(execution, future)
+        if isinstance(future, Ended):
+            self._ended_at_once(execution, future)
             return
         execution.future = future
         execution.deadline = execution.started + envelope.timeout_seconds
@@ -234,42 +231,61 @@ class Runner:
         self._limit(execution.deadline)
         future.add_done_callback(lambda done: self._done(execution, done))
 
+    def _ended_at_once(self, execution: Execution, ended: Ended) -> None:
+        """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
+        now = self._loop.time()
+        if ended.error is None:
+            self._close(execution)
+            self._settlement.completed(execution, ended.result, now - execution.started)
+        else:
+            self._settle(execution, ended)
+        if self._burst_ends == 0.0:
+            self._burst_ends = now + BURST_SECONDS
+            self._loop.call_soon(self._end_burst)
+        elif now > self._burst_ends:
+            self._is_pausing = True
+
+    def _end_burst(self) -> None:
+        self._burst_ends = 0.0
+        self._is_pausing = False
+        self._begin_waiting()
+
+    def _is_full(self) -> bool:
+        """Say whether the next job has to wait: for another to end, or for the other work of the loop."""
+        return self._is_pausing or len(self.active) >= self._concurrency
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and not self._is_full():
+            self._begin(*self._waiting.popleft())
+
     def _done(self, execution: Execution, future: asyncio.Future[object]) -> None:
         del self.active[execution]
         if not execution.settled:
-            self._settle(execution, future)
+            self._settle(execution, Ended.of(future))
         elif not future.cancelled():
             # A thread that went on after its time limit: its late result is refused, whatever it is.
             future.exception()
-        while self._waiting and len(self.active) < self._concurrency:
-            self._begin(*self._waiting.popleft())
+        self._begin_waiting()
         if not self.active:
             self._idle.set()
 
-    def _settle(self, execution: Execution, future: asyncio.Future[object]) -> None:
+    def _settle(self, execution: Execution, ended: Ended) -> None:
         """Tell the settlement how an attempt ended."""
         self._close(execution)
         duration = self._loop.time() - execution.started
         now = self._events.timestamp()
-        if execution.ending is Ending.CANCELLED:
-            if future.cancelled() or future.exception() is not None:
-                self._settlement.cancelled(execution)
-            else:
-                # It was done before it heard of it.
-                self._settlement.completed(execution, future.result(), duration)
-        elif execution.ending is not None:
-            if not future.cancelled():
-                future.exception()
+        error = ended.error
+        if execution.ending is Ending.CANCELLED and error is not None:
+            self._settlement.cancelled(execution)
+        elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
             self._settlement.failed(execution, _ended(execution, now), duration)
-        elif future.cancelled():
-            self._settlement.failed(execution, failure_of(asyncio.CancelledError(), execution, now), duration)
-        elif (error := future.exception()) is not None:
-            if isinstance(error, TypeError) and not self._accepts(execution):
-                self._settlement.failed(execution, arguments_failure(execution, error, now), duration)
-            else:
-                self._settlement.failed(execution, failure_of(error, execution, now), duration)
+        elif error is None:
+            # One that was cancelled too: it was done before it heard of it.
+            self._settlement.completed(execution, ended.result, duration)
+        elif isinstance(error, TypeError) and not self._accepts(execution):
+            self._settlement.failed(execution, arguments_failure(execution, error, now), duration)
         else:
-            self._settlement.completed(execution, future.result(), duration)
+            self._settlement.failed(execution, failure_of(error, execution, now), duration)
 
     @staticmethod
     def _accepts(execution: Execution) -> bool:
@@ -324,17 +340,26 @@ class Runner:
 
     def _call_of(
         self, handler: AnyHandler, middleware: Sequence[Middleware]
-    ) -> Callable[[JobContext], asyncio.Future[object]]:
+    ) -> Callable[[JobContext], Ended | asyncio.Future[object]]:
         """Return what starts a handler: made once, so that a job pays for no decision."""
         function = handler.function
-        start_task = self._start_task
+        start = self._starter.start
         if middleware:
             inner: Call = _async_call(function) if handler.is_async else self._thread_call(function)
             wrapped = compose(middleware, inner)
-            return lambda job: start_task(wrapped(job))
+            return lambda job: start(_coroutine(wrapped(job)), job)
         if handler.is_async:
-            return lambda job: start_task(cast("Awaitable[object]", function(*job.envelope.args)))
-        return self._thread_call(function)
+            return lambda job: start(_coroutine(function(*job.envelope.args)), job)
+        in_thread = self._thread_call(function)
+
+        def call(job: JobContext) -> asyncio.Future[object]:
+            token = current.set(job)
+            try:
+                return in_thread(job)
+            finally:
+                current.reset(token)
+
+        return call
 
     def _thread_call(self, function: Callable[..., object]) -> Callable[[JobContext], asyncio.Future[object]]:
         def call(job: JobContext) -> asyncio.Future[object]:
@@ -344,12 +369,10 @@ class Runner:
 
         return call
 
-    def _start_task(self, awaitable: Awaitable[object]) -> asyncio.Future[object]:
-        coroutine = cast("Coroutine[Any, Any, object]", awaitable)
-        if sys.version_info >= (3, 12):
-            # A handler that never waits is done when this returns, and costs the loop nothing.
-            return asyncio.Task(coroutine, loop=self._loop, eager_start=True)
-        return self._loop.create_task(coroutine)
+
+def _coroutine(awaitable: object) -> Coroutine[Any, Any, object]:
+    """What an `async def` returned, or a middleware that is one."""
+    return cast("Coroutine[Any, Any, object]", awaitable)
 
 
 def _async_call(function: Callable[..., object]) -> Call:

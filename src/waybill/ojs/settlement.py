@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -94,27 +95,33 @@ class Settlement:
         self._tally = session.events.tally
         self._on_discard = on_discard
         self._republishing: set[asyncio.Task[None]] = set()
+        self._gathering: object = None
+        self._completed: list[Execution] = []
 
     def completed(self, execution: Execution, result: object, duration_seconds: float) -> None:
         """Settle a success."""
         encoded = None if result is None else _encode_result(execution.envelope, result)
         envelope = execution.envelope
         events = self._session.events
-        events.record(
-            envelope.id,
-            JobCompleted(
-                job_type=envelope.type,
-                queue=execution.queue,
-                duration_ms=int(duration_seconds * 1000),
-                attempt=execution.attempt,
-                result=encoded,
-            ),
-        )
+        duration_ms = int(duration_seconds * 1000)
+        job_type, queue, attempt = envelope.type, execution.queue, execution.attempt
+        if encoded is None:
+            events.record_completed(envelope.id, job_type, queue, attempt, duration_ms)
+        else:
+            data = JobCompleted(
+                job_type=job_type, queue=queue, duration_ms=duration_ms, attempt=attempt, result=encoded
+            )
+            events.record(envelope.id, data)
         self.completed_count += 1
-        self._tally.durations[envelope.type].add(duration_seconds)
+        self._tally.durations[job_type].add(duration_seconds)
         self._finished.add(execution.key)
-        # The delivery is looked up when the event is confirmed: it may have been replaced after a reconnect.
-        events.after(lambda: self._ack(execution.delivery, execution.queue))
+        if events.gathering is not self._gathering:
+            # One action for all jobs whose completion goes out in one message.
+            self._gathering = events.gathering
+            completed: list[Execution] = []
+            self._completed = completed
+            events.after(lambda: self._ack_all(completed))
+        self._completed.append(execution)
 
     def failed(self, execution: Execution, failure: Failure, duration_seconds: float) -> None:
         """Settle a failure: another attempt if the handler and the policy allow one, or the end."""
@@ -395,6 +402,15 @@ class Settlement:
                 return True
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    def _ack_all(self, executions: list[Execution]) -> None:
+        acked: Counter[str] = Counter()
+        for execution in executions:
+            # The delivery is looked up now: it may have been replaced after a reconnect.
+            if execution.delivery.ack():
+                acked[execution.queue] += 1
+        self._tally.acked.update(acked)
+        self._tally.unacked.subtract(acked)
 
     def _ack(self, delivery: Delivery, queue: str) -> None:
         if delivery.ack():
