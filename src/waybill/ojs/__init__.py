@@ -24,9 +24,11 @@ from waybill.ojs.errors import (
 from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
+from waybill.ojs.migration import Migration, MigrationBlocked, Move
 from waybill.ojs.retry import Retry
 from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
+from waybill.ojs.topology_check import Finding, Standing, check_topology
 from waybill.ojs.worker import Worker
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Envelope",
     "ErrorRecord",
     "FailJob",
+    "Finding",
     "Handler",
     "InvalidJob",
     "InvalidTransition",
@@ -55,16 +58,21 @@ __all__ = [
     "JobMiddleware",
     "Jobs",
     "JobsError",
+    "Migration",
+    "MigrationBlocked",
+    "Move",
     "Names",
     "NewJob",
     "Operation",
     "Options",
     "PushFailed",
     "Retry",
+    "Standing",
     "State",
     "Topology",
     "TopologyConflict",
     "Worker",
+    "check_topology",
     "current_job",
     "parse_envelope",
     "read_envelope",

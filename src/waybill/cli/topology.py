@@ -1,0 +1,160 @@
+"""`waybill topology`: what jobs need on a broker, declared, compared, and moved when it is to be different."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, replace
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from waybill.cli.failure import Failed, ask
+from waybill.cli.queue import declare_all
+from waybill.cli.target import Target, broker_options, json_option
+from waybill.client import Inspector, connect
+from waybill.ojs import Finding, Migration, MigrationBlocked, Move, Standing, check_topology
+
+LEAVE_SECONDS = 30.0
+
+
+@click.group()
+def command() -> None:
+    """Declare, check and migrate what jobs need on a broker.
+
+    The names, the prefix and the queue type are those of the context or the options.
+    """
+
+
+@command.command()
+@click.argument("queues", nargs=-1, required=True)
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
+@broker_options
+@json_option
+def declare(queues: tuple[str, ...], queue_type: str | None, target: Target, *, as_json: bool) -> None:
+    """Declare exchanges, streams, and all queues that the OJS QUEUES can ever need. Repeating it changes nothing."""
+    target = _typed(target, queue_type)
+    ask(target, declare_all(target, queues, target.topology()))
+    click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
+
+
+@command.command()
+@click.argument("queues", nargs=-1, required=True)
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
+@click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
+@broker_options
+@json_option
+def check(queues: tuple[str, ...], queue_type: str | None, target: Target, *, everything: bool, as_json: bool) -> None:
+    """Compare what is there with what QUEUES need; exits with 1 if something is missing or different.
+
+    Changes nothing. AMQP cannot tell of bindings: `waybill topology declare` makes them whole.
+    """
+    target = _typed(target, queue_type)
+    found = ask(target, _check(target, queues))
+    wrong = [finding for finding in found if finding.is_wrong]
+    if as_json:
+        click.echo(json.dumps([{**asdict(finding), "standing": finding.standing.value} for finding in found]))
+    else:
+        _show_findings(found if everything else wrong, len(found) - len(wrong))
+    if wrong:
+        raise SystemExit(1)
+
+
+@command.command()
+@click.argument("queues", nargs=-1, required=True)
+@click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile to move to.")
+@click.option("--to-prefix", help="The prefix to move to.")
+@click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--delete", is_flag=True, help="Remove old queues of other names once they are empty.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
+@broker_options
+@json_option
+def migrate(
+    queues: tuple[str, ...],
+    to_names: str | None,
+    to_prefix: str | None,
+    to_queue_type: str | None,
+    rate: float | None,
+    target: Target,
+    *,
+    delete: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Move all jobs of QUEUES, waiting, scheduled and dead, to other names, another prefix or queue type.
+
+    Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
+    confirmed in its new place before it leaves the old one; if this is stopped half-way, run it again.
+    """
+    changes = {"names": to_names, "prefix": to_prefix, "queue_type": to_queue_type}
+    goal = replace(target, **{key: value for key, value in changes.items() if value is not None})
+    if goal == target:
+        raise click.UsageError("Say what is to change: --to-names, --to-prefix or --to-queue-type.")
+    planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
+    if as_json:
+        click.echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
+        return
+    table = Table("queue", "becomes", "messages", box=None)
+    for move in planned:
+        table.add_row(move.source, "new, of the same name" if move.in_place else move.target, str(move.count))
+    Console().print(table)
+    click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
+
+
+def _typed(target: Target, queue_type: str | None) -> Target:
+    return target if queue_type is None else replace(target, queue_type=queue_type)
+
+
+def _show_findings(found: list[Finding], well_count: int) -> None:
+    table = Table("", "kind", "name", "in the broker's words", box=None)
+    for finding in found:
+        style = "red" if finding.standing is Standing.DIFFERENT else "yellow" if finding.is_wrong else ""
+        table.add_row(finding.standing.value, finding.kind, finding.name, finding.detail, style=style)
+    if found:
+        Console().print(table)
+    click.echo(f"{well_count} as they should be")
+
+
+async def _check(target: Target, queues: tuple[str, ...]) -> list[Finding]:
+    async with connect(target.uri, name="waybill topology") as connection:
+        return await check_topology(connection, target.topology(), queues)
+
+
+async def _migrate(
+    target: Target, goal: Target, queues: tuple[str, ...], rate: float | None, *, delete: bool, dry_run: bool
+) -> tuple[list[Move], int]:
+    async with Migration(target.uri, target.topology(), goal.topology()) as migration:
+        planned = await migration.plan(queues)
+        if dry_run or not planned:
+            return planned, 0
+        await _pause(target, queues)
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("messages", total=None)
+            try:
+                moved = await migration.run(
+                    queues, rate=rate, delete=delete, on_progress=lambda done: bar.update(task, completed=done)
+                )
+            except MigrationBlocked as error:
+                raise Failed(str(error), "end the programs that consume it; `waybill doctor` names them") from None
+        return planned, moved
+
+
+async def _pause(target: Target, queues: tuple[str, ...]) -> None:
+    """Pause the queues, and wait until their workers have left them."""
+    topology = target.topology()
+    async with target.jobs() as jobs:
+        for queue in queues:
+            await jobs.pause(queue, by="waybill topology migrate")
+    async with connect(target.uri, name="waybill topology") as connection:
+        inspector = Inspector(connection)
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                for queue in queues:
+                    while (found := await inspector.queue(topology.job_queue(queue))) and found.consumer_count:  # noqa: ASYNC110 - nothing tells when a consumer has gone
+                        await asyncio.sleep(0.05)
+        except TimeoutError:
+            text = f"queue {queue} still has {found.consumer_count if found else 0} consumers although it is paused"
+            raise Failed(text, "end the programs that consume it: they take no notice of pauses") from None
