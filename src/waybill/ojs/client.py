@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -31,6 +30,7 @@ from waybill.ojs.message import PushEncoder, push_properties
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.middleware.enqueue_batch import EnqueueBatch
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
+from waybill.ojs.push_template import PushTemplate, PushTemplates
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, State, transition
@@ -46,6 +46,8 @@ DRAIN_EVERY: Final = 100
 LIST_TIMEOUT_SECONDS: Final = 10.0
 LOSS_PAUSE_SECONDS: Final = 0.02
 
+SCHEDULED: Final = State.SCHEDULED.value
+
 
 class BatchFailed(PushFailed):
     """Some jobs of a `push_many` were not enqueued; `failures` says which and why, `pushed` has the others."""
@@ -60,11 +62,13 @@ class BatchFailed(PushFailed):
 class _New:
     """A valid job that nobody has published yet."""
 
-    __slots__ = ("envelope", "options")
+    __slots__ = ("envelope", "options", "template")
 
-    def __init__(self, envelope: Envelope, options: Options) -> None:
+    def __init__(self, envelope: Envelope, options: Options, template: PushTemplate | None = None) -> None:
         self.envelope = envelope
         self.options = options
+        self.template = template
+        """What its body can be made with, as long as nobody has changed the envelope."""
 
 
 class _Outgoing:
@@ -123,6 +127,7 @@ class Jobs:
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
         self._encoder = PushEncoder(self.topology.max_priority)
+        self._templates = PushTemplates()
         self._session: Session | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
@@ -192,7 +197,8 @@ class Jobs:
         transaction: AMQP has none that goes with confirms.
         """
         now = datetime.now(UTC)
-        made = [self._make(job, now) for job in jobs]
+        time = format_timestamp(now)
+        made = [self._make(job, now, time) for job in jobs]
         if not self.enqueue_middleware:
             return _without_failures(await self._enqueue(made, now))
         return _without_failures(await self._enqueue_through_middleware(made, now))
@@ -203,6 +209,7 @@ class Jobs:
                 validate(envelope, now)
                 _stamp(envelope, now)
                 made[index].envelope = envelope
+                made[index].template = None
             outcomes = await self._enqueue([made[index] for index in arrived], now)
             return dict(zip(arrived, outcomes, strict=True))
 
@@ -228,7 +235,7 @@ class Jobs:
         await self._declare(session, [one.envelope for one in jobs], deadline)
         outgoing = [self._address(session, one, now) for one in jobs]
         failures = {failure.job_id: failure for failure in await self._publish(session, outgoing, deadline)}
-        await self._record(session, [one for one in outgoing if one.envelope.id not in failures])
+        await self._recorded(session)
         return [failures.get(one.envelope.id, one.envelope) for one in outgoing]
 
     async def cancel(self, job_id: str, queue: str) -> None:
@@ -298,11 +305,14 @@ class Jobs:
                     self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
         return self._session
 
-    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime) -> _New:
-        """Make a valid envelope whose system-managed fields are ours."""
+    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime, time: str) -> _New:
+        """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
         options: Options = {}
         if isinstance(job, NewJob):
             options = job.options
+            template = self._templates.find(job)
+            if template is not None:
+                return _New(template.envelope(job.args, time), options, template)
             envelope = _envelope_of(job, now)
             validate(envelope, now)
         elif isinstance(job, dict):
@@ -311,6 +321,8 @@ class Jobs:
             envelope = job
             validate(envelope, now)
         _stamp(envelope, now)
+        if isinstance(job, NewJob):
+            self._templates.learn(job, envelope, now)
         return _New(envelope, options)
 
     async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
@@ -320,7 +332,7 @@ class Jobs:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     for queue in dict.fromkeys(envelope.queue for envelope in jobs):
                         await session.declarer.ensure_queue(queue)
-                    for queue in {envelope.queue for envelope in jobs if envelope.state == State.SCHEDULED.value}:
+                    for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:
                         await session.declarer.ensure_schedule(queue)
                     return
             except TimeoutError as error:
@@ -331,7 +343,7 @@ class Jobs:
     def _address(self, session: Session, new: _New, now: datetime) -> _Outgoing:
         envelope, options = new.envelope, new.options
         topology = session.declarer.topology
-        body = envelope.encode()
+        body = envelope.encode() if new.template is None else new.template.body(envelope)
         if len(body) > MAX_ENVELOPE_BYTES:
             message = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
             raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
@@ -348,7 +360,7 @@ class Jobs:
                 idempotency_key=options.get("unique_key"),
                 correlation_id=options.get("correlation_id"),
             )
-        if envelope.state == State.SCHEDULED.value:
+        if envelope.state == SCHEDULED:
             seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
             exchange = topology.delay_level(delay_ladder.entry_level(seconds))
             key = delay_ladder.routing_key(seconds, envelope.queue)
@@ -390,44 +402,52 @@ class Jobs:
         failures: list[PushFailed],
     ) -> None:
         channel = session.publishing
-        window: deque[_Outgoing] = deque()
+        start = 0
         for index, one in enumerate(jobs):
             if index % DRAIN_EVERY == DRAIN_EVERY - 1:
                 await channel.drain()
             one.future = channel.publish_nowait(
                 one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
             )
-            window.append(one)
-            if len(window) >= WINDOW:
-                await _outcome(window.popleft(), lost, returned, failures)
-        while window:
-            await _outcome(window.popleft(), lost, returned, failures)
+            if index - start >= WINDOW:
+                # Half of them, so that there is a lot to write after each wait.
+                for earlier in jobs[start : start + WINDOW // 2]:
+                    await _outcome(session, earlier, lost, returned, failures)
+                start += WINDOW // 2
+        for one in jobs[start:]:
+            await _outcome(session, one, lost, returned, failures)
 
-    async def _record(self, session: Session, jobs: list[_Outgoing]) -> None:
-        """Write the events of confirmed jobs, and wait until those are confirmed too."""
-        if not jobs:
-            return
-        for one in jobs:
-            envelope = one.envelope
-            later = envelope.scheduled_at if envelope.state == State.SCHEDULED.value else None
-            if later is not None:
-                data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)
-                session.events.record(envelope.id, data, envelope.enqueued_at)
-            session.events.record(
-                envelope.id,
-                JobEnqueued(
-                    job_type=envelope.type,
-                    queue=envelope.queue,
-                    priority=envelope.priority,
-                    scheduled_at=later,
-                    unique_key=one.unique_key,
-                ),
-                # A worker may have started the job by now; its queue wait counts from here.
-                envelope.enqueued_at,
-            )
+    @staticmethod
+    async def _recorded(session: Session) -> None:
+        """Wait until the events recorded so far are confirmed."""
         confirmed = asyncio.Event()
         session.events.after(confirmed.set)
         await confirmed.wait()
+
+
+def _record(session: Session, one: _Outgoing) -> None:
+    """Write the events of a confirmed job."""
+    envelope = one.envelope
+    events = session.events
+    # A worker may have started the job by now; its queue wait counts from the time of its envelope.
+    if envelope.state != SCHEDULED and one.unique_key is None and envelope.enqueued_at is not None:
+        events.record_enqueued(envelope.id, envelope.enqueued_at, envelope.type, envelope.queue, envelope.priority)
+        return
+    later = envelope.scheduled_at if envelope.state == SCHEDULED else None
+    if later is not None:
+        data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)
+        events.record(envelope.id, data, envelope.enqueued_at)
+    events.record(
+        envelope.id,
+        JobEnqueued(
+            job_type=envelope.type,
+            queue=envelope.queue,
+            priority=envelope.priority,
+            scheduled_at=later,
+            unique_key=one.unique_key,
+        ),
+        envelope.enqueued_at,
+    )
 
 
 async def _is_back(session: Session, deadline: float) -> bool:
@@ -442,7 +462,11 @@ async def _is_back(session: Session, deadline: float) -> bool:
 
 
 async def _outcome(
-    one: _Outgoing, lost: list[_Outgoing], returned: list[_Outgoing], failures: list[PushFailed]
+    session: Session,
+    one: _Outgoing,
+    lost: list[_Outgoing],
+    returned: list[_Outgoing],
+    failures: list[PushFailed],
 ) -> None:
     """Wait for the confirm of one publish, and put it where it belongs."""
     if one.future is None:
@@ -455,6 +479,8 @@ async def _outcome(
         returned.append(one)
     except MessageNacked as error:
         failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", f"the queue does not take it: {error}"))
+    else:
+        _record(session, one)
 
 
 def _needs_more_headers(envelope: Envelope, options: Options) -> bool:

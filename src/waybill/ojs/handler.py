@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from waybill.ojs.envelope import Envelope, check_queue, check_type
 from waybill.ojs.retry import Retry
@@ -44,8 +45,7 @@ class Options(TypedDict, total=False):
     tracestate: str
 
 
-@dataclass(frozen=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True):
     """A job that has not been pushed yet."""
 
     type: str

@@ -122,8 +122,12 @@ class PushEncoder:
     def encode(self, envelope: Envelope, traceparent: str) -> bytes:
         """Return the encoded properties of a job that has no optional headers and is due at once."""
         created_at = envelope.created_at or ""
-        values = {_CREATED_AT: created_at, _ID: envelope.id, _TRACEPARENT: traceparent}
-        if any(len(slot) != len(value) for slot, value in values.items()) or envelope.enqueued_at != created_at:
+        if (
+            len(created_at) != len(_CREATED_AT)
+            or len(envelope.id) != len(_ID)
+            or len(traceparent) != len(_TRACEPARENT)
+            or envelope.enqueued_at != created_at
+        ):
             return push_properties(envelope, max_priority=self._max_priority, traceparent=traceparent).encode()
         key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts)
         parts = self._templates.get(key)
