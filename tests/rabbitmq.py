@@ -82,10 +82,12 @@ class RabbitMQ:
     leaving the context removes the data.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *plugins: str) -> None:
         if not installed():
             raise RabbitMQMissingError(INSTALL_HINT)
+        self._plugins = plugins
         self.port = free_port()
+        self.management_port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="rabbitmq-"))
         self._epmd_port = free_port()
         self._distribution_port = free_port()
@@ -198,10 +200,15 @@ class RabbitMQ:
         cookie = directory / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)  # Erlang refuses a cookie that others may read.
-        (directory / "enabled_plugins").write_text("[].\n")
+        (directory / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         (directory / "definitions.json").write_text(json.dumps(_definitions()))
         (directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = 127.0.0.1:{self.port}\nload_definitions = {directory / 'definitions.json'}\n"
+            + (
+                f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.management_port}\n"
+                if self._plugins
+                else ""
+            )
         )
         open_files = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         (directory / "rabbitmq-env.conf").write_text(f"ulimit -S -n {open_files}\n")

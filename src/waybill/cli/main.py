@@ -19,6 +19,7 @@ VERBS: Final = {
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
     "queue": "Look at queues, declare, pause and purge them.",
+    "doctor": "Look for unsafe settings of a broker.",
     "topology": "Declare, check and migrate what jobs need on a broker.",
     "dlq": "Look at dead letters, try them again, drop them.",
     "pipeline": "Job events into tables and a report.",

@@ -1,0 +1,90 @@
+"""`waybill doctor`: what is unsafe about a broker, why, and what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from waybill.cli.failure import ask, explained
+from waybill.cli.target import Target, broker_options, json_option
+from waybill.client import ClientError, connect
+from waybill.ojs.doctor import Diagnosis, Examination, Severity
+from waybill.ojs.doctor.management import Management
+from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS
+
+STYLES = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+
+@click.command()
+@click.argument("queues", nargs=-1)
+@click.option("--app", metavar="MODULE:JOBS", help="Take queues and time limits from the handlers of a program.")
+@click.option(
+    "--consumer-timeout", type=float, help="The broker's consumer_timeout in seconds; AMQP cannot ask for it."
+)
+@click.option("--management", help="URL of RabbitMQ's management plugin, with its login: sees more.  [of the context]")
+@broker_options
+@json_option
+def command(
+    queues: tuple[str, ...],
+    app: str | None,
+    consumer_timeout: float | None,
+    management: str | None,
+    target: Target,
+    *,
+    as_json: bool,
+) -> None:
+    """Look for unsafe settings of a broker and of the OJS QUEUES on it, and name cause and way out.
+
+    Changes nothing, and needs AMQP only; with --management it sees alarms, bindings and other programs' channels too.
+    Exits with 1 if there is a problem.
+    """
+    longest = float(DEFAULT_TIMEOUT_SECONDS)
+    if app is not None:
+        from waybill.cli.worker import load_jobs
+
+        handlers = load_jobs(app).handlers.values()
+        queues = tuple(dict.fromkeys([*queues, *(handler.queue for handler in handlers)]))
+        longest = max((handler.defaults.get("timeout", longest) for handler in handlers), default=longest)
+    found = ask(target, _examine(target, queues, longest, consumer_timeout))
+    if management := management or target.management:
+        found += ask(target, _manage(target, management, queues))
+    if as_json:
+        click.echo(json.dumps([{**asdict(one), "severity": one.severity.value} for one in found]))
+    else:
+        _show(found)
+    if any(one.severity is Severity.PROBLEM for one in found):
+        raise SystemExit(1)
+
+
+async def _examine(
+    target: Target, queues: tuple[str, ...], longest: float, consumer_timeout: float | None
+) -> list[Diagnosis]:
+    try:
+        async with connect(target.uri, name="waybill doctor") as connection:
+            return await Examination(
+                connection, target.topology(), queues, longest_timeout=longest, consumer_timeout=consumer_timeout
+            ).diagnoses()
+    except ClientError as error:
+        failed = explained(error, target)
+        address, finding = str(target.address), "there is no connection"
+        return [Diagnosis("connection", Severity.PROBLEM, address, finding, failed.message, failed.way_out)]
+
+
+async def _manage(target: Target, url: str, queues: tuple[str, ...]) -> list[Diagnosis]:
+    virtual_host = target.address.settings.virtual_host
+    return Management(url, virtual_host).diagnoses(target.topology(), queues)
+
+
+def _show(found: list[Diagnosis]) -> None:
+    console = Console()
+    for one in found:
+        style = STYLES[one.severity]
+        console.print(f"[{style}]{one.severity.value}[/] {escape(one.subject)}: {escape(one.finding)}", soft_wrap=True)
+        console.print(f"    cause    {escape(one.cause)}", soft_wrap=True, highlight=False)
+        console.print(f"    way out  {escape(one.way_out)}", soft_wrap=True, highlight=False)
+    worst = sum(one.severity is Severity.PROBLEM for one in found)
+    console.print(f"{worst} problems, {len(found) - worst} other findings")
