@@ -82,6 +82,14 @@ class RawTimestamp:
     seconds: int
 
 
+@dataclass(frozen=True)
+class EncodedField:
+    """A value that is encoded already, to be written as it is. `kind`: the octet of its type."""
+
+    kind: int
+    octets: bytes
+
+
 def encode_table(table: object) -> bytes:
     """Encode a mapping of strings with its size in front. Raises EncodeError for all else, and beyond the limits."""
     if not isinstance(table, Mapping):
@@ -266,6 +274,9 @@ class _TableEncoder:
             write_unsigned(out, unix_seconds(value), 8)
         elif isinstance(value, Decimal):
             _write_decimal(out, value)
+        elif isinstance(value, EncodedField):
+            out.append(value.kind)
+            out.write(value.octets)
         else:
             raise EncodeError(f"no field type for {type(value).__name__}")
 

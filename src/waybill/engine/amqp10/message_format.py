@@ -1,0 +1,167 @@
+"""How the model looks into content that came over AMQP 1.0: annotations and application properties are its headers.
+
+Content is the message without header and delivery annotations, as octets that nobody changes:
+
+    | message-annotations | properties | application-properties | body | footer |
+
+What the broker adds goes into the message annotations; the bare message and its footer stay as they came.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of, moment
+from waybill.model.message import MessageFormat
+from waybill.wire.amqp091.field_table import EPOCH
+from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.errors import DecodeError
+from waybill.wire.amqp10.scan import ABSENT
+from waybill.wire.amqp10.sections import (
+    MessageFacts,
+    data_of,
+    decode_annotations,
+    decode_application_properties,
+    encode_annotations,
+    scan_message,
+)
+from waybill.wire.amqp10.types import Array, Symbol, Timestamp
+
+FORMAT_CODE: Final = 2
+PRIORITIES: Final = 10
+COPIES_HEADER: Final = "CC"
+BLIND_COPIES_HEADER: Final = "BCC"
+COPIES_ANNOTATION: Final = Symbol("x-cc")
+"""RabbitMQ 4's counterpart of the header CC: more routing keys, a list of strings."""
+
+
+class Amqp10Format(MessageFormat):
+    """Sections as `wire.amqp10.sections` has them."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT_CODE, "AMQP 1.0")
+
+    def headers(self, content: bytes) -> dict[str, object]:
+        """The application properties, and the annotations that begin with `x-`, which win over them.
+
+        What cannot be decoded is left out: a message is not lost because nobody can route by its headers.
+        """
+        facts = MessageFacts()
+        scan_message(content, 0, len(content), facts)
+        headers: dict[str, object] = {}
+        for name, value in application_properties_in(content, facts).items():
+            if name not in {COPIES_HEADER, BLIND_COPIES_HEADER} or isinstance(value, str):
+                headers[name] = _as_header(value)
+        for key, value in annotations_in(content, facts).items():
+            if isinstance(key, str) and key.startswith("x-"):
+                _add_annotation(headers, str(key), value)
+        return headers
+
+    def body_size(self, content: bytes) -> i64:
+        """Octets of data, or of the sections of another body."""
+        facts = MessageFacts()
+        scan_message(content, 0, len(content), facts)
+        if facts.body_kind == descriptors.DATA:
+            return len(data_of(content, facts))
+        return 0 if facts.body_kind == ABSENT else facts.body_end - facts.body
+
+    def with_headers(
+        self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
+    ) -> bytes:
+        """See the base class: the changes are made in the message annotations. The time to live is not in here."""
+        annotations: dict[object, object] = {}
+        for name, value in changes.items():
+            deaths = annotation_of(value) if name == DEATHS_HEADER else None
+            if deaths is not None:
+                annotations[DEATHS_ANNOTATION] = deaths
+            else:
+                annotations[Symbol(name)] = _as_annotation(value)
+        gone = [COPIES_ANNOTATION if name == COPIES_HEADER else Symbol(name) for name in removed]
+        return with_annotations(content, annotations, gone)
+
+    def lane(self, priority: i64, levels: i64) -> i64:
+        """Which of a queue's `levels` of priority, the lowest one being 0, a message belongs to (3.2.1)."""
+        level = priority
+        if levels < PRIORITIES:
+            level -= 5 - (levels + 1) // 2
+        return max(min(level, levels - 1), 0)
+
+
+AMQP10: Final = Amqp10Format()
+
+
+def annotations_in(content: bytes, facts: MessageFacts) -> dict[object, object]:
+    """The message annotations that `facts` found; none if they cannot be decoded."""
+    if facts.message_annotations == ABSENT:
+        return {}
+    try:
+        return decode_annotations(content, facts.message_annotations, facts.message_annotations_end)
+    except DecodeError:
+        return {}
+
+
+def application_properties_in(content: bytes, facts: MessageFacts) -> dict[str, object]:
+    """The application properties that `facts` found; none if they cannot be decoded."""
+    if facts.application_properties == ABSENT:
+        return {}
+    try:
+        return decode_application_properties(content, facts.application_properties, facts.application_properties_end)
+    except DecodeError:
+        return {}
+
+
+def with_annotations(content: bytes, changes: Mapping[object, object], removed: list[Symbol] | None = None) -> bytes:
+    """`content` with message annotations set and removed, and all else as it was. Raises EncodeError, DecodeError."""
+    facts = MessageFacts()
+    scan_message(content, 0, len(content), facts)
+    annotations: dict[object, object] = {}
+    start: i64 = 0
+    if facts.message_annotations != ABSENT:
+        annotations = decode_annotations(content, facts.message_annotations, facts.message_annotations_end)
+        start = facts.message_annotations_end
+    for key in removed or []:
+        annotations.pop(key, None)
+    annotations.update(changes)
+    out = BytesWriter()
+    if annotations:
+        out.write(encode_annotations(descriptors.MESSAGE_ANNOTATIONS, annotations))
+    out.write(content[start:])
+    return out.getvalue()
+
+
+def _add_annotation(headers: dict[str, object], name: str, value: object) -> None:
+    if name == DEATHS_ANNOTATION:
+        deaths = deaths_of(value)
+        if deaths is not None:
+            headers[DEATHS_HEADER] = _as_header(deaths)
+            return
+    elif name == COPIES_ANNOTATION and isinstance(value, (list, Array)):
+        keys = value.items if isinstance(value, Array) else value
+        headers[COPIES_HEADER] = [str(key) for key in keys if isinstance(key, str)]
+        return
+    headers[name] = _as_header(value)
+
+
+def _as_header(value: object) -> object:
+    """A value as bindings are compared with it."""
+    if isinstance(value, Timestamp):
+        return moment(int(value))
+    if isinstance(value, list):
+        return [_as_header(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _as_header(item) for key, item in value.items()}
+    return value
+
+
+def _as_annotation(value: object) -> object:
+    """A header that the model sets, as a value of 1.0."""
+    if isinstance(value, datetime):
+        return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
+    if isinstance(value, list):
+        return [_as_annotation(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _as_annotation(item) for key, item in value.items()}
+    return value

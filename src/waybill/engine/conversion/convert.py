@@ -1,0 +1,76 @@
+"""Content in the encoding of another protocol than the one that brought it: made when it is delivered, never before.
+
+Each protocol has one function that reads its content into a `CanonicalMessage` and one that writes it; no function
+knows two protocols.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp091.message_format import AMQP091
+from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.conversion.amqp091 import read_amqp091, write_amqp091
+from waybill.engine.conversion.amqp10 import read_amqp10, write_amqp10
+from waybill.engine.conversion.canonical import CanonicalMessage
+from waybill.model.message import NO_TTL, Message
+from waybill.wire.amqp091.content import ContentFacts, scan
+
+_READERS: Final[dict[int, Callable[[bytes], CanonicalMessage]]] = {
+    AMQP091.code: read_amqp091,
+    AMQP10.code: read_amqp10,
+}
+_REMEMBERED_MAX_OCTETS: Final = 1 << 20
+
+
+class _LastConverted:
+    """What was converted last: a message that many consumers get is converted once."""
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.content = b""
+
+    def put(self, message: Message, content: bytes) -> bytes:
+        if len(content) <= _REMEMBERED_MAX_OCTETS:
+            self.message = message
+            self.content = content
+        return content
+
+
+_LAST_TO_091: Final = _LastConverted()
+_LAST_TO_10: Final = _LastConverted()
+
+
+def amqp10_content(message: Message) -> bytes:
+    """The sections of a message, without header and delivery annotations."""
+    if message.format is AMQP10:
+        return message.content
+    last = _LAST_TO_10
+    if last.message is message:
+        return last.content
+    return last.put(message, write_amqp10(_READERS[message.format.code](message.content)))
+
+
+def amqp10_priority(message: Message) -> i64:
+    """The priority for the header of a message, -1 if it has none."""
+    if message.format is AMQP091:
+        facts = ContentFacts()
+        scan(message.content, 0, facts)
+        return facts.priority
+    return message.priority
+
+
+def amqp091_content(message: Message) -> bytes:
+    """The content frames of a message: the header frame first, all on channel 1."""
+    if message.format is AMQP091:
+        return message.content
+    last = _LAST_TO_091
+    if last.message is message:
+        return last.content
+    canonical = _READERS[message.format.code](message.content)
+    canonical.durable = message.durable
+    canonical.priority = int(message.priority)
+    if message.ttl_ms != NO_TTL:
+        canonical.ttl_ms = int(message.ttl_ms)
+    return last.put(message, write_amqp091(canonical))
