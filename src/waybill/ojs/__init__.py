@@ -18,6 +18,7 @@ from waybill.ojs.errors import (
     JobCancelled,
     JobError,
     JobsError,
+    ProcessLost,
     PushFailed,
     TopologyConflict,
 )
@@ -25,6 +26,7 @@ from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
 from waybill.ojs.migration import Migration, MigrationBlocked, Move
+from waybill.ojs.resources import resource
 from waybill.ojs.retry import Retry
 from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
@@ -65,6 +67,7 @@ __all__ = [
     "NewJob",
     "Operation",
     "Options",
+    "ProcessLost",
     "PushFailed",
     "Retry",
     "Standing",
@@ -76,5 +79,6 @@ __all__ = [
     "current_job",
     "parse_envelope",
     "read_envelope",
+    "resource",
     "transition",
 ]

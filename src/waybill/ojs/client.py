@@ -149,10 +149,13 @@ class Jobs:
         retry: Retry | None = None,
         timeout: float | None = None,
         priority: int = 0,
+        process: bool = False,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
-        """Register the decorated function, `async def` or plain, for the jobs of a type.
+        """Register the decorated function for the jobs of a type: `async def`, or plain and run in a thread.
 
-        What is given here are the defaults of its jobs. Raises ValueError if the type has a handler already.
+        With `process`, a plain function at the top level of a module runs in a process of its own: for work that keeps
+        a CPU busy, or may fall over and take its process with it. The rest are the defaults of its jobs. Raises
+        ValueError if the type has a handler already.
         """
         if job_type in self.handlers:
             raise ValueError(f"there is a handler for {job_type} already")
@@ -165,7 +168,7 @@ class Jobs:
             defaults["priority"] = priority
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            handler = Handler(self, job_type, function, defaults)
+            handler = Handler(self, job_type, function, defaults, runs_in_process=process)
             self.handlers[job_type] = handler
             return handler
 

@@ -94,7 +94,14 @@ class DeadLetterJob(JobError):
 
 
 class JobCancelled(Exception):
-    """Raised by `JobContext.raise_if_cancelled` in a handler whose job is cancelled."""
+    """Raised by `JobContext.raise_if_cancelled` in a handler whose job is cancelled, or has run for too long.
+
+    In a handler that runs in a process it is raised wherever the handler is at that moment.
+    """
+
+
+class ProcessLost(Exception):
+    """The process that did a job is no more: killed by the kernel for want of memory, or by a fault of its own."""
 
 
 class FailJob(JobError):

@@ -10,9 +10,10 @@ from typing import Final
 
 from waybill.client import Delivery
 from waybill.ojs.envelope import Envelope, ErrorRecord
-from waybill.ojs.errors import JobError, ResponseCode
+from waybill.ojs.errors import JobError, ProcessLost, ResponseCode
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.process_messages import RemoteTraceback
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -72,6 +73,8 @@ class Failure:
 
 def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> Failure:
     """Describe what a handler raised (ojs-errors sections 4.5 and 6)."""
+    if isinstance(error, ProcessLost):
+        return _plain(LOST, str(error), "HANDLER_PANIC", execution.attempt, occurred_at)
     response = error.response if isinstance(error, JobError) else ResponseCode.RETRY
     named = error.type if isinstance(error, JobError) else None
     record = ErrorRecord(
@@ -122,8 +125,11 @@ def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -
 
 def _backtrace(error: BaseException) -> list[str] | None:
     """Return the innermost frames, one string each, within the limits of ojs-core section 8."""
-    frames = traceback.extract_tb(error.__traceback__)[-MAX_BACKTRACE_LINES:]
-    lines = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
+    cause = error.__cause__
+    frames = cause.frames if isinstance(cause, RemoteTraceback) else traceback.extract_tb(error.__traceback__)
+    lines = [
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-MAX_BACKTRACE_LINES:]
+    ]
     while lines and sum(map(len, lines)) > MAX_BACKTRACE_CHARACTERS:
         del lines[0]
     return lines or None

@@ -56,20 +56,36 @@ class NewJob(msgspec.Struct, frozen=True):
 class Handler(Generic[P, R_co]):
     """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated."""
 
-    def __init__(self, jobs: Jobs, job_type: str, function: Callable[P, R_co], defaults: Options) -> None:
-        """Made by `Jobs.handler`. Raises InvalidJob for a bad type or queue, TypeError for keyword-only parameters."""
+    def __init__(
+        self,
+        jobs: Jobs,
+        job_type: str,
+        function: Callable[P, R_co],
+        defaults: Options,
+        *,
+        runs_in_process: bool = False,
+    ) -> None:
+        """Made by `Jobs.handler`.
+
+        Raises InvalidJob for a bad type or queue, TypeError for keyword-only parameters without a default, and for a
+        function that no process could find or await.
+        """
         check_type(job_type)
         check_queue(defaults.get("queue", "default"))
         self.type = job_type
         self.function = function
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
+        self.runs_in_process = runs_in_process
+        if runs_in_process and (self.is_async or "<" in getattr(function, "__qualname__", "<")):
+            raise TypeError(f"{job_type}: what runs in a process is a plain function at the top level of a module")
         self.signature = inspect.signature(function)
         self._jobs = jobs
-        kinds = [parameter.kind for parameter in self.signature.parameters.values()]
-        self._is_plain = all(kind in _POSITIONAL for kind in kinds)
-        self._most = len(kinds)
-        self._fewest = sum(parameter.default is parameter.empty for parameter in self.signature.parameters.values())
+        parameters = self.signature.parameters.values()
+        self._is_plain = all(one.kind in {*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY} for one in parameters)
+        positional = [one for one in parameters if one.kind in _POSITIONAL]
+        self._most = len(positional)
+        self._fewest = sum(one.default is one.empty for one in positional)
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
                 raise TypeError(f"{job_type}: arguments of jobs are positional, {parameter.name} could never be given")

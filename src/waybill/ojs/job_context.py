@@ -79,6 +79,11 @@ class JobContext:
         return self.envelope.meta
 
     @property
+    def properties(self) -> BasicProperties:
+        """The properties of the job's message."""
+        return self._origin.properties
+
+    @property
     def headers(self) -> Mapping[str, object]:
         """The headers of the job's message."""
         return self._origin.properties.headers or {}
@@ -137,7 +142,11 @@ class JobContext:
         the job.progress event that goes out with this call; a crash before that event is confirmed, some milliseconds
         later, leaves the checkpoint before. Raises TypeError for what is not JSON, ValueError beyond 1 MiB.
         """
-        self.new_checkpoint = make_checkpoint(state, self.current_checkpoint)
+        self.keep(make_checkpoint(state, self.current_checkpoint))
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint that is made already: for the worker."""
+        self.new_checkpoint = checkpoint
         self._reporter.checkpoint(self)
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Final
 
 from waybill.client import Delivery
-from waybill.ojs.at_once import Ended, Starter
+from waybill.ojs.at_once import Ended
+from waybill.ojs.calls import Calls
 from waybill.ojs.cancellations import Cancellations
 from waybill.ojs.envelope import is_expired, read_envelope
 from waybill.ojs.errors import InvalidJob
@@ -32,15 +30,19 @@ from waybill.ojs.execution import (
     timeout_failure,
 )
 from waybill.ojs.handler import AnyHandler
-from waybill.ojs.job_context import JobContext, current
+from waybill.ojs.job_context import JobContext
 from waybill.ojs.message import attempt_number
-from waybill.ojs.middleware.chain import Call, Middleware, compose
 from waybill.ojs.progress import EventReporter
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
 
 BURST_SECONDS: Final = 0.005
 """For how long handlers that never wait may keep the loop to themselves."""
+
+GIVE_UP_SECONDS: Final = 3.0
+"""How long a handler that is told to end may take for it, before its attempt is settled without it."""
+
+_ABSENT: Final = object()
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -55,10 +57,12 @@ class Runner:
         handlers: dict[str, AnyHandler],
         worker_id: str,
         concurrency: int,
-        middleware: Sequence[Middleware],
+        calls: Calls,
     ) -> None:
         self.cancellations = Cancellations(session, worker_id, self.cancel)
         self.active: dict[Execution, None] = {}
+        self.lost: dict[Execution, None] = {}
+        """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
         self.redelivered_count = 0
         self._session = session
         self._events = session.events
@@ -69,12 +73,12 @@ class Runner:
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
+        self._waiting_for_process: deque[Execution] = deque()
         self._held: dict[AttemptKey, None] = {}
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="waybill-job")
-        self._starter: Starter[JobContext | None] = Starter(self._loop, current)
-        self._calls = {kind: self._call_of(handler, middleware) for kind, handler in handlers.items()}
+        self._calls = calls
+        self._processes = calls.processes
         self._burst_ends = 0.0
         self._is_pausing = False
         self._limit_timer: asyncio.TimerHandle | None = None
@@ -84,7 +88,19 @@ class Runner:
     @property
     def held_count(self) -> int:
         """How many jobs run here or wait for their turn."""
-        return len(self.active) + len(self._waiting)
+        return len(self.active) + len(self._waiting) + len(self._waiting_for_process)
+
+    @property
+    def room(self) -> int:
+        """How many jobs can run at a time, now that some places may be lost."""
+        return self._concurrency - len(self.lost)
+
+    @property
+    def first_waiting(self) -> object:
+        """What has waited longest for its turn, None if nothing waits."""
+        if self._waiting_for_process:
+            return self._waiting_for_process[0]
+        return self._waiting[0][1] if self._waiting else None
 
     # Deliveries. ------------------------------------------------------------------------------------------------
 
@@ -104,6 +120,8 @@ class Runner:
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
         self._tally.unacked.clear()
+        self._held.update((execution.key, None) for execution in self._waiting_for_process)
+        self._waiting_for_process.clear()
         while self._waiting:
             _, delivery = self._waiting.popleft()
             try:
@@ -120,17 +138,16 @@ class Runner:
     def stop(self) -> None:
         """Start nothing more; what waits goes back to its queue."""
         self._stopping = True
-        while self._waiting:
-            queue, delivery = self._waiting.popleft()
-            self._settlement.hand_back(delivery, queue)
+        self.hand_back()
 
-    def hand_back(self, queue: str) -> None:
-        """Give the jobs of a queue back that wait here for their turn; those that run go on."""
-        kept = deque(one for one in self._waiting if one[0] != queue)
-        given = [delivery for name, delivery in self._waiting if name == queue]
-        self._waiting = kept
-        for delivery in given:
-            self._settlement.hand_back(delivery, queue)
+    def hand_back(self, queue: str | None = None) -> None:
+        """Give the jobs back that wait here for their turn, all or those of a queue; those that run go on."""
+        waiting = [*self._waiting, *((one.queue, one.delivery) for one in self._waiting_for_process)]
+        given = [(name, delivery) for name, delivery in waiting if queue in {None, name}]
+        self._waiting = deque(one for one in self._waiting if queue not in {None, one[0]})
+        self._waiting_for_process = deque(one for one in self._waiting_for_process if queue not in {None, one.queue})
+        for name, delivery in given:
+            self._settlement.hand_back(delivery, name)
 
     async def wait_idle(self, timeout_seconds: float) -> bool:
         """Wait until no job runs; False if some still do after the timeout."""
@@ -151,17 +168,14 @@ class Runner:
         for execution in list(self.active):
             if execution.envelope.id == job_id and execution.ending is None and execution.future is not None:
                 execution.ending = Ending.CANCELLED
-                if execution.context is not None:
-                    execution.context.cancel()
-                if execution.handler is not None and execution.handler.is_async:
-                    execution.future.cancel()
+                self._interrupt(execution)
 
     def close(self) -> bool:
-        """Release the threads; False if some are stuck in a job and cannot be ended."""
+        """Release threads and processes; False if some threads are stuck in a job and cannot be ended."""
         if self._limit_timer is not None:
             self._limit_timer.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not any(execution.handler and not execution.handler.is_async for execution in self.active)
+        self._calls.close()
+        return not any(_runs_in_thread(execution) for execution in (*self.active, *self.lost))
 
     # One job. ---------------------------------------------------------------------------------------------------
 
@@ -177,15 +191,17 @@ class Runner:
         execution = Execution(delivery, queue, envelope, attempt)
         if delivery.redelivered and self._is_known(execution):
             return
-        handler = self._handlers.get(envelope.type)
+        execution.handler = handler = self._handlers.get(envelope.type)
         if envelope.id in self.cancellations:
             self._settlement.cancelled(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
         elif handler is None:
             self._settlement.unknown_type(execution)
+        elif handler.runs_in_process and self._processes is not None and not self._processes.has_room:
+            self._waiting_for_process.append(execution)
         else:
-            self._start(execution, handler)
+            self._start(execution)
 
     def _is_known(self, execution: Execution) -> bool:
         """Deal with a job that was delivered before.
@@ -207,16 +223,15 @@ class Runner:
         self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
         return True
 
-    def _start(self, execution: Execution, handler: AnyHandler) -> None:
+    def _start(self, execution: Execution) -> None:
         envelope = execution.envelope
-        execution.handler = handler
         execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
         self._events.record_started(envelope.id, envelope.type, execution.queue, execution.attempt, self._worker_id)
         execution.started = self._loop.time()
         try:
-            future = self._calls[envelope.type](context)
+            future = self._calls.by_type[envelope.type](context)
         except TypeError as error:
             # Raised by the call itself, before any of the handler's code ran.
             self._settlement.failed(execution, arguments_failure(execution, error, self._events.timestamp()), 0.0)
@@ -252,14 +267,23 @@ class Runner:
 
     def _is_full(self) -> bool:
         """Say whether the next job has to wait: for another to end, or for the other work of the loop."""
-        return self._is_pausing or len(self.active) >= self._concurrency
+        return self._is_pausing or len(self.active) + len(self.lost) >= self._concurrency
 
     def _begin_waiting(self) -> None:
+        while self._waiting_for_process and self._processes is not None and self._processes.has_room:
+            if self._is_full():
+                return
+            execution = self._waiting_for_process.popleft()
+            if execution.envelope.id in self.cancellations:
+                self._settlement.cancelled(execution)
+            else:
+                self._start(execution)
         while self._waiting and not self._is_full():
             self._begin(*self._waiting.popleft())
 
     def _done(self, execution: Execution, future: asyncio.Future[object]) -> None:
-        del self.active[execution]
+        if self.active.pop(execution, _ABSENT) is _ABSENT:
+            del self.lost[execution]
         if not execution.settled:
             self._settle(execution, Ended.of(future))
         elif not future.cancelled():
@@ -314,72 +338,55 @@ class Runner:
         for execution in list(self.active):
             if execution.deadline <= now:
                 self._end_early(execution, Ending.TIMEOUT)
-        running = [execution.deadline for execution in self.active if execution.deadline > now]
-        if running:
-            self._limit(min(running))
+        if self.active:
+            self._limit(min(execution.deadline for execution in self.active))
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
-        """End an attempt from outside: a coroutine is cancelled, a thread is left alone and its result refused."""
-        if execution.settled or execution.future is None or execution.ending not in {None, Ending.CANCELLED}:
+        """End an attempt from outside. One that does not end when it is told is given up a little later.
+
+        A thread cannot be ended: it is told and given up at once.
+        """
+        if execution.future is None or execution.settled:
             return
-        if execution.ending is Ending.CANCELLED:
-            # A handler that takes no notice of its cancellation is not waited for any longer.
-            self._close(execution)
-            self._settlement.cancelled(execution)
+        is_told = execution.ending is not None
+        if not is_told:
+            execution.ending = ending
+            self._interrupt(execution)
+        if is_told or _runs_in_thread(execution):
+            self._give_up(execution)
+        else:
+            execution.deadline = self._loop.time() + GIVE_UP_SECONDS
+            self._limit(execution.deadline)
+
+    def _interrupt(self, execution: Execution) -> None:
+        """Tell a handler to end: a coroutine is cancelled, a process gets a signal, a thread finds it in its job."""
+        if execution.context is None or execution.future is None or execution.handler is None:
+            return
+        if execution.handler.runs_in_process and self._processes is not None:
+            self._processes.stop(execution.context)
+            return
+        execution.context.cancel()
+        if execution.handler.is_async:
             execution.future.cancel()
-            return
-        execution.ending = ending
-        if execution.handler is not None and not execution.handler.is_async:
-            self._close(execution)
+
+    def _give_up(self, execution: Execution) -> None:
+        """Settle an attempt whose code still runs; what it will say is refused, and its place is lost until then."""
+        self._close(execution)
+        self.active.pop(execution, None)
+        self.lost[execution] = None
+        if execution.ending is Ending.CANCELLED:
+            self._settlement.cancelled(execution)
+        else:
             duration = self._loop.time() - execution.started
             self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
-        else:
-            execution.future.cancel()
-
-    # Calls. -----------------------------------------------------------------------------------------------------
-
-    def _call_of(
-        self, handler: AnyHandler, middleware: Sequence[Middleware]
-    ) -> Callable[[JobContext], Ended | asyncio.Future[object]]:
-        """Return what starts a handler: made once, so that a job pays for no decision."""
-        function = handler.function
-        start = self._starter.start
-        if middleware:
-            inner: Call = _async_call(function) if handler.is_async else self._thread_call(function)
-            wrapped = compose(middleware, inner)
-            return lambda job: start(_coroutine(wrapped(job)), job)
-        if handler.is_async:
-            return lambda job: start(_coroutine(function(*job.envelope.args)), job)
-        in_thread = self._thread_call(function)
-
-        def call(job: JobContext) -> asyncio.Future[object]:
-            token = current.set(job)
-            try:
-                return in_thread(job)
-            finally:
-                current.reset(token)
-
-        return call
-
-    def _thread_call(self, function: Callable[..., object]) -> Callable[[JobContext], asyncio.Future[object]]:
-        def call(job: JobContext) -> asyncio.Future[object]:
-            # The thread sees the context of the job, current_job() above all.
-            context = copy_context()
-            return self._loop.run_in_executor(self._threads, lambda: context.run(function, *job.envelope.args))
-
-        return call
+        _log.warning("job %s does not end when it is told to; its place is lost", execution.envelope.id)
+        if not self.active:
+            self._idle.set()
 
 
-def _coroutine(awaitable: object) -> Coroutine[Any, Any, object]:
-    """What an `async def` returned, or a middleware that is one."""
-    return cast("Coroutine[Any, Any, object]", awaitable)
-
-
-def _async_call(function: Callable[..., object]) -> Call:
-    def call(job: JobContext) -> Awaitable[object]:
-        return cast("Awaitable[object]", function(*job.envelope.args))
-
-    return call
+def _runs_in_thread(execution: Execution) -> bool:
+    handler = execution.handler
+    return handler is not None and not handler.is_async and not handler.runs_in_process
 
 
 def _ended(execution: Execution, now: str) -> Failure:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import resource
 import signal
 import sys
@@ -20,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from waybill.client import Channel, Connection, ConnectionClosed, Consumer
+from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
 from waybill.ojs.control import beat
 from waybill.ojs.coordinator import Coordinator
@@ -29,6 +31,7 @@ from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, Work
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.pauses import PausedQueues
+from waybill.ojs.resources import Resources
 from waybill.ojs.runner import Runner
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import OnDiscard, Settlement
@@ -61,6 +64,7 @@ class Worker:
         middleware: Sequence[Middleware] = (),
         on_discard: OnDiscard = "dead_letter",
         coordinator: bool = False,
+        processes: int | None = None,
     ) -> None:
         """Prepare a worker; nothing happens before `run`.
 
@@ -68,11 +72,11 @@ class Worker:
         `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
         the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
         `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
-        `coordinator` runs one for the queues inside this worker. Raises InvalidJob for a bad queue name, ValueError for
-        figures below 1.
+        `coordinator` runs one for the queues inside this worker. `processes` do the jobs of handlers that ask for one,
+        as many as there are CPUs unless given. Raises InvalidJob for a bad queue name, ValueError for figures below 1.
         """
-        if concurrency < 1 or (prefetch is not None and prefetch < 1):
-            raise ValueError("concurrency and prefetch must be at least 1")
+        if min(concurrency, 1 if prefetch is None else prefetch, 1 if processes is None else processes) < 1:
+            raise ValueError("concurrency, prefetch and processes must be at least 1")
         self.id = new_id()
         self.has_stuck_threads = False
         """After the end: whether a handler still runs in a thread, past its time limit or the grace period."""
@@ -87,7 +91,9 @@ class Worker:
         self._grace_seconds = grace_period
         self._middleware = middleware
         self._on_discard = on_discard
+        self._process_count = min(concurrency, processes or os.cpu_count() or 1)
         self._coordinator = Coordinator(jobs, queues=self.queues) if coordinator else None
+        self._resources = Resources()
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
@@ -190,6 +196,7 @@ class Worker:
         self._session = session
         self._tally = session.events.tally
         try:
+            await self._open_resources()
             self._settlement = Settlement(session, self._on_discard)
             self._runner = Runner(
                 session,
@@ -197,7 +204,7 @@ class Worker:
                 self._jobs.handlers,
                 self.id,
                 self._concurrency,
-                (*self._jobs.middleware, *self._middleware),
+                self._make_calls(),
             )
             session.connection.on_loss(self._runner.connection_lost)
             await self._declare(session)
@@ -216,6 +223,7 @@ class Worker:
             if self._coordinator is not None:
                 await self._coordinator.start()
         except BaseException:
+            await self._resources.close()
             await session.close()
             raise
         self._jobs.middleware.freeze()
@@ -238,6 +246,22 @@ class Worker:
         await self._shut_down()
 
     # Consuming. -------------------------------------------------------------------------------------------------
+
+    async def _open_resources(self) -> None:
+        """Make what the handlers of its queues want."""
+        for handler in self._jobs.handlers.values():
+            if handler.queue in self.queues and not handler.runs_in_process:
+                await self._resources.open(handler.function)
+
+    def _make_calls(self) -> Calls:
+        handlers = self._jobs.handlers
+        processes = None
+        if any(handler.runs_in_process for handler in handlers.values()):
+            from waybill.ojs.process_pool import ProcessPool  # noqa: PLC0415 - most workers need none, and start sooner
+
+            processes = ProcessPool(self._process_count)
+        middleware = (*self._jobs.middleware, *self._middleware)
+        return Calls(handlers, middleware, self._resources, self._concurrency, processes)
 
     def _share(self) -> int:
         return max(1, self._prefetch // len(self.queues))
@@ -343,8 +367,11 @@ class Worker:
                 await self._coordinator.close()
             self.has_stuck_threads = not runner.close()
             self._jobs.middleware.thaw()
-            await session.close()
-            self._session = None
+            try:
+                await self._resources.close()
+            finally:
+                await session.close()
+                self._session = None
 
     async def _drain(self, runner: Runner) -> None:
         """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""

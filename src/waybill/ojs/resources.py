@@ -1,0 +1,135 @@
+"""What handlers need and do not make themselves: made when a worker starts, shared by its jobs, closed when it ends.
+
+    @asynccontextmanager
+    async def database() -> AsyncIterator[Database]:
+        async with connect() as connection:
+            yield connection
+
+    @jobs.handler("invoice.send")
+    async def send_invoice(number: int, *, db: Database = resource(database)) -> None: ...
+
+A keyword-only parameter is never part of a job: `push` asks for `number`, a test calls `send_invoice(1, db=fake)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast, overload
+
+T = TypeVar("T")
+
+Factory = Callable[..., object]
+
+
+class Wanted:
+    """The default of a parameter that a worker fills."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+
+
+@overload
+def resource(factory: Callable[..., AbstractAsyncContextManager[T, Any]]) -> T: ...
+@overload
+def resource(factory: Callable[..., AbstractContextManager[T, Any]]) -> T: ...
+@overload
+def resource(factory: Callable[..., Awaitable[T]]) -> T: ...
+@overload
+def resource(factory: Callable[..., T]) -> T: ...
+def resource(factory: Callable[..., Any]) -> Any:
+    """Have a keyword-only parameter of a handler filled with what `factory` makes, once a worker.
+
+    `factory` returns a context manager of either kind, which is entered when the worker starts and left after its last
+    job; an awaitable; or the thing itself. It may want resources of its own in the same way. A handler that runs in a
+    process has its own, made there, and no asynchronous ones.
+    """
+    return Wanted(factory)
+
+
+def wanted_by(function: Factory) -> dict[str, Factory]:
+    """Return the factories of a function's parameters."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        # Some builtins have no signature.
+        return {}
+    return {one.name: one.default.factory for one in parameters if isinstance(one.default, Wanted)}
+
+
+class Resources:
+    """The resources of a worker."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._made: dict[Factory, object] = {}
+
+    def has_all(self, function: Factory) -> bool:
+        """Whether all that a function wants is made."""
+        return all(factory in self._made for factory in wanted_by(function).values())
+
+    async def open(self, function: Factory) -> None:
+        """Make what a function wants and is not made yet. Raises what the factories raise."""
+        for factory in wanted_by(function).values():
+            await self._make(factory)
+
+    def bind(self, function: Factory) -> Factory:
+        """Return the function with its resources filled in."""
+        filled = {name: self._made[factory] for name, factory in wanted_by(function).items()}
+        return functools.partial(function, **filled) if filled else function
+
+    async def close(self) -> None:
+        """Leave what was entered, the last first."""
+        self._made.clear()
+        await self._stack.aclose()
+
+    async def _make(self, factory: Factory) -> object:
+        if factory not in self._made:
+            inner = {name: await self._make(one) for name, one in wanted_by(factory).items()}
+            made = factory(**inner)
+            if isinstance(made, AbstractAsyncContextManager):
+                made = await self._stack.enter_async_context(made)
+            elif isinstance(made, AbstractContextManager):
+                made = self._stack.enter_context(made)
+            elif inspect.isawaitable(made):
+                made = await made
+            self._made[factory] = made
+        return self._made[factory]
+
+
+class ProcessResources:
+    """The resources of a process that does CPU-bound jobs: made for the first job that wants them."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._made: dict[Factory, object] = {}
+
+    def __enter__(self) -> Self:
+        """Nothing is made yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave what was entered, the last first."""
+        self._stack.close()
+
+    def bind(self, function: Factory) -> Factory:
+        """Return the function with its resources filled in. Raises TypeError for one that is asynchronous."""
+        filled = {name: self._make(factory) for name, factory in wanted_by(function).items()}
+        return functools.partial(function, **filled) if filled else function
+
+    def _make(self, factory: Factory) -> object:
+        if factory not in self._made:
+            made = factory(**{name: self._make(one) for name, one in wanted_by(factory).items()})
+            if isinstance(made, AbstractAsyncContextManager) or inspect.isawaitable(made):
+                if inspect.iscoroutine(made):
+                    made.close()
+                raise TypeError(f"{factory} is asynchronous: a handler in a process takes no such resource")
+            if isinstance(made, AbstractContextManager):
+                made = self._stack.enter_context(cast("AbstractContextManager[object]", made))
+            self._made[factory] = made
+        return self._made[factory]
