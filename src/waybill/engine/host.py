@@ -68,6 +68,44 @@ class ServerEngine(CommitWaiter):
     def __init__(self) -> None:
         self.is_dirty = False
 
+    # --- for the transport: see `transport.pump.Engine` ---
+
+    @property
+    def closed(self) -> bool:
+        raise NotImplementedError
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        raise NotImplementedError
+
+    def data_to_send(self) -> bytes:
+        raise NotImplementedError
+
+    def connection_lost(self, now: float) -> None:
+        raise NotImplementedError
+
+    def next_timeout(self) -> float | None:
+        raise NotImplementedError
+
+    def handle_timeout(self, now: float) -> None:
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        raise NotImplementedError
+
+    def resume_writing(self, now: float) -> None:
+        raise NotImplementedError
+
+    # --- for the node ---
+
+    @property
+    def virtual_host(self) -> VirtualHost:
+        """Of an open connection."""
+        raise NotImplementedError
+
+    @property
+    def user_name(self) -> str:
+        raise NotImplementedError
+
     def flush(self) -> None:
         raise NotImplementedError
 
@@ -77,6 +115,10 @@ class ServerEngine(CommitWaiter):
 
     def check_timeouts(self, now: float) -> None:
         """Close channels that hold a delivery for longer than `Limits.consumer_timeout_s`."""
+        raise NotImplementedError
+
+    def shut_down(self, reason: str) -> None:
+        """The node stops: tell the peer, and wait for its answer."""
         raise NotImplementedError
 
     def settle_confirms(self) -> None:
@@ -96,6 +138,8 @@ class Host:
     limits: Limits
     product_version: str
     name: str
+    anonymous_login: tuple[str, str]
+    """User and password that a peer without a name logs in with (AMQP 1.0); an empty user if none may."""
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
         """The user of that name if this is their password and they may come from there, or None."""

@@ -13,16 +13,22 @@ from waybill.wire.sasl import amqplain, external, plain, scram
 from waybill.wire.sasl.errors import MalformedResponse
 
 MECHANISMS: Final = (plain.NAME, amqplain.NAME, scram.NAME)
+ANONYMOUS: Final = "ANONYMOUS"
+"""RFC 4505: whoever it is, as the user that `Host.anonymous_login` names."""
 
 
 class Login:
-    """One attempt to log in. `certificate_user`: whom the peer's verified TLS certificate names, empty for none."""
+    """One attempt to log in. `certificate_user`: whom the peer's verified TLS certificate names, empty for none.
 
-    def __init__(self, host: Host, peer_address: str, certificate_user: str) -> None:
+    `allows_anonymous`: the protocol knows peers without a name, if the node does.
+    """
+
+    def __init__(self, host: Host, peer_address: str, certificate_user: str, *, allows_anonymous: bool = False) -> None:
         self.user: User | None = None
         self._host = host
         self._peer_address = peer_address
         self._certificate_user = certificate_user
+        self._allows_anonymous = allows_anonymous and host.anonymous_login[0] != ""
         self._exchange: scram.ServerExchange | None = None
         self._scram_user = ""
         self._proved: User | None = None
@@ -30,7 +36,8 @@ class Login:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """What is offered to this peer, as RabbitMQ in this order: most clients take what they know best anyway."""
-        return (*MECHANISMS, external.NAME) if self._certificate_user else MECHANISMS
+        mechanisms = (*MECHANISMS, external.NAME) if self._certificate_user else MECHANISMS
+        return (*mechanisms, ANONYMOUS) if self._allows_anonymous else mechanisms
 
     def begin(self, mechanism: str, response: bytes) -> bytes | None:
         """Take the initial response. Returns a challenge, or None when it is decided."""
@@ -41,7 +48,17 @@ class Login:
         except MalformedResponse:
             return None
 
+    def anonymous(self) -> User | None:
+        """The user that a peer without a name is; None if such peers are not let in."""
+        if not self._allows_anonymous:
+            return None
+        name, password = self._host.anonymous_login
+        return self._host.authenticate(name, password, self._peer_address)
+
     def _begin(self, mechanism: str, response: bytes) -> bytes | None:
+        if mechanism == ANONYMOUS:
+            self.user = self.anonymous()
+            return None
         if mechanism == scram.NAME:
             first = scram.parse_client_first(response)
             self._scram_user = first.user

@@ -1,13 +1,19 @@
 """The first eight bytes: which protocol a peer speaks. Everything after them goes to that protocol's engine.
 
-    | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1
+    | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1     1.0: 0 1 0 0     1.0 with SASL: 3 1 0 0
 
-A header that nobody here speaks is answered with the one that we prefer, and a close (0-9-1, 4.2.2).
+A header that nobody here speaks is answered with the one that we prefer, and a close (0-9-1, 4.2.2; 1.0, 2.2).
 """
 
-from waybill.engine.amqp091.server.connection import Connection
-from waybill.engine.host import Host, Output
+from typing import Final
+
+from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
+from waybill.engine.amqp10.server.connection import Connection as Amqp10Connection
+from waybill.engine.host import Host, Output, ServerEngine
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
+from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
+
+HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER)
 
 HEADER_SIZE = 8
 
@@ -28,7 +34,7 @@ class Negotiation:
         self._is_over = False
         self._accepted_at = now
         self._deadline = now + host.limits.handshake_timeout_s
-        self._connection: Connection | None = None
+        self._connection: ServerEngine | None = None
 
     @property
     def closed(self) -> bool:
@@ -43,16 +49,22 @@ class Negotiation:
             return
         self._header += data
         header = self._header[:HEADER_SIZE]
-        if header == PROTOCOL_HEADER:
-            self._connection = Connection(
-                self._host, self._output, self._peer_address, self._accepted_at, self._certificate_user
-            )
+        if header in HEADERS:
             rest = self._header[HEADER_SIZE:]
             self._header = b""
+            engine = self._engine_of(header)
+            self._connection = engine
             if rest:
-                self._connection.receive_data(rest, now)
-        elif len(header) == HEADER_SIZE or not PROTOCOL_HEADER.startswith(header):
+                engine.receive_data(rest, now)
+        elif len(header) == HEADER_SIZE or not any(known.startswith(header) for known in HEADERS):
             self._refuse()
+
+    def _engine_of(self, header: bytes) -> ServerEngine:
+        host, output, peer = self._host, self._output, self._peer_address
+        if header == PROTOCOL_HEADER:
+            return Amqp091Connection(host, output, peer, self._accepted_at, self._certificate_user)
+        has_sasl = header == SASL_HEADER
+        return Amqp10Connection(host, output, peer, self._accepted_at, self._certificate_user, has_sasl=has_sasl)
 
     def _refuse(self) -> None:
         self._refusal = PROTOCOL_HEADER

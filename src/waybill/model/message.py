@@ -40,6 +40,10 @@ class MessageFormat:
         """A copy of `content` with headers set and removed; unless kept, without its own time to live."""
         raise NotImplementedError
 
+    def lane(self, priority: i64, levels: i64) -> i64:
+        """Which of a queue's `levels` of priority, 0 the lowest, a message of that priority belongs to."""
+        return min(priority, levels - 1)
+
 
 class Address:
     """Where a message was published to: shared by all messages of one route, so that engines can cache by identity."""

@@ -118,6 +118,11 @@ class Queue(EntryQueue):
         self._disuse.restart()
 
     @property
+    def is_gated(self) -> bool:
+        """Deliveries wait for the store (see `DeliveryGate`)."""
+        return self.is_persistent and self.delivery_gate.is_waiting
+
+    @property
     def message_count(self) -> int:
         """Messages that wait."""
         return int(self.ready_count)
@@ -159,7 +164,7 @@ class Queue(EntryQueue):
         self.published_total += 1
         lane = self.lane
         if self.has_levels:
-            lane = self.lanes[min(message.priority, i64(len(self.lanes) - 1))]
+            lane = self._lane_of(message)
         lane.push(entry)
         if ttl != NO_TTL and lane.count == 1:
             self._expiry.arm(entry.expires_at)
@@ -196,7 +201,7 @@ class Queue(EntryQueue):
             self._expiry.arm(entry.expires_at)
 
     def _lane_of(self, message: Message) -> Lane:
-        return self.lanes[min(message.priority, i64(len(self.lanes) - 1))]
+        return self.lanes[message.format.lane(message.priority, i64(len(self.lanes)))]
 
     def _counted(self, message: Message) -> i64:
         """What a message adds to `ready_bytes`: its content, but where bodies are limited its body."""
@@ -563,6 +568,10 @@ class DeliveryGate(CommitWaiter):
         self._asked_for: i64 = 0
         self._window: i64 = MIN_DELIVERY_WINDOW
         self._asked_at: float = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._asked_for > self.limit
 
     def ask(self, sequence: i64) -> None:
         """Make the limit move beyond `sequence`."""

@@ -6,8 +6,7 @@ Every change is kept in the store, and holds for connections that are open alrea
 
 from typing import TYPE_CHECKING, Final
 
-from waybill.engine.amqp091.server.connection import Connection
-from waybill.engine.host import User
+from waybill.engine.host import ServerEngine, User
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
 from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
@@ -231,9 +230,9 @@ class Administration:
             VIRTUAL_HOST, name, {"max_connections": limits.max_connections, "max_queues": limits.max_queues}
         )
 
-    def _connections(self) -> list[Connection]:
+    def _connections(self) -> list[ServerEngine]:
         """Those that are open."""
-        return [engine for engine in self._node.connections if isinstance(engine, Connection)]
+        return list(self._node.connections)
 
 
 def _limits_of(value: dict[str, object]) -> VirtualHostLimits:

@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
-from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
@@ -34,7 +34,7 @@ from waybill.storage.memory import MemoryStore
 
 __all__ = ["Commit", "Negotiation", "Node", "NodeOptions", "Output"]
 
-FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091,)
+FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
 DISK_FREE_LIMIT_BYTES: Final = 64 << 20
 ALARM_MARGIN: Final = 0.9
@@ -46,7 +46,8 @@ class NodeOptions:
 
     With less than `disk_free_limit_bytes` left on the disk, publishers must wait. `certificate_login_from` says what of
     a TLS client's certificate is the name of a user (see `waybill.node.certificate`). A new store gets the user guest
-    unless `makes_guest` is False: somebody else will be defined at once.
+    unless `makes_guest` is False: somebody else will be defined at once. Peers of AMQP 1.0 without a name log in with
+    `anonymous_login`, user and password, which works as long as there is such a user; an empty user turns it off.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class NodeOptions:
         self.memory_limit_bytes = memory_limit_bytes
         self.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
         self.certificate_login_from = DISTINGUISHED_NAME
+        self.anonymous_login = ("guest", "guest")
         self.makes_guest = True
         self.limits = Limits()
 
@@ -80,6 +82,7 @@ class Node(Host):
         self.limits = options.limits
         self.product_version = options.product_version
         self.name = options.name
+        self.anonymous_login = options.anonymous_login
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.connections: dict[ServerEngine, None] = {}
         accounts = Accounts(self.runtime.store, options.random_bytes)
@@ -168,8 +171,7 @@ class Node(Host):
     def shut_down(self) -> None:
         """Tell every peer that the node stops. `flush` must follow."""
         for engine in list(self.connections):
-            if isinstance(engine, Connection):
-                engine.shut_down("broker forced connection closure with reason 'shutdown'")
+            engine.shut_down("broker forced connection closure with reason 'shutdown'")
 
     def begin_commit(self) -> Commit | None:
         """The batch that is to be written now, if there is one and none is being written."""

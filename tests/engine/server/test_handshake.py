@@ -46,7 +46,6 @@ def test_the_greeting_names_mechanisms_and_capabilities(bench: Bench) -> None:
         b"AMQP\x01\x01\x00\x0a",
         b"AMQP\x01\x01\x08\x00",
         b"AMQP\x00\x00\x09\x02",
-        b"AMQP\x03\x01\x00\x00",
         b"AMQP\x00\x63\x00\x00",
         b"HTTP/1.1",
         b"GET / HTTP/1.1\r\n\r\n",

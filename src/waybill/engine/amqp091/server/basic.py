@@ -8,6 +8,7 @@ from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsum
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
+from waybill.engine.conversion.convert import amqp091_content
 from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.stream import Stream
 from waybill.model.transaction import REJECT, RELEASE, Transaction
@@ -135,7 +136,7 @@ def get(channel: Channel, method: BasicGet) -> None:
         message_count=queue.message_count,
     )
     number = int(channel.number)
-    content = entry.message.content
+    content = amqp091_content(entry.message)
     if entry.delivery_count > 0 and queue.counts_deliveries:
         content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
     content = rewrite_channel(content, number)

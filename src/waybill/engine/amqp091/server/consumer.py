@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.amqp091.message_format import with_integer_header
+from waybill.engine.amqp091.message_format import AMQP091, with_integer_header
+from waybill.engine.conversion.convert import amqp091_content
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import Address
@@ -93,6 +94,8 @@ class ChannelConsumer(Consumer):
         out.append(1 if entry.redelivered else 0)
         out.write(self._tail)
         content = message.content
+        if message.format is not AMQP091:
+            content = amqp091_content(message)
         if self.is_stream:
             content = with_integer_header(content, connection.facts, STREAM_OFFSET, entry.sequence)
         elif entry.delivery_count > 0 and self.queue.counts_deliveries:

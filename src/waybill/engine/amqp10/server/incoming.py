@@ -1,0 +1,309 @@
+"""A link by which the peer sends: credit out, transfers in, each whole delivery published to the link's target.
+
+`take_transfer` runs once a frame and `publish` once a message. The content is kept in one slice, without being decoded;
+the route of a fixed address stays as long as no binding changes.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault, session_fault
+from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
+from waybill.engine.amqp10.server.target import TargetNode
+from waybill.model.errors import ModelError
+from waybill.model.message import NO_TTL, Message
+from waybill.model.queue import REFUSED, Queue
+from waybill.model.stream import Stream
+from waybill.model.timers import Timer
+from waybill.model.virtual_host import Route
+from waybill.wire.amqp10.disposition import RELEASED_STATE
+from waybill.wire.amqp10.error import (
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    Error,
+)
+from waybill.wire.amqp10.errors import DecodeError
+from waybill.wire.amqp10.messaging import Rejected
+from waybill.wire.amqp10.performatives import DELIVERY_TAG_LIMIT, RECEIVER_SECOND, Attach, Flow
+from waybill.wire.amqp10.sections import MessageFacts, scan_message
+from waybill.wire.amqp10.transfer import TransferFacts
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.session import Session
+
+CREDIT: Final = 1024
+WRAP: Final = 0xFFFFFFFF
+NO_DELIVERY: Final = -1
+OUTRUN_PAUSE_S: Final = 0.01
+OUTRUN: Final = 4096
+
+
+class IncomingLink(Timer):
+    """`peer_handle` is the peer's number for the link, `handle` ours. `delivery_count` is the sender's, modulo 2^32."""
+
+    def __init__(self, session: "Session", attach: Attach, handle: i64, target: TargetNode) -> None:
+        self.session = session
+        self.connection = session.connection
+        self.name = attach.name
+        self.peer_handle: i64 = attach.handle
+        self.handle: i64 = handle
+        self.target = target
+        self.settles_second = attach.rcv_settle_mode == RECEIVER_SECOND
+        self.is_attached = True
+        self.delivery_count: i64 = attach.initial_delivery_count or 0
+        self.credit: i64 = 0
+        self.max_message_size: i64 = self.connection.host.limits.message_size_max
+        self.unsettled: dict[bytes, i64] = {}
+        self._pieces: BytesWriter | None = None
+        self._delivery_id: i64 = NO_DELIVERY
+        self._tag = b""
+        self._is_settled = False
+        self._properties = PropertyFacts()
+        self._is_pausing = False
+
+    # --- credit ---
+
+    def grant(self) -> None:
+        """Let the peer send, unless publishers must wait (`Host.alarm`) or outrun the consumers."""
+        if not self.is_attached:
+            return
+        host = self.connection.host
+        if host.alarm:
+            return
+        if self.target.is_outrunning(OUTRUN):
+            if not self._is_pausing:
+                self._is_pausing = True
+                host.runtime.timers.schedule(host.runtime.now + OUTRUN_PAUSE_S, self)
+            return
+        self.credit = CREDIT
+        self.send_flow()
+
+    def fire(self, now: float) -> None:
+        self._is_pausing = False
+        if self.is_attached:
+            # After the pause credit is due whatever the queue looks like: it holds back, it never stops.
+            self.credit = CREDIT
+            if not self.connection.host.alarm:
+                self.send_flow()
+
+    def send_flow(self) -> None:
+        self.session.send_flow(self.handle, self.delivery_count, self.credit)
+
+    def alarm_changed(self) -> None:
+        if self.connection.host.alarm:
+            self.credit = 0
+            self.send_flow()
+        else:
+            self.grant()
+
+    def take_flow(self, flow: Flow) -> None:
+        """The sender's view. What it skipped of its credit is gone (2.6.7)."""
+        if flow.delivery_count is not None:
+            count: i64 = flow.delivery_count
+            skipped = (count - self.delivery_count) & WRAP
+            if 0 < skipped <= self.credit:
+                self.credit -= skipped
+                self.delivery_count = count
+                if self.credit < CREDIT // 2:
+                    self.grant()
+        if flow.echo:
+            self.send_flow()
+
+    # --- transfers ---
+
+    def take_transfer(self, data: bytes, facts: TransferFacts, end: i64) -> None:
+        """Raises a fault, or what the model refuses."""
+        pieces = self._pieces
+        if pieces is None:
+            self._begin_delivery(data, facts)
+            if not facts.more and not facts.aborted:
+                self._complete(data, facts.payload, end)
+                return
+            pieces = BytesWriter()
+            self._pieces = pieces
+        else:
+            if facts.delivery_id >= 0 and facts.delivery_id != self._delivery_id:
+                raise session_fault(NOT_ALLOWED, "a delivery begins before the one before it is complete")
+            if facts.settled == 1:
+                self._is_settled = True
+        if facts.aborted:
+            self._pieces = None
+            self._use_credit()
+            return
+        if len(pieces) + end - facts.payload > self.max_message_size:
+            raise self._too_big()
+        pieces.write(data[facts.payload : end])
+        if not facts.more:
+            self._pieces = None
+            content = pieces.getvalue()
+            self._complete(content, 0, len(content))
+
+    def _begin_delivery(self, data: bytes, facts: TransferFacts) -> None:
+        if facts.delivery_id < 0:
+            raise session_fault(NOT_ALLOWED, "the first transfer of a delivery needs a delivery-id")
+        if facts.tag < 0 or facts.tag_end - facts.tag > DELIVERY_TAG_LIMIT:
+            raise link_fault(NOT_ALLOWED, f"a delivery needs a delivery-tag of {DELIVERY_TAG_LIMIT} octets at most")
+        if facts.message_format > 0:
+            raise link_fault(NOT_IMPLEMENTED, f"message-format {facts.message_format}")
+        if self.credit <= 0:
+            raise link_fault(TRANSFER_LIMIT_EXCEEDED, "more deliveries than the link-credit allows")
+        self._delivery_id = facts.delivery_id
+        self._is_settled = facts.settled == 1
+        if self.settles_second or facts.state:
+            self._tag = data[facts.tag : facts.tag_end]
+            if facts.state:
+                raise link_fault(NOT_IMPLEMENTED, "a transfer with a delivery state")
+
+    def _use_credit(self) -> None:
+        self.delivery_count = (self.delivery_count + 1) & WRAP
+        self.credit -= 1
+        if self.credit < CREDIT // 2:
+            self.grant()
+
+    def _too_big(self) -> Fault:
+        return link_fault(
+            MESSAGE_SIZE_EXCEEDED, f"a message is larger than the max-message-size of {self.max_message_size} octets"
+        )
+
+    def _complete(self, data: bytes, start: i64, end: i64) -> None:
+        """A whole message is there."""
+        if end - start > self.max_message_size:
+            raise self._too_big()
+        try:
+            self.publish(data, start, end)
+        except DecodeError as error:
+            raise link_fault(DecodeError.condition, str(error)) from None
+        self._use_credit()
+
+    def publish(self, data: bytes, start: i64, end: i64) -> None:
+        """Publish one message. Raises `DecodeError`, a fault, or what the model refuses."""
+        connection = self.connection
+        facts = connection.message_facts
+        content = self._content(data, start, end, facts)
+        ttl_ms: i64 = facts.ttl if facts.ttl >= 0 else NO_TTL
+        found = self._properties
+        if facts.properties >= 0:
+            scan_properties(data, facts.properties, facts.properties_end, found)
+            if found.is_special:
+                ttl_ms = self._use_properties(data, found, ttl_ms)
+        else:
+            found.clear()
+        route = self.target.route
+        if route is None or route.epoch != connection.virtual_host.epoch:
+            route = self._find_route(data, found)
+            if route is None:
+                return
+        message = Message(
+            AMQP10, content, route.address, facts.durable, facts.priority, ttl_ms, connection.host.runtime.now
+        )
+        queues = route.queues
+        if route.by_headers or facts.message_annotations >= 0:
+            queues = self.target.match(route, message)
+        if queues:
+            self._give(queues, message)
+        else:
+            self._not_routed()
+
+    def _content(self, data: bytes, start: i64, end: i64, facts: MessageFacts) -> bytes:
+        """What is kept of a message: all but its header and the annotations for this hop."""
+        scan_message(data, start, end, facts)
+        if facts.delivery_annotations >= 0:
+            start = facts.delivery_annotations_end
+        elif facts.header >= 0:
+            start = facts.header_end
+        # Nothing at all: what goes on must be a message all the same (3.2).
+        return data[start:end] if start < end else EMPTY_BODY
+
+    def _use_properties(self, data: bytes, found: PropertyFacts, ttl_ms: i64) -> i64:
+        """Check the user-id; the time to live that absolute-expiry-time leaves."""
+        if found.user_id >= 0:
+            self._check_user_id(data[found.user_id : found.user_id_end])
+        if found.expiry_ms >= 0:
+            left = max(found.expiry_ms - i64(int(self.connection.host.runtime.now * 1000.0)), 0)
+            if ttl_ms == NO_TTL or left < ttl_ms:
+                return left
+        return ttl_ms
+
+    def _give(self, queues: list[Queue], message: Message) -> None:
+        """Publish to these queues, and have the outcome told."""
+        refused = False
+        needs_commit = message.durable
+        location: i64 = 0
+        for queue in queues:
+            result = queue.publish(message, location)
+            if result == REFUSED:
+                refused = True
+            else:
+                location = result
+            if not needs_commit and isinstance(queue, Stream):
+                needs_commit = True
+        if self._is_settled:
+            return
+        session = self.session
+        if refused:
+            session.send_outcome(self._delivery_id, QUEUE_FULL)
+            return
+        if needs_commit:
+            session.needs_commit()
+        if self.settles_second:
+            self.unsettled[self._tag] = self._delivery_id
+        session.accepted(self._delivery_id, settles=not self.settles_second)
+
+    def _find_route(self, data: bytes, found: PropertyFacts) -> Route | None:
+        """The route of a message that is not known yet; None if its outcome is that it has none."""
+        try:
+            route = self.target.route_of(data, found)
+        except ModelError as error:
+            if not self.target.is_anonymous:
+                raise
+            # The node is this message's affair, not the link's (anonymous terminus).
+            fault = fault_of(error)
+            if self._is_settled:
+                raise fault from None
+            self.session.send_outcome(self._delivery_id, Rejected(fault.error).encode())
+            return None
+        if route is None:
+            self._not_routed()
+        return route
+
+    def _not_routed(self) -> None:
+        """As RabbitMQ 4: released, so that the sender knows that nobody has it."""
+        if not self._is_settled:
+            self.session.send_outcome(self._delivery_id, RELEASED_STATE)
+
+    def _check_user_id(self, claimed: bytes) -> None:
+        user = self.connection.user
+        if claimed and claimed != user.name.encode() and "impersonator" not in user.tags:
+            raise link_fault(
+                UNAUTHORIZED_ACCESS,
+                f"user_id property set to '{claimed.decode('utf-8', 'replace')}' but authenticated user was "
+                f"'{user.name}'",
+            )
+
+    # --- settling ---
+
+    def forget(self, first: i64, last: i64) -> None:
+        """The sender settles the deliveries `first` to `last`, as far as they came by this link."""
+        if not self.unsettled:
+            return
+        count = (last - first) & WRAP
+        for tag in [tag for tag, number in self.unsettled.items() if (number - first) & WRAP <= count]:
+            del self.unsettled[tag]
+
+    def detached(self, *, closed: bool) -> None:
+        """The link is gone. A delivery that is not complete is dropped."""
+        self.is_attached = False
+        self._pieces = None
+        self.target.detached(closed=closed)
+
+
+EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
+"""A data section without octets."""
+QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()

@@ -1,0 +1,94 @@
+"""What a receiver's state does to a delivery (1.0, 3.4): the outcome, in the terms of the model."""
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.message_format import AMQP10, with_annotations
+from waybill.engine.amqp10.server.faults import link_fault
+from waybill.model.entry import Entry
+from waybill.model.message import Message
+from waybill.wire.amqp10.composite import COMPOSITE, Composite
+from waybill.wire.amqp10.error import ILLEGAL_STATE, NOT_ALLOWED
+from waybill.wire.amqp10.messaging import Accepted, Modified, Received, Rejected, Released
+from waybill.wire.amqp10.types import Described, Symbol
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.outgoing import OutgoingLink
+    from waybill.engine.amqp10.server.session import Session
+
+ACCEPTED: Final = "amqp:accepted:list"
+REJECTED: Final = "amqp:rejected:list"
+RELEASED: Final = "amqp:released:list"
+MODIFIED: Final = "amqp:modified:list"
+ALL: Final = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
+
+
+class Outcome:
+    """A terminal state. `keeps_order`: many at once are taken first to last; what goes back goes last to first."""
+
+    def __init__(self, state: Composite) -> None:
+        self.state = state
+        self.name: str = state.NAME
+        self.keeps_order = self.name in {ACCEPTED, REJECTED}
+
+    def apply(self, link: "OutgoingLink", entry: Entry) -> None:
+        """Do to the message what the outcome says."""
+        state = self.state
+        if isinstance(state, Accepted):
+            entry.queue.accept(entry)
+        elif isinstance(state, Rejected):
+            entry.queue.reject(entry)
+        elif isinstance(state, Modified):
+            if state.message_annotations:
+                entry.message = _annotated(entry.message, state.message_annotations)
+            if state.undeliverable_here:
+                link.shun(entry)
+            entry.queue.release(entry, failed=state.delivery_failed)
+        else:
+            entry.queue.release(entry, failed=False)
+
+
+def outcome_of(state: Composite | Described | None) -> Outcome | None:
+    """The outcome that a state is; None if it is not terminal."""
+    if isinstance(state, COMPOSITE) and isinstance(state, (Accepted, Rejected, Released, Modified)):
+        return Outcome(state)
+    if state is None or isinstance(state, Received):
+        return None
+    raise link_fault(ILLEGAL_STATE, "a delivery state that is no outcome of this link")
+
+
+def _annotated(message: Message, changes: dict[str, object]) -> Message:
+    """The message with annotations added and replaced (3.4.5); one of another protocol keeps its own."""
+    if message.format is not AMQP10:
+        return message
+    content = with_annotations(message.content, {Symbol(name): value for name, value in changes.items()})
+    return Message(
+        AMQP10,
+        content,
+        message.address,
+        message.durable,
+        message.priority,
+        message.ttl_ms,
+        message.published_at,
+    )
+
+
+def settle(
+    session: "Session", link: "OutgoingLink", number: i64, entry: Entry, outcome: Outcome | None, *, settled: bool
+) -> None:
+    """A disposition for one delivery. Raises a link fault for an outcome that was not agreed upon."""
+    if outcome is None:
+        if not settled:
+            return
+        # Settled without a terminal state: the default outcome (3.5.3).
+        outcome = link.default_outcome
+    elif outcome.name not in link.outcomes:
+        raise link_fault(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link")
+    del session.unsettled[number]
+    outcome.apply(link, entry)
+    if not settled:
+        session.settled_by_us(number, outcome.state.encode())
+    link.unsettled_count -= 1
+    if not link.is_active:
+        link.regain()

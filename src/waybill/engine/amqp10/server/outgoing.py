@@ -1,0 +1,287 @@
+"""A link by which the peer receives: a consumer of one queue whose credit is the link's, and the session's window.
+
+`deliver` runs once a message, so what is the same for all deliveries of the link is prepared. The content goes out as
+it came in, behind a header section that says what has become of the message meanwhile (1.0, 3.2.1).
+
+The delivery-tag is the message's place in the queue, which no other message of the queue ever has: what a peer says of
+a tag after its link, or this process, was lost leads to the message again.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+
+from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
+from waybill.engine.amqp10.server.source import SourceNode
+from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
+from waybill.model.consumer import Consumer
+from waybill.model.entry import Entry
+from waybill.model.message import NO_TTL
+from waybill.model.queue import Queue
+from waybill.model.store import CommitWaiter
+from waybill.wire.amqp10.error import RESOURCE_DELETED, Error
+from waybill.wire.amqp10.message import DEFAULT_PRIORITY
+from waybill.wire.amqp10.performatives import Attach, Flow
+from waybill.wire.amqp10.scan import put_uint
+from waybill.wire.amqp10.sections import write_header
+from waybill.wire.amqp10.transfer import TransferFacts, write_transfer
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.session import Session
+
+WRAP: Final = 0xFFFFFFFF
+UNSETTLED_MAX: Final = 1 << 17
+TAG_SIZE: Final = 8
+TAG_HEAD: Final = b"\xa0\x08"
+MESSAGE_FORMAT_AND_SETTLED: Final = b"\x43\x41"
+MESSAGE_FORMAT_AND_UNSETTLED: Final = b"\x43\x42"
+DURABLE_FIRST: Final = b"\x00\x53\x70\xc0\x05\x04\x41\x40\x40\x41"
+TRANSIENT_FIRST: Final = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41"
+"""Headers of a message with default priority and no ttl that nobody acquired before."""
+HEADER_ROOM: Final = 64
+
+
+class OutgoingLink(Consumer):
+    """`credit` may be used while the session's window and the connection's output have room.
+
+    `outcomes`: those that were agreed upon. `drains`: the peer wants its credit used up or back.
+    """
+
+    def __init__(
+        self, session: "Session", attach: Attach, handle: i64, source: SourceNode, *, is_settled: bool
+    ) -> None:
+        super().__init__(attach.name, is_settled, source.exclusive, source.priority)
+        self.session = session
+        self.connection = session.connection
+        self.name = attach.name
+        self.peer_handle: i64 = attach.handle
+        self.handle: i64 = handle
+        self.source = source
+        self.queue: Queue = source.queue
+        self.outcomes = source.outcomes
+        self.takes_accepted = ACCEPTED in self.outcomes
+        self.default_outcome: Outcome = source.default_outcome
+        self.is_attached = True
+        self.credit: i64 = 0
+        self.delivery_count: i64 = 0
+        self.drains = False
+        self.max_message_size: i64 = attach.max_message_size or 0
+        self._rest = b""
+        self._rest_offset: i64 = 0
+        head = BytesWriter()
+        head.write(b"\x00\x53\x14\xc0\x00\x05")
+        put_uint(head, handle)
+        head.append(0x70)
+        octets = bytearray(head.getvalue())
+        fields_size = len(octets) - 5 + 4 + len(TAG_HEAD) + TAG_SIZE + 2
+        octets[4] = fields_size
+        self._head = b"\x02\x00" + int(session.channel).to_bytes(2, "big") + bytes(octets)
+        self._tail = MESSAGE_FORMAT_AND_SETTLED if is_settled else MESSAGE_FORMAT_AND_UNSETTLED
+        self._frame_size: i64 = 4 + len(self._head) + 4 + len(TAG_HEAD) + TAG_SIZE + 2
+        self._scratch = BytesWriter()
+
+    # --- for the queue ---
+
+    def has_credit(self) -> bool:
+        session = self.session
+        return (
+            self.credit > 0
+            and session.peer_window > 0
+            and not self.connection.is_stalled
+            and self.unsettled_count < UNSETTLED_MAX
+            and not session.parked
+        )
+
+    def deliver(self, entry: Entry) -> None:
+        session = self.session
+        connection = self.connection
+        message = entry.message
+        content = message.content
+        priority = message.priority
+        if message.format is not AMQP10:
+            content = amqp10_content(message)
+            priority = amqp10_priority(message)
+            if priority < 0:
+                priority = DEFAULT_PRIORITY
+        if (
+            priority == DEFAULT_PRIORITY
+            and message.ttl_ms == NO_TTL
+            and not entry.redelivered
+            and entry.delivery_count == 0
+        ):
+            header = DURABLE_FIRST if message.durable else TRANSIENT_FIRST
+        else:
+            header = self._header(entry, priority)
+        number = session.next_delivery_id
+        session.next_delivery_id = (number + 1) & WRAP
+        self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & WRAP
+        if not self.no_ack:
+            entry.holder = self
+            session.unsettled[number] = entry
+        out = connection.out
+        size = self._frame_size + len(header) + len(content)
+        if size > connection.peer_max_frame_size:
+            self._deliver_in_pieces(number, entry.sequence, header + content)
+        else:
+            write_i32_be(out, i32(size))
+            out.write(self._head)
+            write_i32_be(out, i32((number ^ 0x80000000) - 0x80000000))
+            out.write(TAG_HEAD)
+            write_i64_be(out, entry.sequence)
+            out.write(self._tail)
+            out.write(header)
+            out.write(content)
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & WRAP
+            session.peer_window -= 1
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(out) > connection.output_high_water:
+            connection.is_stalled = True
+
+    def _header(self, entry: Entry, priority: i64) -> bytes:
+        """The header section of a delivery: the ttl is what is left of it (3.2.1)."""
+        message = entry.message
+        ttl = message.ttl_ms
+        if ttl != NO_TTL:
+            elapsed_ms = i64(int((self.connection.host.runtime.now - message.published_at) * 1000.0))
+            ttl = min(max(ttl - elapsed_ms, 0), WRAP)
+        scratch = self._scratch
+        scratch.truncate(0)
+        write_header(
+            scratch,
+            durable=message.durable,
+            priority=min(priority, 255),
+            ttl=ttl,
+            first_acquirer=not entry.redelivered,
+            delivery_count=entry.delivery_count,
+        )
+        return scratch.getvalue()
+
+    def _deliver_in_pieces(self, number: i64, sequence: i64, payload: bytes) -> None:
+        facts = self._transfer_facts()
+        facts.delivery_id = number
+        facts.message_format = 0
+        facts.settled = 1 if self.no_ack else 0
+        tag = int(sequence).to_bytes(TAG_SIZE, "big")
+        size = self.connection.peer_max_frame_size - HEADER_ROOM
+        facts.more = size < len(payload)
+        first = payload[: int(size)]
+        write_transfer(self.connection.out, self.session.channel, facts, tag, b"", len(first))
+        self.connection.out.write(first)
+        self._count_frame()
+        if facts.more:
+            self._rest = payload
+            self._rest_offset = size
+            if not self.send_rest():
+                self.session.parked.append(self)
+
+    def _transfer_facts(self) -> TransferFacts:
+        facts = TransferFacts()
+        facts.handle = self.handle
+        return facts
+
+    def _count_frame(self) -> None:
+        session = self.session
+        session.next_outgoing_id = (session.next_outgoing_id + 1) & WRAP
+        session.peer_window -= 1
+
+    def send_rest(self) -> bool:
+        """Go on with a delivery that did not fit the session's window. True if all of it is written."""
+        connection = self.connection
+        facts = self._transfer_facts()
+        size = connection.peer_max_frame_size - HEADER_ROOM
+        while self._rest:
+            if self.session.peer_window <= 0:
+                return False
+            end = self._rest_offset + size
+            piece = self._rest[self._rest_offset : end]
+            facts.more = end < len(self._rest)
+            write_transfer(connection.out, self.session.channel, facts, None, b"", len(piece))
+            connection.out.write(piece)
+            self._count_frame()
+            self._rest_offset = end
+            if not facts.more:
+                self._rest = b""
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        return True
+
+    def regain(self) -> None:
+        if self.is_attached and self.has_credit():
+            self.queue.activate(self)
+
+    def cancelled(self) -> None:
+        """The queue is gone."""
+        if self.is_attached:
+            self.session.detach_outgoing(self, Error(RESOURCE_DELETED, f"queue '{self.queue.name}' was deleted"))
+
+    def shun(self, entry: Entry) -> None:
+        """Never deliver this message by this link again."""
+        self.source.shun(self, entry)
+
+    # --- for the session ---
+
+    def take_flow(self, flow: Flow) -> None:
+        """The receiver's credit (2.6.7): counted from the deliveries that it knows of."""
+        if flow.link_credit is not None:
+            seen: i64 = 0 if flow.delivery_count is None else flow.delivery_count
+            ahead = (self.delivery_count - seen) & WRAP
+            credit: i64 = flow.link_credit
+            self.credit = max(credit - ahead, 0) if ahead <= WRAP >> 1 else credit
+        self.drains = flow.drain
+        if self.drains:
+            self.session.wants_drain()
+        self.regain()
+        if flow.echo and not flow.drain:
+            self.send_flow()
+
+    def send_flow(self) -> None:
+        self.session.send_flow(
+            self.handle, self.delivery_count, self.credit, self.queue.message_count, drain=self.drains
+        )
+
+    def finish_drain(self) -> None:
+        """The queue had its turn: what is left of the credit is used up, unless messages are on their way to us."""
+        if self.credit > 0 and self.queue.ready_count > 0:
+            if self.session.peer_window <= 0 or self.connection.is_stalled or self.session.parked:
+                return
+            if self.is_active and self.queue.is_gated:
+                self.queue.store.wait(_DrainWaiter(self), 0)
+                return
+        self.delivery_count = (self.delivery_count + self.credit) & WRAP
+        self.credit = 0
+        self.drains = False
+        self.session.send_flow(self.handle, self.delivery_count, 0, self.queue.message_count, drain=True)
+
+    def detached(self, *, closed: bool) -> None:
+        """The link is gone: what it holds gets the default outcome, the latest first."""
+        if not self.is_attached:
+            return
+        self.is_attached = False
+        session = self.session
+        if self._rest:
+            self._rest = b""
+            session.parked = type(session.parked)(link for link in session.parked if link is not self)
+        self.queue.remove_consumer(self)
+        held = [(number, entry) for number, entry in session.unsettled.items() if entry.holder is self]
+        held.reverse()
+        for number, entry in held:
+            del session.unsettled[number]
+            entry.holder = None
+            self.unsettled_count -= 1
+            self.default_outcome.apply(self, entry)
+        self.source.detached(closed=closed)
+
+
+class _DrainWaiter(CommitWaiter):
+    """Looks at a drain again once the queue may deliver more."""
+
+    def __init__(self, link: OutgoingLink) -> None:
+        self._link = link
+
+    def committed(self, mark: i64) -> None:
+        if self._link.is_attached:
+            self._link.session.wants_drain()

@@ -1,0 +1,75 @@
+"""The SASL layer, server side (1.0, 5.3): mechanisms out, init in, challenges and responses, the outcome."""
+
+from typing import TYPE_CHECKING
+
+from waybill.engine.amqp10.server.faults import connection_fault
+from waybill.engine.login import Login
+from waybill.wire.amqp10.error import FRAMING_ERROR, NOT_ALLOWED
+from waybill.wire.amqp10.frames import sasl_frame
+from waybill.wire.amqp10.security import (
+    SASL_AUTHENTICATION_FAILED,
+    SASL_OK,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    decode_sasl,
+)
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.connection import Connection
+
+
+class SaslLayer:
+    """One login. `is_over` once the outcome is sent: the peer's next octets are a protocol header again."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._login = Login(
+            connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True
+        )
+        self._has_begun = False
+        self.is_over = False
+
+    def start(self) -> None:
+        """Offer the mechanisms."""
+        self._connection.send(sasl_frame(SaslMechanisms(self._login.mechanisms).encode()))
+
+    def take(self, data: bytes, start: int, end: int) -> None:
+        """The body of one SASL frame. Raises a connection fault for one that is out of place, `DecodeError`."""
+        body = decode_sasl(data, start, end)
+        if isinstance(body, SaslInit) and not self._has_begun:
+            self._has_begun = True
+            if body.mechanism not in self._login.mechanisms:
+                self._refuse()
+                return
+            challenge = self._login.begin(body.mechanism, body.initial_response or b"")
+        elif isinstance(body, SaslResponse) and self._has_begun:
+            challenge = self._login.respond(body.response)
+        else:
+            raise connection_fault(FRAMING_ERROR, f"{body.NAME} is not expected now")
+        if challenge is not None:
+            self._connection.send(sasl_frame(SaslChallenge(challenge).encode()))
+            return
+        user = self._login.user
+        if user is None:
+            self._refuse()
+            return
+        self._connection.user = user
+        self.is_over = True
+        self._connection.send(sasl_frame(SaslOutcome(SASL_OK).encode()))
+
+    def _refuse(self) -> None:
+        """Say no more than that it failed, and close (5.3.3.6)."""
+        self._connection.send(sasl_frame(SaslOutcome(SASL_AUTHENTICATION_FAILED).encode()))
+        self._connection.cut_off()
+
+
+def log_in_without_sasl(connection: "Connection") -> None:
+    """A peer that skips the SASL layer is anonymous. Raises a connection fault if nobody may be."""
+    login = Login(connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True)
+    user = login.anonymous()
+    if user is None:
+        raise connection_fault(NOT_ALLOWED, "a login by SASL is required")
+    connection.user = user

@@ -1,0 +1,426 @@
+"""A session of AMQP 1.0, server side: windows, links by handle, and the deliveries of both directions (1.0, 2.5).
+
+`take_transfer` and `take_disposition` run once a message. Outcomes of what the peer sent are collected while a batch of
+input is taken: one disposition then tells of each run of deliveries, after the commit if any of them must be durable.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.server.attach import attach_link
+from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, fault_of, session_fault
+from waybill.engine.amqp10.server.incoming import IncomingLink
+from waybill.engine.amqp10.server.outcomes import outcome_of, settle
+from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.model.entry import Entry
+from waybill.model.errors import ModelError
+from waybill.model.store import CommitWaiter
+from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.disposition import (
+    ACCEPTED_STATE,
+    DispositionFacts,
+    decode_state,
+    scan_disposition,
+    write_disposition,
+)
+from waybill.wire.amqp10.error import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    NOT_ALLOWED,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    Error,
+)
+from waybill.wire.amqp10.performatives import Attach, Begin, Detach, Flow, Performative
+from waybill.wire.amqp10.scan import NO_STATE
+from waybill.wire.amqp10.transfer import scan_transfer
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.connection import Connection
+
+INCOMING_WINDOW: Final = 2048
+OUTGOING_WINDOW: Final = 0x7FFFFFFF
+HANDLE_MAX: Final = 1023
+WRAP: Final = 0xFFFFFFFF
+UNSETTLED_MAX: Final = 1 << 17
+NO_DELIVERY: Final = -1
+
+
+class Session(CommitWaiter):
+    """`next_incoming_id` and `next_outgoing_id` count transfers, modulo 2^32; windows count how many more may come.
+
+    `unsettled`: what the peer was sent and has not settled, by delivery-id.
+    """
+
+    def __init__(self, connection: "Connection", channel: i64, begin: Begin) -> None:
+        self.connection = connection
+        self.channel: i64 = channel
+        self.is_open = True
+        self.next_incoming_id: i64 = begin.next_outgoing_id
+        self.incoming_window: i64 = INCOMING_WINDOW
+        self.next_outgoing_id: i64 = 0
+        self.peer_window: i64 = begin.incoming_window
+        self.peer_handle_max: i64 = begin.handle_max
+        self.incoming: dict[i64, IncomingLink] = {}
+        self.outgoing: dict[i64, OutgoingLink] = {}
+        self.by_name: dict[tuple[str, bool], i64] = {}
+        self.detaching: set[i64] = set()
+        self.next_delivery_id: i64 = 0
+        self.unsettled: dict[i64, Entry] = {}
+        self.parked: deque[OutgoingLink] = deque()
+        self._disposition = DispositionFacts()
+        self._runs: list[tuple[i64, i64, bool]] = []
+        self._run_first: i64 = NO_DELIVERY
+        self._run_last: i64 = NO_DELIVERY
+        self._run_settles = True
+        self._is_confirming = False
+        self._needs_commit = False
+        self._waiting: deque[list[tuple[i64, i64, bool]]] = deque()
+
+    # --- windows ---
+
+    def answer_begin(self) -> None:
+        self.send(
+            Begin(
+                remote_channel=int(self.channel),
+                next_outgoing_id=int(self.next_outgoing_id),
+                incoming_window=int(self.incoming_window),
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=HANDLE_MAX,
+            )
+        )
+
+    def send(self, performative: Performative) -> None:
+        self.connection.send_performative(self.channel, performative)
+
+    def send_flow(
+        self, handle: i64 = -1, delivery_count: i64 = 0, credit: i64 = 0, available: i64 = -1, *, drain: bool = False
+    ) -> None:
+        """The state of the session, and with `handle` (ours) of a link."""
+        self.incoming_window = INCOMING_WINDOW
+        has_link = handle >= 0
+        self.send(
+            Flow(
+                next_incoming_id=int(self.next_incoming_id),
+                incoming_window=int(self.incoming_window),
+                next_outgoing_id=int(self.next_outgoing_id),
+                outgoing_window=OUTGOING_WINDOW,
+                handle=int(handle) if has_link else None,
+                delivery_count=int(delivery_count) if has_link else None,
+                link_credit=int(credit) if has_link else None,
+                available=int(available) if available >= 0 else None,
+                drain=drain,
+            )
+        )
+
+    def _take_flow(self, flow: Flow) -> None:
+        base: i64 = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        window: i64 = flow.incoming_window
+        ahead = (self.next_outgoing_id - base) & WRAP
+        if ahead > WRAP >> 1:
+            raise session_fault(NOT_ALLOWED, "next-incoming-id is beyond what was sent")
+        was_closed = self.peer_window <= 0
+        self.peer_window = window - ahead
+        if flow.handle is None:
+            if flow.echo:
+                self.send_flow()
+        else:
+            handle: i64 = flow.handle
+            outgoing = self.outgoing.get(handle)
+            incoming = self.incoming.get(handle)
+            if outgoing is not None:
+                outgoing.take_flow(flow)
+            elif incoming is not None:
+                incoming.take_flow(flow)
+            elif handle not in self.detaching:
+                raise session_fault(UNATTACHED_HANDLE, f"no link has the handle {handle}")
+        if was_closed and self.peer_window > 0:
+            self.window_opened()
+
+    def window_opened(self) -> None:
+        """The peer takes transfers again: first the rests of deliveries, then new ones."""
+        while self.parked and self.peer_window > 0:
+            if self.parked[0].send_rest():
+                self.parked.popleft()
+        if not self.parked:
+            self.regain_all()
+
+    def regain_all(self) -> None:
+        for link in self.outgoing.values():
+            if not link.is_active:
+                link.regain()
+            if link.drains:
+                self.wants_drain()
+
+    def alarm_changed(self) -> None:
+        for link in self.incoming.values():
+            link.alarm_changed()
+
+    # --- performatives ---
+
+    def take(self, performative: Performative) -> None:
+        """Anything but begin, end, transfer and disposition. Raises a fault of the session or the connection."""
+        if isinstance(performative, Attach):
+            self._attach(performative)
+        elif isinstance(performative, Flow):
+            self._take_flow(performative)
+        elif isinstance(performative, Detach):
+            self._take_detach(performative)
+
+    def _attach(self, attach: Attach) -> None:
+        handle: i64 = attach.handle
+        if handle > HANDLE_MAX:
+            raise connection_fault(FRAMING_ERROR, f"handle {handle} is beyond handle-max {HANDLE_MAX}")
+        if handle in self.incoming or handle in self.outgoing or handle in self.detaching:
+            raise session_fault(HANDLE_IN_USE, f"handle {handle} is in use")
+        attach_link(self, attach)
+
+    def free_handle(self, wanted: i64) -> i64:
+        """A handle for our end of a link: the peer's own, if it may have that."""
+        if wanted <= self.peer_handle_max and not self._is_ours(wanted):
+            return wanted
+        for handle in range(int(self.peer_handle_max) + 1):
+            if not self._is_ours(handle):
+                return handle
+        raise session_fault(NOT_ALLOWED, f"all handles up to handle-max {self.peer_handle_max} are in use")
+
+    def _is_ours(self, handle: i64) -> bool:
+        return any(link.handle == handle for link in self.incoming.values()) or any(
+            link.handle == handle for link in self.outgoing.values()
+        )
+
+    def _take_detach(self, detach: Detach) -> None:
+        handle: i64 = detach.handle
+        if handle in self.detaching:
+            self.detaching.discard(handle)
+            return
+        incoming = self.incoming.get(handle)
+        outgoing = self.outgoing.get(handle)
+        if incoming is not None:
+            del self.incoming[handle]
+            incoming.detached(closed=detach.closed)
+            self._send_after_outcomes(Detach(handle=int(incoming.handle), closed=detach.closed))
+        elif outgoing is not None:
+            del self.outgoing[handle]
+            outgoing.detached(closed=detach.closed)
+            self.send(Detach(handle=int(outgoing.handle), closed=detach.closed))
+        else:
+            raise session_fault(UNATTACHED_HANDLE, f"no link has the handle {handle}")
+
+    def detach_incoming(self, link: IncomingLink, error: Error | None, *, closed: bool = True) -> None:
+        """Detach a link from our side; what comes on it until the peer's detach is dropped."""
+        if self.incoming.pop(link.peer_handle, None) is None:
+            return
+        self.detaching.add(link.peer_handle)
+        link.detached(closed=closed)
+        self._send_after_outcomes(Detach(handle=int(link.handle), closed=closed, error=error))
+
+    def detach_outgoing(self, link: OutgoingLink, error: Error | None, *, closed: bool = True) -> None:
+        if self.outgoing.pop(link.peer_handle, None) is None:
+            return
+        self.detaching.add(link.peer_handle)
+        link.detached(closed=closed)
+        self.send(Detach(handle=int(link.handle), closed=closed, error=error))
+
+    # --- transfers in ---
+
+    def take_transfer(self, data: bytes, start: i64, end: i64) -> None:
+        """The hot path of publishing. Raises `DecodeError`, or a fault of the session."""
+        facts = self.connection.transfer_facts
+        scan_transfer(data, start, end, facts)
+        self.next_incoming_id = (self.next_incoming_id + 1) & WRAP
+        self.incoming_window -= 1
+        link = self.incoming.get(facts.handle)
+        if link is None:
+            if facts.handle not in self.detaching:
+                raise session_fault(UNATTACHED_HANDLE, f"no link to receive by has the handle {facts.handle}")
+        else:
+            if self.incoming_window < 0:
+                raise session_fault(WINDOW_VIOLATION, "more transfers than the incoming-window allows")
+            try:
+                link.take_transfer(data, facts, end)
+            except Fault as fault:
+                self._fail_incoming(link, fault)
+            except ModelError as error:
+                self._fail_incoming(link, fault_of(error))
+        if self.incoming_window < INCOMING_WINDOW // 2:
+            self.send_flow()
+
+    def _fail_incoming(self, link: IncomingLink, fault: Fault) -> None:
+        if fault.scope != LINK:
+            raise fault
+        self.detach_incoming(link, fault.error)
+
+    # --- outcomes of what came in ---
+
+    def accepted(self, delivery_id: i64, *, settles: bool) -> None:
+        """A delivery is accepted, once the commit of this batch is done if `needs_commit` was called for it."""
+        if (
+            delivery_id == (self._run_last + 1) & WRAP
+            and self._run_first != NO_DELIVERY
+            and settles == self._run_settles
+        ):
+            self._run_last = delivery_id
+            return
+        self._end_run()
+        self._run_first = delivery_id
+        self._run_last = delivery_id
+        self._run_settles = settles
+        if not self._is_confirming:
+            self._is_confirming = True
+            self.connection.confirming(self)
+
+    def needs_commit(self) -> None:
+        """What is accepted in this batch of input must be durable before its sender hears of it."""
+        self._needs_commit = True
+
+    def _end_run(self) -> None:
+        if self._run_first != NO_DELIVERY:
+            self._runs.append((self._run_first, self._run_last, self._run_settles))
+            self._run_first = NO_DELIVERY
+            self._run_last = NO_DELIVERY
+
+    def send_outcome(self, delivery_id: i64, state: bytes, *, settled: bool = True) -> None:
+        """Tell of the outcome of one delivery that the peer sent."""
+        self._write(delivery_id, delivery_id, state, settled=settled, receiver=True)
+
+    def _write(self, first: i64, last: i64, state: bytes, *, settled: bool, receiver: bool) -> None:
+        connection = self.connection
+        write_disposition(
+            connection.out, self.channel, receiver=receiver, first=first, last=last, settled=settled, state=state
+        )
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+
+    def settle_confirms(self) -> None:
+        """End of a batch of input: tell what needs no disk, wait for the commit with the rest."""
+        self._is_confirming = False
+        self._end_run()
+        runs = self._runs
+        self._runs = []
+        if not self.is_open or not runs:
+            return
+        if self._needs_commit or self._waiting:
+            self._needs_commit = False
+            self._waiting.append(runs)
+            self.connection.host.runtime.store.wait(self, 0)
+        else:
+            self._tell(runs)
+
+    def committed(self, mark: i64) -> None:
+        runs = self._waiting.popleft()
+        if self.is_open:
+            self._tell(runs)
+
+    def _tell(self, runs: list[tuple[i64, i64, bool]]) -> None:
+        for first, last, settles in runs:
+            self._write(first, last, ACCEPTED_STATE, settled=settles, receiver=True)
+
+    def _send_after_outcomes(self, performative: Performative) -> None:
+        """A sender's link goes: the outcomes of all that it sent go before its detach."""
+        self.settle_confirms()
+        if self._waiting:
+            self.connection.host.runtime.store.wait(_Answer(self, performative), 0)
+        else:
+            self.send(performative)
+
+    # --- dispositions ---
+
+    def take_disposition(self, data: bytes, start: i64, end: i64) -> None:
+        """The hot path of consuming. Raises `DecodeError`, or a fault of the session."""
+        facts = self._disposition
+        scan_disposition(data, start, end, facts)
+        if not facts.receiver:
+            self._take_sender_disposition(facts)
+            return
+        first = facts.first
+        if facts.state == descriptors.ACCEPTED and facts.settled and facts.first == facts.last:
+            entry = self.unsettled.pop(first, None)
+            if entry is None:
+                return
+            link = entry.holder
+            if isinstance(link, OutgoingLink) and link.takes_accepted:
+                entry.queue.accept(entry)
+                link.unsettled_count -= 1
+                if not link.is_active:
+                    link.regain()
+                return
+            self.unsettled[first] = entry
+        self._take_outcomes(data, facts)
+
+    def _take_outcomes(self, data: bytes, facts: DispositionFacts) -> None:
+        count = ((facts.last - facts.first) & WRAP) + 1
+        if count > WRAP >> 1:
+            raise session_fault(NOT_ALLOWED, f"a disposition of the deliveries {facts.first} to {facts.last}")
+        identifiers: list[i64]
+        if count > len(self.unsettled):
+            first = facts.first
+            identifiers = [number for number in self.unsettled if (number - first) & WRAP < count]
+        else:
+            identifiers = [(facts.first + index) & WRAP for index in range(int(count))]
+        state = None
+        if facts.state != NO_STATE:
+            state = decode_state(data, facts.state_start, facts.state_end)
+        outcome = outcome_of(state)
+        for number in identifiers if outcome is None or outcome.keeps_order else reversed(identifiers):
+            entry = self.unsettled.get(number)
+            if entry is None:
+                continue
+            link = entry.holder
+            assert isinstance(link, OutgoingLink)  # noqa: S101 - nothing else fills `unsettled`
+            try:
+                settle(self, link, number, entry, outcome, settled=facts.settled)
+            except Fault as fault:
+                if fault.scope != LINK:
+                    raise
+                self.detach_outgoing(link, fault.error)
+
+    def _take_sender_disposition(self, facts: DispositionFacts) -> None:
+        """The peer settles what it sent (rcv-settle-mode second), or says nothing new."""
+        if not facts.settled:
+            return
+        for link in self.incoming.values():
+            link.forget(facts.first, facts.last)
+
+    def settled_by_us(self, delivery_id: i64, state: bytes) -> None:
+        """Answer an outcome that the peer has not settled: from now on neither side remembers the delivery."""
+        self._write(delivery_id, delivery_id, state, settled=True, receiver=False)
+
+    # --- the end ---
+
+    def wants_drain(self) -> None:
+        self.connection.draining(self)
+
+    def finish_drains(self) -> None:
+        for link in list(self.outgoing.values()):
+            if link.drains:
+                link.finish_drain()
+
+    def close(self) -> None:
+        """Free everything. What its links hold goes back to their queues."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        outgoing = list(self.outgoing.values())
+        incoming = list(self.incoming.values())
+        self.outgoing = {}
+        self.incoming = {}
+        for link in outgoing:
+            link.detached(closed=False)
+        for source in incoming:
+            source.detached(closed=False)
+        self.unsettled = {}
+
+
+class _Answer(CommitWaiter):
+    """Something to send once what waits for the present commit has been sent."""
+
+    def __init__(self, session: Session, performative: Performative) -> None:
+        self._session = session
+        self._performative = performative
+
+    def committed(self, mark: i64) -> None:
+        if self._session.is_open:
+            self._session.send(self._performative)

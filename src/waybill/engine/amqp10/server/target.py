@@ -1,0 +1,116 @@
+"""Where an incoming link publishes to: one exchange and key, an exchange by subject, or wherever each message says."""
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
+from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, parse_address
+from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
+from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.message import Message
+from waybill.model.queue import Queue
+from waybill.model.virtual_host import Route
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.connection import Connection
+
+ROUTE_LIMIT: Final = 4096
+
+
+class TargetNode:
+    """`route`: where all messages go, while its epoch is the virtual host's; None if it depends on each message.
+
+    Without an address it is the anonymous terminus: each message's `to` is its address.
+    """
+
+    def __init__(self, connection: "Connection", address: str | None) -> None:
+        self.connection = connection
+        self.is_anonymous = address is None
+        self.route: Route | None = None
+        self.queue: Queue | None = None
+        self._routes: dict[bytes, Route] = {}
+        self._exchange = ""
+        self._routing_key: str | None = None
+        if address is not None:
+            self._exchange, self._routing_key = self._resolve(address)
+            if self._routing_key is not None:
+                self.route = self._find(self._exchange, self._routing_key)
+
+    def _resolve(self, address: str) -> tuple[str, str | None]:
+        """Exchange and routing key of an address. Raises `InvalidArgument`, `NotFound`."""
+        try:
+            node = parse_address(address)
+        except InvalidAddress as error:
+            raise InvalidArgument(str(error)) from None
+        virtual_host = self.connection.virtual_host
+        if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
+            virtual_host.queue(node.name, self.connection)
+            return "", node.name
+        if node.kind in {EXCHANGE_NODE, PLAIN}:
+            if node.name not in virtual_host.exchanges:
+                raise NotFound(f"no {'exchange' if node.kind == EXCHANGE_NODE else 'queue or exchange'} '{node.name}' "
+                               f"in vhost '{virtual_host.name}'")  # fmt: skip
+            return node.name, node.key
+        raise InvalidArgument(f"'{address}' takes no messages")
+
+    def _find(self, exchange: str, routing_key: str) -> Route:
+        connection = self.connection
+        connection.check_permission("write", "exchange", exchange)
+        connection.check_topic("write", exchange, routing_key)
+        return connection.virtual_host.resolve(exchange, routing_key)
+
+    def check(self) -> None:
+        """Raises `AccessRefused`, `NotFound` if nothing could ever be published here."""
+        if not self.is_anonymous and self._routing_key is None:
+            self.connection.check_permission("write", "exchange", self._exchange)
+            self.connection.virtual_host.resolve(self._exchange, "")
+
+    def route_of(self, data: bytes, found: PropertyFacts) -> Route | None:
+        """The route of one message; None if it has no address where it needs one. Raises what the model refuses."""
+        if self._routing_key is not None:
+            self.route = self._find(self._exchange, self._routing_key)
+            return self.route
+        key = b""
+        if self.is_anonymous:
+            if found.to < 0:
+                return None
+            key = data[found.to : found.to_end] + b"\0"
+        if found.subject >= 0:
+            key += data[found.subject : found.subject_end]
+        route = self._routes.get(key)
+        if route is not None and route.epoch == self.connection.virtual_host.epoch:
+            return route
+        subject = text_at(data, found.subject, found.subject_end) if found.subject >= 0 else ""
+        if self.is_anonymous:
+            exchange, fixed = self._resolve(text_at(data, found.to, found.to_end))
+            route = self._find(exchange, subject if fixed is None else fixed)
+        else:
+            route = self._find(self._exchange, subject)
+        if len(self._routes) >= ROUTE_LIMIT:
+            self._routes.clear()
+        self._routes[key] = route
+        return route
+
+    def match(self, route: Route, message: Message) -> list[Queue]:
+        """The queues of a message whose way depends on its headers."""
+        headers = message.format.headers(message.content)
+        routing_keys = [route.address.routing_key]
+        copies = headers.get("CC")
+        if isinstance(copies, list):
+            routing_keys += [key for key in copies if isinstance(key, str)]
+        if not route.by_headers and len(routing_keys) == 1:
+            return route.queues
+        for routing_key in routing_keys[1:]:
+            self.connection.check_topic("write", route.exchange.name, routing_key)
+        return self.connection.virtual_host.match(route.exchange, routing_keys, headers)
+
+    def is_outrunning(self, limit: i64) -> bool:
+        """Whether a queue behind the route has consumers, and a backlog that they do not keep up with."""
+        route = self.route
+        if route is None:
+            return False
+        return any(queue.ready_count > limit and queue.consumers for queue in route.queues)
+
+    def detached(self, *, closed: bool) -> None:
+        """Its link is gone."""
