@@ -15,6 +15,10 @@ class EntryQueue(Drainable):
         """The consumer is done with the message: it is removed for good."""
         raise NotImplementedError
 
+    def accept_all(self, entries: "list[Entry]") -> None:
+        """`accept` each of these."""
+        raise NotImplementedError
+
     def reject(self, entry: "Entry") -> None:
         """The consumer will never process it: it is dead-lettered, or dropped where nothing is configured for it."""
         raise NotImplementedError

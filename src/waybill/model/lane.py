@@ -15,7 +15,6 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
-from waybill.model.errors import DamagedMessage
 from waybill.model.runtime import Runtime
 
 CHUNK_LENGTH: Final = 512
@@ -200,23 +199,7 @@ class Lane:
         lost: i64 = 0
         if self.backlog:
             chunk = self.backlog.popleft()
-            counts = chunk.delivery_counts
-            places = zip(chunk.sequences, chunk.locations, chunk.expiries, strict=True)
-            for index, (sequence, location, expires_at) in enumerate(places):
-                try:
-                    message = self.runtime.store.read(location)
-                except DamagedMessage:
-                    lost += 1
-                    continue
-                entry = Entry(self.queue, message, sequence)
-                entry.location = location
-                entry.expires_at = expires_at
-                entry.is_stored = chunk.are_stored
-                entry.redelivered = chunk.redelivered
-                if counts is not None:
-                    entry.delivery_count = counts[index]
-                self._to_head(entry)
-                self.runtime.memory_bytes += message.size
+            lost = self._read_back(chunk)
             self.count -= lost
             return lost
         entries = self.sealed or self.tail
@@ -228,6 +211,37 @@ class Lane:
             self.is_spilling = False
         for entry in entries:
             self._to_head(entry)
+        return lost
+
+    def _read_back(self, chunk: _Chunk) -> i64:
+        """Put the entries of a chunk into the head. Returns how many were lost."""
+        lost: i64 = 0
+        size: i64 = 0
+        queue = self.queue
+        head = self.head
+        counts = chunk.delivery_counts
+        are_stored = chunk.are_stored
+        redelivered = chunk.redelivered
+        messages = self.runtime.store.read_all(chunk.locations)
+        index: i64 = -1
+        for message, sequence, location, expires_at in zip(
+            messages, chunk.sequences, chunk.locations, chunk.expiries, strict=True
+        ):
+            index += 1
+            if message is None:
+                lost += 1
+                continue
+            entry = Entry(queue, message, sequence)
+            entry.location = location
+            entry.expires_at = expires_at
+            entry.is_stored = are_stored
+            entry.redelivered = redelivered
+            if counts is not None:
+                entry.delivery_count = counts[index]
+            head.append(entry)
+            size += message.size
+        self.head_bytes += size
+        self.runtime.memory_bytes += size
         return lost
 
     def _to_head(self, entry: Entry) -> None:

@@ -338,6 +338,19 @@ class Queue(EntryQueue):
         if self.deduplication is not None:
             self.deduplication.forget(entry.sequence)
 
+    def accept_all(self, entries: list[Entry]) -> None:
+        count: i64 = len(entries)
+        self.unsettled_count -= count
+        self.settled_total += count
+        size: i64 = 0
+        for entry in entries:
+            size += entry.message.size
+        self.runtime.memory_bytes -= size
+        self.store.settle_all(self.id, entries)
+        if self.deduplication is not None:
+            for entry in entries:
+                self.deduplication.forget(entry.sequence)
+
     def reject(self, entry: Entry) -> None:
         self.unsettled_count -= 1
         self._kill(entry, REJECTED)

@@ -5,11 +5,16 @@ waits for it, syncs it; the waiters are told in the order in which they asked. O
 arrives meanwhile is the next batch (group commit).
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
 from waybill.model.message import Message
+
+if TYPE_CHECKING:
+    from waybill.model.entry import Entry
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -101,6 +106,10 @@ class Store:
         """The queue has no further use for a message that was put: it never comes back."""
         raise NotImplementedError
 
+    def settle_all(self, queue_id: i64, entries: "list[Entry]") -> None:
+        """`settle` each of a queue's entries, or `forget` it if it was only spilled."""
+        raise NotImplementedError
+
     def forget(self, location: i64) -> None:
         """A spilled message is no longer needed, or a put one whose queue is purged or deleted."""
         raise NotImplementedError
@@ -129,6 +138,10 @@ class Store:
 
     def read(self, location: i64) -> Message:
         """Read a put or spilled message back. Raises `waybill.model.errors.DamagedMessage` if its checksum fails."""
+        raise NotImplementedError
+
+    def read_all(self, locations: "array[int]") -> list[Message | None]:
+        """`read` each; None in place of one whose checksum fails."""
         raise NotImplementedError
 
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:

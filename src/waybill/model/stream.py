@@ -151,6 +151,10 @@ class Stream(Queue):
         self.unsettled_count -= 1
         self.settled_total += 1
 
+    def accept_all(self, entries: list[Entry]) -> None:
+        self.unsettled_count -= len(entries)
+        self.settled_total += len(entries)
+
     def reject(self, entry: Entry) -> None:
         raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
 

@@ -1,10 +1,12 @@
 """A store without a disk: everything is gone with the process, and nobody waits for more than the next commit."""
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from mypy_extensions import i64
 
+from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
 from waybill.model.store import CommitWaiter, StoredMessage, StreamLog, StreamRecord
 from waybill.storage.commit import Commit, CommittingStore
@@ -52,6 +54,11 @@ class MemoryStore(CommittingStore):
     def settle(self, queue_id: i64, sequence: i64, location: i64) -> None:
         self.forget(location)
 
+    def settle_all(self, queue_id: i64, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.location != NO_LOCATION:
+                self.forget(entry.location)
+
     def forget(self, location: i64) -> None:
         if self._holders:
             count = self._holders.pop(location, 1)
@@ -78,6 +85,9 @@ class MemoryStore(CommittingStore):
 
     def read(self, location: i64) -> Message:
         return self._messages[location]
+
+    def read_all(self, locations: "array[int]") -> list[Message | None]:
+        return [self._messages[location] for location in locations]
 
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:
         self._definitions.setdefault(kind, {})[key] = value

@@ -9,11 +9,13 @@ delivered from, by writing all marks again at the beginning of each segment. And
 when compaction has moved a message: `Segment.moved` leads from the old place to the new one.
 """
 
+from array import array
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
+from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.errors import DamagedMessage
 from waybill.model.message import Address, Message, MessageFormat
 from waybill.storage.commit import CommittingStore, DiskCommit, Write
@@ -25,7 +27,6 @@ from waybill.storage.record import (
     KIND_OFFSET,
     MARK,
     MAX_RECORD_BYTES,
-    MESSAGE_HEAD_SIZE,
     PURGE,
     PUT,
     RECORD_HEAD_SIZE,
@@ -174,6 +175,36 @@ class MessageLog(CommittingStore):
                 self.head.depend_on(number)
         else:
             self._release(location, queue_id, sequence)
+
+    def settle_all(self, queue_id: i64, entries: list[Entry]) -> None:
+        settles = self._settles
+        segment = self._last_released
+        number = segment.number
+        dead = segment.dead
+        # Most are of the segment of the one before, and then there is little to do for each.
+        is_simple = segment.moved is None and segment.live > len(entries) and not segment.delivery_counts
+        count: i64 = 0
+        for entry in entries:
+            sequence = entry.sequence
+            if not entry.is_stored or not is_simple or entry.location >> 32 != number:
+                self._settle_or_forget(queue_id, entry)
+                continue
+            write_i64_be(settles, queue_id)
+            write_i64_be(settles, sequence)
+            write_i64_be(dead, queue_id)
+            write_i64_be(dead, sequence)
+            count += 1
+        if count > 0:
+            segment.live -= count
+            self.head.depend_on(number)
+        if len(settles) >= SETTLE_RECORD_BYTES:
+            self._flush_settles()
+
+    def _settle_or_forget(self, queue_id: i64, entry: Entry) -> None:
+        if entry.is_stored:
+            self.settle(queue_id, entry.sequence, entry.location)
+        elif entry.location != NO_LOCATION:
+            self.forget(entry.location)
 
     def forget(self, location: i64) -> None:
         self._release(location, FORGOTTEN, location & 0xFFFFFFFF)
@@ -370,15 +401,19 @@ class MessageLog(CommittingStore):
 
     # --- reading ---
 
+    def read_all(self, locations: "array[int]") -> list[Message | None]:
+        messages: list[Message | None] = []
+        while len(messages) < len(locations):
+            # Backlogs lie in order, so nearly always the next ones are in the window as well.
+            self.reader.whole_messages(self._window, self._window_base, locations, messages)
+            if len(messages) < len(locations):
+                try:
+                    messages.append(self.read(locations[len(messages)]))
+                except DamagedMessage:
+                    messages.append(None)
+        return messages
+
     def read(self, location: i64) -> Message:
-        # Backlogs are read in order, so nearly always the record is in the window and whole: one call then does it all.
-        window = self._window
-        index = location - self._window_base
-        room = len(window) - index
-        if index >= 0 and room >= MESSAGE_HEAD_SIZE:
-            message = self.reader.whole_message(window, index, room)
-            if message is not None:
-                return message
         segment = self.segments[location >> 32]
         if not segment.is_present:
             location = self.locate(location)

@@ -23,6 +23,7 @@ The two chained digests let a message's content be checksummed where it lies: pu
 Records know nothing about where they are, so that compaction can move them as they are.
 """
 
+from array import array
 from typing import Final
 
 from librt.strings import BytesWriter, read_f64_be, read_i32_be, read_i64_be, write_f64_be, write_i64_be
@@ -169,39 +170,45 @@ class RecordReader:
         self._formats: dict[int, MessageFormat] = {message_format.code: message_format for message_format in formats}
         self._addresses: dict[bytes, Address] = {}
 
-    def whole_message(self, data: bytes, index: i64, room: i64) -> Message | None:
-        """The message of a PUT or SPILL record, if all of it is in the `room` bytes at `index` and sound; else None."""
-        first = read_i64_be(data, index + DIGEST_SIZE)
-        length = first >> 32
-        kind = first >> 24 & 0xFF
-        if length < MESSAGE_HEAD_SIZE or length > room or kind not in (PUT, SPILL):
-            return None
-        # The two lengths are the last four of the eight bytes that begin before them.
-        sizes = read_i64_be(data, index + 44)
-        head_end = index + MESSAGE_HEAD_SIZE + (sizes >> 16 & 0xFFFF) + (sizes & 0xFFFF)
-        stop = index + length
-        if head_end > stop:
-            return None
-        content = data[head_end:stop]
-        head = data[index + DIGEST_SIZE : head_end]
-        if not data.startswith(xxh3_64_digest(content, xxh3_64_intdigest(head)), index):
-            return None
-        message_format = self._formats.get(int(first >> 8 & 0xFF))
-        if message_format is None:
-            return None
-        address_bytes = head[48 - DIGEST_SIZE :]
-        address = self._addresses.get(address_bytes)
-        if address is None:
-            address = self._decode_address(address_bytes)
-        return Message(
-            message_format,
-            content,
-            address,
-            first >> 16 & 1 == 1,
-            first & 0xFF,
-            read_i64_be(data, index + 40),
-            read_f64_be(data, index + 32),
-        )
+    def whole_messages(self, data: bytes, base: i64, locations: "array[int]", messages: list[Message | None]) -> None:
+        """Add the messages of the PUT and SPILL records at `data[location - base]`, as long as they are sound.
+
+        `messages` has those of the first locations already.
+        """
+        size: i64 = len(data)
+        formats = self._formats
+        addresses = self._addresses
+        for location in locations[len(messages) :]:
+            index: i64 = location - base
+            if index < 0 or size - index < MESSAGE_HEAD_SIZE:
+                return
+            first = read_i64_be(data, index + DIGEST_SIZE)
+            stop: i64 = index + (first >> 32)
+            kind = first >> 24 & 0xFF
+            sizes = read_i64_be(data, index + 44)
+            head_end: i64 = index + MESSAGE_HEAD_SIZE + (sizes >> 16 & 0xFFFF) + (sizes & 0xFFFF)
+            if head_end > stop or stop > size or kind not in (PUT, SPILL):
+                return
+            content = data[head_end:stop]
+            head = data[index + DIGEST_SIZE : head_end]
+            message_format = formats.get(int(first >> 8 & 0xFF))
+            if message_format is None or not data.startswith(xxh3_64_digest(content, xxh3_64_intdigest(head)), index):
+                return
+            address_bytes = head[48 - DIGEST_SIZE :]
+            address = addresses.get(address_bytes)
+            if address is None:
+                address = self._decode_address(address_bytes)
+            messages.append(
+                Message(
+                    message_format,
+                    content,
+                    address,
+                    first >> 16 & 1 == 1,
+                    first & 0xFF,
+                    read_i64_be(data, index + 40),
+                    read_f64_be(data, index + 32),
+                )
+            )
 
     def message(self, data: bytes, index: i64, length: i64) -> Message:
         """The message of a record that is whole. DamagedMessage if its format is none that we know."""

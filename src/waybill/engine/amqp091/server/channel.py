@@ -21,7 +21,7 @@ from waybill.model.stream import Stream
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, frame, method_frame
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, frame, method_frame
 from waybill.wire.amqp091.methods import BasicAck, BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
@@ -34,6 +34,8 @@ from waybill.wire.amqp091.reply_codes import (
 if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
 
+ACK_FRAME_SIZE: Final = 21
+ACK_RUN_BYTES: Final = 256 * ACK_FRAME_SIZE
 BASIC: Final = 60
 PUBLISH: Final = 40
 ACK: Final = 80
@@ -283,6 +285,41 @@ class Channel(CommitWaiter):
             self.send(BasicAck(delivery_tag=int(tag), multiple=multiple))
 
     # --- settling ---
+
+    def acknowledge_run(self, data: bytes, o: i64, n: i64) -> i64:
+        """Take basic.ack frames from `o` on that settle one delivery of one consumer each. Returns where they end."""
+        if self.transaction is not None:
+            return o
+        octets = self.ack_octets
+        unsettled = self.unsettled
+        entries: list[Entry] = []
+        holder: Holder | None = None
+        last = min(n, o + ACK_RUN_BYTES) - ACK_FRAME_SIZE
+        while o <= last and data.startswith(octets, o) and data[o + 19] & 1 == 0 and data[o + 20] == FRAME_END:
+            tag = read_i64_be(data, o + 11)
+            entry = unsettled.get(tag)
+            if entry is None or entry.holder is None:
+                break
+            if entry.holder is not holder:
+                if holder is not None or entry.holder is self.polled:
+                    break
+                holder = entry.holder
+            del unsettled[tag]
+            entries.append(entry)
+            o += ACK_FRAME_SIZE
+        if holder is not None:
+            self._accept_all(entries, holder)
+        return o
+
+    def _accept_all(self, entries: list[Entry], holder: Holder) -> None:
+        was_full = self.unsettled_count >= self.unsettled_max
+        self.unsettled_count -= len(entries)
+        entries[0].queue.accept_all(entries)
+        holder.unsettled_count -= len(entries)
+        if not holder.is_active:
+            holder.regain()
+        if self.prefetch != 0 or was_full:
+            self._regain_all()
 
     def acknowledge(self, data: bytes, offset: i64) -> None:
         """A basic.ack frame whose arguments start at `offset`."""

@@ -14,7 +14,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
-from waybill.engine.amqp091.server.channel import ACK, BASIC, PUBLISH, Assembly, Channel, PublishRoute
+from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Assembly, Channel, PublishRoute
 from waybill.engine.amqp091.server.dispatch import HANDLERS
 from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of
 from waybill.engine.amqp091.server.handshake import Handshake
@@ -66,7 +66,6 @@ CLOSED: Final = "closed"
 
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
-ACK_FRAME_SIZE: Final = 21
 ACK_ARGUMENTS_SIZE: Final = 10
 ROUTE_LIMIT: Final = 16_384
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
@@ -399,9 +398,13 @@ class Connection(ServerEngine):
         octets = channel.ack_octets
         try:
             while n - o >= ACK_FRAME_SIZE and channel.assembly is None and data[o + ACK_FRAME_SIZE - 1] == FRAME_END:
-                o += ACK_FRAME_SIZE
+                end = channel.acknowledge_run(data, o, n)
+                if end == o:
+                    end += ACK_FRAME_SIZE
+                    self._next = end
+                    channel.acknowledge(data, end - ACK_ARGUMENTS_SIZE)
+                o = end
                 self._next = o
-                channel.acknowledge(data, o - ACK_ARGUMENTS_SIZE)
                 if not data.startswith(octets, o):
                     break
         except ModelError as error:

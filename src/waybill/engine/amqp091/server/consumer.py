@@ -1,7 +1,7 @@
 """A consumer of 0-9-1: credit is its prefetch window and its channel's, delivery is a basic.deliver with the content.
 
 `deliver` runs once a message, so what is the same for a run of messages is kept: the method frame up to the delivery
-tag, and its end with exchange and routing key, as long as messages share an address.
+tag, and its end from the redelivered flag on, as long as messages share an address.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -57,6 +57,7 @@ class ChannelConsumer(Consumer):
         self._address: Address | None = None
         self._head = b""
         self._tail = b""
+        self._tail_again = b""
 
     def has_credit(self) -> bool:
         channel = self.channel
@@ -91,8 +92,7 @@ class ChannelConsumer(Consumer):
         out = connection.out
         out.write(self._head)
         write_i64_be(out, tag)
-        out.append(1 if entry.redelivered else 0)
-        out.write(self._tail)
+        out.write(self._tail_again if entry.redelivered else self._tail)
         content = message.content
         if message.format is not AMQP091:
             content = amqp091_content(message)
@@ -120,7 +120,9 @@ class ChannelConsumer(Consumer):
         start = DELIVER_ID + short_string(self.tag)
         size = len(start) + 9 + len(end)
         self._head = b"\x01" + int(self.channel.number).to_bytes(2, "big") + size.to_bytes(4, "big") + start
-        self._tail = end + bytes([FRAME_END])
+        end += bytes([FRAME_END])
+        self._tail = b"\x00" + end
+        self._tail_again = b"\x01" + end
 
     def regain(self) -> None:
         if not self.is_cancelled:
