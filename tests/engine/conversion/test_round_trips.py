@@ -99,7 +99,7 @@ def assert_same(one: CanonicalMessage, other: CanonicalMessage) -> None:
             assert type(mine) is type(theirs), name
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(annotations, properties, application_properties, bodies, footers)
 def test_a_message_of_10_comes_back_from_091_as_it_was(
     annotation_map: dict[object, object],
@@ -149,7 +149,7 @@ fields_of_091 = (scalars | st.lists(scalars, max_size=3) | st.dictionaries(strin
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     basic_properties,
     st.dictionaries(strings.filter(lambda text: len(text.encode()) < 256) | own_names, fields_of_091, max_size=5),
@@ -171,7 +171,7 @@ def test_a_message_of_091_comes_back_from_10_as_it_was(
     assert typed_table(back.content) == typed_table(content)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables)
 def test_any_table_of_091_reaches_10_and_returns(table: dict[str, object]) -> None:
     content = content_frames(1, BasicProperties(headers=table), b"body", 0)
@@ -198,7 +198,7 @@ def test_a_field_that_is_exact_reads_as_its_value(value: object) -> None:
 
 
 @given(annotations, properties, application_properties, bodies, footers)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_same_protocol_gets_the_very_octets(
     annotation_map: dict[object, object],
     property_section: Properties,

@@ -23,6 +23,7 @@ DEATHS_ANNOTATION: Final = Symbol("x-opt-deaths")
 _NEEDED: Final = frozenset({"queue", "exchange", "reason", "count", "time", "routing-keys"})
 _KNOWN: Final = _NEEDED | {"original-expiration"}
 _UINT_MAX: Final = 2**32 - 1
+_COUNT_MAX: Final = 2**63 - 1
 
 
 def annotation_of(deaths: object) -> Array | None:
@@ -107,7 +108,7 @@ def _death(entry: dict[object, object]) -> dict[str, object] | None:
     if not isinstance(count, int) or not isinstance(time, Timestamp) or not isinstance(keys, list):
         return None
     death: dict[str, object] = {
-        "count": int(count),
+        "count": min(int(count), _COUNT_MAX),
         "reason": _text(entry.get("reason")),
         "queue": _text(entry.get("queue")),
         "time": time,
