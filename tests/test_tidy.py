@@ -31,6 +31,9 @@ FREE: Final = {"cli"}
 # Packages that nothing uses yet, each with what will. An entry goes when that is there.
 AWAITED: Final[dict[str, str]] = {
     "waybill.wire.amqp10.filters": "links of AMQP 1.0 take no filters yet",
+    "waybill.engine.amqp10.filters": "links of AMQP 1.0 take no filters yet",
+    "waybill.engine.amqp10.selector": "links of AMQP 1.0 take no filters yet",
+    "waybill.engine.amqp10.view": "links of AMQP 1.0 take no filters yet",
 }
 
 # The deterministic core: bytes, completions and `now` go in, bytes and appends come out.

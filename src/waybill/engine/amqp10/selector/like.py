@@ -1,0 +1,47 @@
+"""LIKE: `%` stands for any text, `_` for one character, and the escape character makes either stand for itself."""
+
+from waybill.engine.amqp10.selector.tokens import SelectorError
+
+
+class LikePattern:
+    """Matches in one pass, whatever the pattern: all places in it that the text may have come to are bits of a number.
+
+    Bit i means that the first i items of the pattern are behind us. An item takes one character; `%` is no item but a
+    place where one may stay.
+    """
+
+    def __init__(self, pattern: str, escape: str | None) -> None:
+        """Raises SelectorError for an escape character that escapes nothing."""
+        self._takes: dict[str, int] = {}
+        self._takes_any = 0
+        self._stays = 0
+        items = 0
+        position = 0
+        while position < len(pattern):
+            character = pattern[position]
+            if character == escape:
+                position += 1
+                character = pattern[position : position + 1]
+                if not character or (character not in "%_" and character != escape):
+                    raise SelectorError(f"the escape character in {pattern!r} escapes neither %, _ nor itself")
+                self._takes[character] = self._takes.get(character, 0) | 1 << items
+                items += 1
+            elif character == "%":
+                self._stays |= 1 << items
+            elif character == "_":
+                self._takes_any |= 1 << items
+                items += 1
+            else:
+                self._takes[character] = self._takes.get(character, 0) | 1 << items
+                items += 1
+            position += 1
+        self._done = 1 << items
+
+    def matches(self, text: str) -> bool:
+        places = 1
+        for character in text:
+            taking = self._takes.get(character, 0) | self._takes_any
+            places = (places & taking) << 1 | places & self._stays
+            if not places:
+                return False
+        return places & self._done != 0
