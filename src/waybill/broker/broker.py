@@ -13,7 +13,7 @@ from waybill import __version__
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Commit, Negotiation, Node, NodeOptions, Output
+from waybill.node.node import Commit, Filesystem, Negotiation, Node, NodeOptions, Output
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
@@ -85,7 +85,7 @@ class Broker:
     `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name".
 
     `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
-    have users, a new broker has no guest.
+    have users, a new broker has no guest. `clock` is where the broker takes its time from, for tests.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
@@ -103,6 +103,7 @@ class Broker:
         tls_port: int = DEFAULT_TLS_PORT,
         certificate_login_from: str = DISTINGUISHED_NAME,
         definitions: Document | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -129,7 +130,7 @@ class Broker:
         elif tls_certificate is not None or tls_key is not None or tls_ca is not None or verify_peer:
             raise ValueError("TLS needs tls_certificate and tls_key")
         self._tls_listener: Listener | None = None
-        self._clock = Clock()
+        self._clock = Clock() if clock is None else clock
         self._pumps: dict[Pump[Negotiation], _PumpOutput] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -160,13 +161,7 @@ class Broker:
     async def start(self) -> None:
         """Recover, then listen. Raises OSError (address or directory in use), or `waybill.storage` errors."""
         self._loop = asyncio.get_running_loop()
-        now = self._clock.now()
-        filesystem: DiskFilesystem | None = None
-        if self._data_dir is not None:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
-            self._lock = DirectoryLock(self._data_dir)
-            filesystem = DiskFilesystem(self._data_dir)
-        self._node = Node.open(filesystem, self._options, now)
+        self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
         self._disk = CommitThread(self._loop)
         if self._definitions is not None:
             self.import_report = import_definitions(self._node, self._definitions)
@@ -182,6 +177,14 @@ class Broker:
             self._listener.close()
             self._close_store()
             raise
+
+    def _open_filesystem(self) -> Filesystem | None:
+        """The disk of the store, locked against others; None to keep everything in memory."""
+        if self._data_dir is None:
+            return None
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(self._data_dir)
+        return DiskFilesystem(self._data_dir)
 
     async def stop(self) -> None:
         """Tell peers, let them finish, make everything durable. A second call does nothing."""

@@ -32,7 +32,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Negotiation", "Node", "NodeOptions", "Output"]
+__all__ = ["Commit", "Filesystem", "Negotiation", "Node", "NodeOptions", "Output"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16

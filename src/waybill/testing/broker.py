@@ -1,0 +1,374 @@
+"""A real broker for tests of programs: quick to start; its clock, network and disk obey the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from copy import deepcopy
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from waybill.broker import Broker, Clock
+from waybill.client import BasicProperties, connect
+from waybill.client.blocking import LoopThread
+from waybill.node.node import Filesystem, Node
+from waybill.ojs import Jobs, State, Topology
+from waybill.testing.enqueued import EnqueuedJob, jobs_of
+from waybill.testing.network import Network
+from waybill.testing.simulated_disk import SimulatedDisk
+
+T = TypeVar("T")
+
+HOST: Final = "127.0.0.1"
+VIRTUAL_HOST: Final = "/ojs"
+PERSISTENT: Final = 2
+POLL_SECONDS: Final = 0.005
+ALMOST_FULL_BYTES: Final = 32 << 20
+"""Less than what raises the alarm, more than a test writes."""
+
+
+class TestBroker:
+    """A fresh broker with nothing in it.
+
+        with TestBroker() as broker:
+            with broker.serving(shop.jobs):
+                place_order()
+            broker.assert_enqueued("email.send", args=["ada@example.com"])
+
+    It runs on a thread of its own, so blocking code, threads and any event loop can talk to it, by any AMQP 0-9-1
+    client; its methods may be called from anywhere but that thread. Everything is the real broker: only its disk is in
+    memory, its clock can be moved, and clients reach it through a network that can be broken.
+    """
+
+    __test__ = False
+    """It is nothing for pytest to collect."""
+
+    def __init__(self, *, topology: Topology | None = None, seed: int = 0) -> None:
+        """`topology` is what `jobs` and the assertions go by. `seed` rules what a loss of power leaves on the disk."""
+        self.topology = topology or Topology()
+        self._random = Random(seed)  # noqa: S311 - a test is to be repeatable
+        self._disk: SimulatedDisk | None = None
+        self._clock = _MovableClock()
+        self._thread: LoopThread | None = None
+        self._broker: _Broker | None = None
+        self._network = Network(HOST)
+
+    # Life. ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start it."""
+        self._thread = LoopThread()
+        try:
+            self._thread.call(self._start())
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop it; a second call does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.call(self._stop())
+            finally:
+                thread.stop()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def uri(self, virtual_host: str = VIRTUAL_HOST) -> str:
+        """Where clients connect to. Without heartbeats: they would take a moved clock for a dead peer."""
+        path = virtual_host.replace("/", "%2F")
+        return f"amqp://guest:guest@{HOST}:{self._network.port}/{path}?heartbeat=0"
+
+    @contextlib.contextmanager
+    def serving(self, jobs: Jobs) -> Iterator[Jobs]:
+        """Have the `Jobs` of a program talk to this broker in a `with` block. It must not be connected then."""
+        before, jobs.uri = jobs.uri, self.uri()
+        try:
+            yield jobs
+        finally:
+            jobs.uri = before
+
+    # What is there. ---------------------------------------------------------------------------------------------
+
+    def jobs(self, queue: str = "default", *, state: State | str | None = None) -> list[EnqueuedJob]:
+        """The jobs that wait in a queue, for their time or a retry too, and the dead ones; not those that run."""
+        wanted = None if state is None else State(state)
+        found = self._do(lambda broker: jobs_of(broker.node, VIRTUAL_HOST, self.topology, queue))
+        return [job for job in found if wanted in {None, job.state}]
+
+    def queues(self) -> list[str]:
+        """The OJS queues that have been declared."""
+        pattern = self.topology.dead_letter_queue("")
+        names = self._do(lambda broker: list(broker.node.virtual_hosts[VIRTUAL_HOST].queues))
+        return sorted(name.removeprefix(pattern) for name in names if name.startswith(pattern))
+
+    def message_count(self, queue: str, virtual_host: str = VIRTUAL_HOST) -> int:
+        """How many messages wait in an AMQP queue. Raises KeyError if there is none."""
+        return self._do(lambda broker: broker.node.virtual_hosts[virtual_host].queues[queue].message_count)
+
+    def assert_enqueued(
+        self,
+        job_type: str,
+        *,
+        args: list[object] | None = None,
+        queue: str | None = None,
+        state: State | str | None = None,
+        count: int | None = None,
+    ) -> list[EnqueuedJob]:
+        """Return the jobs that are as described, in all queues or in one. Raises AssertionError with what is there.
+
+        At least one must be there, or exactly `count`.
+        """
+        all_jobs = [job for name in ([queue] if queue is not None else self.queues()) for job in self.jobs(name)]
+        wanted = None if state is None else State(state)
+        found = [
+            job
+            for job in all_jobs
+            if job.type == job_type and (args is None or job.args == args) and wanted in {None, job.state}
+        ]
+        if len(found) != count if count is not None else not found:
+            expected = f"{'a job' if count is None else f'{count} jobs'} {job_type}"
+            expected += f" with {args}" if args is not None else ""
+            there = "\n".join(f"  {job.type} {job.args} in {job.queue}, {job.state.value}" for job in all_jobs)
+            raise AssertionError(f"expected {expected}, found {len(found)}; there is\n{there or '  nothing'}")
+        return found
+
+    def assert_not_enqueued(self, job_type: str, *, queue: str | None = None) -> None:
+        """See that no such job waits anywhere, or in one queue. Raises AssertionError."""
+        self.assert_enqueued(job_type, queue=queue, count=0)
+
+    # Time. ------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the broker at once: delays, retries and times to live come due, one after the other.
+
+        Only the broker's clock moves: what clients compute by their own, such as `expires_at`, does not.
+        """
+        self._ask(self._advance(seconds))
+
+    # Faults. ----------------------------------------------------------------------------------------------------
+
+    def drop_connections(self) -> int:
+        """Reset all connections, as a broken network does; how many. Clients may connect again."""
+        return self._do(lambda _: self._network.cut())
+
+    @contextlib.contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """Reset all connections and refuse new ones in a `with` block."""
+
+        def refuse(_broker: _Broker) -> None:
+            self._network.is_refusing = True
+            self._network.cut()
+
+        self._do(refuse)
+        try:
+            yield
+        finally:
+            self._network.is_refusing = False
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Let nothing pass to or from the broker in a `with` block, while all connections stand."""
+        self._do(lambda _: self._network.stall())
+        try:
+            yield
+        finally:
+            self._do(lambda _: self._network.flow())
+
+    @contextlib.contextmanager
+    def delayed(self, seconds: float) -> Iterator[None]:
+        """Make all that passes late by so many seconds, in each direction, in a `with` block."""
+        self._network.latency_s = seconds
+        try:
+            yield
+        finally:
+            self._network.latency_s = 0.0
+
+    def duplicate(self, queue: str = "default") -> int:
+        """Put a copy beside each job that waits in a queue, as a lost confirm or a crash can; how many.
+
+        Workers must cope: delivery is at least once.
+        """
+        return self._ask(self._duplicate(self.topology.job_queue(queue)))
+
+    def fill_disk(self) -> None:
+        """Leave the disk with hardly any room: the broker tells publishers to wait (connection.blocked)."""
+        self._do(lambda broker: self._set_capacity(broker, 0))
+
+    def free_disk(self) -> None:
+        """End `fill_disk`."""
+        self._do(lambda broker: self._set_capacity(broker, 1 << 40))
+
+    def crash(self, *, lose_power: bool = False) -> None:
+        """Kill the broker in the middle of what it does, and start it again on its disk and its port.
+
+        `lose_power` takes what was written and not synced from the disk: what was confirmed must be there all the same.
+        """
+        self._ask(self._crash(lose_power=lose_power))
+
+    # On the broker's thread. ------------------------------------------------------------------------------------
+
+    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            question.close()
+            raise RuntimeError("the broker is not running")
+        return self._thread.call(question)
+
+    def _do(self, action: Callable[[_Broker], T]) -> T:
+        async def act() -> T:
+            return action(self._running)
+
+        return self._ask(act())
+
+    @property
+    def _running(self) -> _Broker:
+        if self._broker is None:
+            raise RuntimeError("the broker is not running")
+        return self._broker
+
+    @property
+    def _storage(self) -> SimulatedDisk:
+        if self._disk is None:
+            raise RuntimeError("the broker is not running")
+        return self._disk
+
+    async def _start(self) -> None:
+        if self._disk is None:
+            self._disk = await _new_disk(self._random)
+        self._broker = _Broker(self._disk, self._clock)
+        await self._broker.start()
+        await self._network.start(self._broker.port)
+
+    async def _stop(self) -> None:
+        await self._network.stop()
+        if self._broker is not None:
+            await self._broker.stop()
+            self._broker = None
+
+    async def _advance(self, seconds: float) -> None:
+        broker = self._running
+        target = self._clock.now() + seconds
+        while (at := broker.node.next_timeout()) is not None and at <= target:
+            self._clock.move(max(0.0, at - self._clock.now()))
+            await broker.catch_up()
+        self._clock.move(max(0.0, target - self._clock.now()))
+        await broker.catch_up()
+
+    async def _duplicate(self, queue: str) -> int:
+        count = 0
+        async with connect(self._running.uri(VIRTUAL_HOST)) as connection:
+            channel = await connection.channel(confirms=True)
+            for _ in range((await channel.declare_queue(queue, passive=True)).message_count):
+                delivery = await channel.get(queue)
+                if delivery is None:
+                    break
+                properties: BasicProperties = delivery.properties
+                for _ in range(2):
+                    await channel.publish(delivery.body, routing_key=queue, properties=properties, mandatory=True)
+                delivery.ack()
+                count += 1
+        return count
+
+    def _set_capacity(self, broker: _Broker, room: int) -> None:
+        disk = self._storage
+        disk.capacity = 1 << 40
+        if not room:
+            # Just enough to go on: an alarm is to be seen, not a dead disk.
+            used = (1 << 40) - disk.free_space()
+            disk.capacity = used + ALMOST_FULL_BYTES
+        broker.look_at_disk()
+
+    async def _crash(self, *, lose_power: bool) -> None:
+        await self._network.stop()
+        await self._running.die()
+        if lose_power:
+            self._storage.lose_power()
+        else:
+            self._storage.kill()
+        await self._start()
+
+
+_formatted: SimulatedDisk | None = None
+
+
+async def _new_disk(random: Random) -> SimulatedDisk:
+    """A disk with an empty store. It is made once in a process: hashing the password of guest takes longest of all."""
+    global _formatted  # noqa: PLW0603 - a cache that threads may fill twice, to the same effect
+    if _formatted is None:
+        disk = SimulatedDisk(Random(0))  # noqa: S311 - nothing is drawn from it
+        broker = _Broker(disk, Clock())
+        await broker.start()
+        await broker.stop()
+        disk.kill()
+        _formatted = disk
+    copy = deepcopy(_formatted)
+    copy.random = random
+    return copy
+
+
+class _MovableClock(Clock):
+    """The real clock, some way ahead."""
+
+    __slots__ = ()
+
+    def move(self, seconds: float) -> None:
+        self._offset_s += seconds
+
+
+class _Broker(Broker):
+    """A broker on a simulated disk."""
+
+    def __init__(self, disk: SimulatedDisk, clock: Clock) -> None:
+        super().__init__(host=HOST, port=0, clock=clock)
+        self._simulated_disk = disk
+
+    @property
+    def node(self) -> Node:
+        return self._node
+
+    def _open_filesystem(self) -> Filesystem | None:
+        return self._simulated_disk
+
+    async def catch_up(self) -> None:
+        """Do what is due by now, and return when it is written."""
+        self._on_timer()
+        while self._is_committing:
+            await self._commit_done.wait()
+        await asyncio.sleep(0)
+
+    def look_at_disk(self) -> None:
+        self._node.maintain(self._clock.now())
+        self._after_receive()
+
+    async def die(self) -> None:
+        """Stop like a killed process: nothing is written, told or confirmed any more."""
+        self._failure = Killed()
+        for pump in list(self._pumps):
+            pump.abort()
+        await self.stop()
+
+
+class Killed(Exception):
+    """The test killed the broker."""
+
+
+async def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - a test has no cancel scope
+    """Return when `condition` holds. Raises AssertionError if it does not within `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            while not condition():  # noqa: ASYNC110 - any condition of the user's
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"the condition did not come true within {timeout:g} s") from None

@@ -1,0 +1,171 @@
+"""The way between clients and a broker under test: cut, refused, slow, or silent, as a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import cast
+
+
+class Network:
+    """A TCP proxy before a broker's port on loopback. Use it from the loop that it was started in."""
+
+    def __init__(self, host: str) -> None:
+        self.latency_s = 0.0
+        self.is_refusing = False
+        self._host = host
+        self._target_port = 0
+        self._server: asyncio.Server | None = None
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._ends: set[_End] = set()
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """Where clients connect to."""
+        return self._port
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections of clients stand."""
+        return sum(end.is_client for end in self._ends)
+
+    async def start(self, target_port: int) -> None:
+        """Listen, on the same port each time, for the broker at `target_port`."""
+        self._target_port = target_port
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _End(self, is_client=True), self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """End all connections, and listen no more."""
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        while self._ends:  # noqa: ASYNC110 - each is gone in a turn of the loop
+            await asyncio.sleep(0)
+
+    def cut(self) -> int:
+        """Reset all connections of clients; how many."""
+        count = self.connection_count
+        for end in list(self._ends):
+            end.abort()
+        return count
+
+    def stall(self) -> None:
+        """Let nothing pass in either direction, while all connections stand."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """End a stall: what was held back passes now."""
+        self._flows.set()
+        for end in self._ends:
+            end.pass_on()
+
+    async def connect(self, client: _End) -> None:
+        """Make the broker's end for a client."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, end = await loop.create_connection(lambda: _End(self, is_client=False), self._host, self._target_port)
+        except OSError:
+            client.abort()
+            return
+        client.join(end)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether nothing passes."""
+        return not self._flows.is_set()
+
+    def opened(self, end: _End) -> None:
+        """Note an end that stands."""
+        self._ends.add(end)
+
+    def lost(self, end: _End) -> None:
+        """Forget an end."""
+        self._ends.discard(end)
+
+
+class _End(asyncio.Protocol):
+    """One end of a connection. What comes in here goes out at the other end, in order, after the latency."""
+
+    def __init__(self, network: Network, *, is_client: bool) -> None:
+        self.is_client = is_client
+        self._network = network
+        self._transport: asyncio.Transport | None = None
+        self._other: _End | None = None
+        self._waiting: deque[tuple[float, bytes]] = deque()
+        self._connecting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Stand."""
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._network.opened(self)
+        if self.is_client and self._network.is_refusing:
+            self.abort()
+        elif self.is_client:
+            self._connecting = asyncio.get_running_loop().create_task(self._network.connect(self))
+
+    def join(self, other: _End) -> None:
+        """The other end stands, too."""
+        self._other, other._other = other, self
+        if self._transport is None or self._transport.is_closing():
+            other.abort()
+        self.pass_on()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on, now or later."""
+        if (
+            self._other is not None
+            and not self._waiting
+            and not self._network.latency_s
+            and not self._network.is_stalled
+        ):
+            self._other.write(data)
+            return
+        self._waiting.append((asyncio.get_running_loop().time() + self._network.latency_s, data))
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Write what is due at the other end."""
+        loop = asyncio.get_running_loop()
+        while self._waiting and self._other is not None and not self._network.is_stalled:
+            due = self._waiting[0][0]
+            if due > loop.time():
+                if self._timer is None:
+                    self._timer = loop.call_at(due, self._on_time)
+                return
+            self._other.write(self._waiting.popleft()[1])
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.pass_on()
+
+    def write(self, data: bytes) -> None:
+        """Send to whoever is at this end."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        """Reset."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """One end takes the other with it, with what is to pass first if it was closed in an orderly way."""
+        self._network.lost(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting and self._other is not None:
+            self._other.write(self._waiting.popleft()[1])
+        if self._other is not None:
+            self._other.finish()
+
+    def finish(self) -> None:
+        """Close, after what is written."""
+        if self._transport is not None:
+            self._transport.close()
