@@ -18,6 +18,8 @@ class Proxy:
         self._accepting = 0
         self.refusing = False
         self.swallowing_answers = False
+        self.requests: bytearray | None = None
+        """What clients have sent, if it is made one."""
 
     @property
     def uri(self) -> str:
@@ -68,6 +70,8 @@ class Proxy:
             while data := await source.read(65536):
                 if answers and self.swallowing_answers:
                     continue
+                if not answers and self.requests is not None:
+                    self.requests += data
                 sink.write(data)
                 await sink.drain()
         sink.close()

@@ -29,7 +29,7 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(
         events = await eye.tap("ojs.exchange.events", "queue.#")
         assert await jobs.pause(paused, by="the test")
         assert not await jobs.pause(paused)
-        await until(lambda: worker.paused_queues == {paused} and len(worker._consumers) == 1)
+        await until(lambda: worker.paused_queues == {paused} and worker.consumed_queues == [other])
         await jobs.push("pause.one", ["later"])
         await jobs.push("pause.other", ["now"])
         await until(lambda: done == ["now"])
@@ -68,7 +68,7 @@ async def test_a_pause_is_heard_of_after_a_lost_connection(broker_uri: str, jobs
             await until(lambda: worker.connection is not None and not worker.connection.is_open)
             await jobs.pause(queue_name)
             proxy.refusing = False
-            await until(lambda: worker.paused_queues == {queue_name} and not worker._consumers)
+            await until(lambda: worker.paused_queues == {queue_name} and not worker.consumed_queues)
 
 
 async def test_jobs_that_wait_in_a_paused_worker_go_back_without_an_attempt(

@@ -147,3 +147,24 @@ def test_a_delivery_that_is_never_settled(node_bench: NodeBench, bystander: Chan
     assert "timed out" in close.reply_text
     channel.reopen()
     assert channel.take().redelivered
+
+
+def test_a_consumer_that_asks_for_more_time_gets_it(node_bench: NodeBench) -> None:
+    node_bench.node.limits.consumer_timeout_s = 600.0
+    channel = node_bench.channel()
+    channel.declare("q")
+    channel.consume("q", arguments={"x-consumer-timeout": 3_600_000})
+    channel.publish(b"long")
+    channel.deliveries(1)
+    minutes = 0
+    while not channel.replies and minutes < 70:
+        minutes += 1
+        node_bench.advance(60.0)
+        node_bench.node.maintain(node_bench.now)
+        node_bench.settle()
+        channel.peer.receive(0.0)
+    assert "3600000 ms" in channel.expect_refused(406).reply_text
+    assert 60 <= minutes <= 62
+    channel.reopen()
+    channel.send(BasicConsume("q", "", arguments={"x-consumer-timeout": "soon"}))
+    channel.expect_refused(406)

@@ -404,6 +404,10 @@ class Channel(ChannelEvents):
             if consumer.consumer_tag not in self._registered:
                 await self._register(consumer, channel)
 
+    def has_registered(self, consumer_tag: str) -> bool:
+        """Whether the broker knows of a consumer at this moment."""
+        return self.is_open and consumer_tag in self._registered
+
     async def cancel_consumer(self, consumer: Consumer) -> None:
         """Take a consumer off the broker."""
         self._consumers.pop(consumer.consumer_tag, None)

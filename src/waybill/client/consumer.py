@@ -50,6 +50,11 @@ class Consumer:
         """No more deliveries will come."""
         return self._closed
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the broker knows of it at this moment: its channel stands, and its queue has not cancelled it."""
+        return self.channel.has_registered(self.consumer_tag)
+
     async def cancel(self) -> None:
         """End the consumer. Deliveries that were not iterated over go back to the queue."""
         if self._closed:

@@ -220,7 +220,9 @@ def check_args(args: list[object]) -> None:
     """Raise InvalidJob naming the first argument that is not JSON."""
     for index, argument in enumerate(args):
         kind = type(argument)
-        if kind not in _PLAIN_TYPES and not (type(argument) is int and -MAX_SAFE_INTEGER <= argument <= MAX_SAFE_INTEGER):
+        if kind not in _PLAIN_TYPES and not (
+            type(argument) is int and -MAX_SAFE_INTEGER <= argument <= MAX_SAFE_INTEGER
+        ):
             check_json(argument, f"args[{index}]", "INVALID_ARGS")
 
 

@@ -97,9 +97,7 @@ class Runner:
 
     @property
     def first_waiting(self) -> object:
-        """What has waited longest for its turn, None if nothing waits."""
-        if self._waiting_for_process:
-            return self._waiting_for_process[0]
+        """What has waited longest for a place of the concurrency, None if nothing waits."""
         return self._waiting[0][1] if self._waiting else None
 
     # Deliveries. ------------------------------------------------------------------------------------------------
@@ -141,11 +139,17 @@ class Runner:
         self.hand_back()
 
     def hand_back(self, queue: str | None = None) -> None:
-        """Give the jobs back that wait here for their turn, all or those of a queue; those that run go on."""
+        """Give the jobs back that wait here for whatever, all or those of a queue; those that run go on."""
         waiting = [*self._waiting, *((one.queue, one.delivery) for one in self._waiting_for_process)]
         given = [(name, delivery) for name, delivery in waiting if queue in {None, name}]
         self._waiting = deque(one for one in self._waiting if queue not in {None, one[0]})
         self._waiting_for_process = deque(one for one in self._waiting_for_process if queue not in {None, one.queue})
+        for name, delivery in given:
+            self._settlement.hand_back(delivery, name)
+
+    def hand_back_waiting(self) -> None:
+        """Give the jobs back that wait for a place of the concurrency; a process may be free sooner."""
+        given, self._waiting = self._waiting, deque()
         for name, delivery in given:
             self._settlement.hand_back(delivery, name)
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from waybill.client import Channel, Connection, ConnectionClosed, Consumer
+from waybill.client import Connection, ConnectionClosed
 from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
 from waybill.ojs.control import beat
 from waybill.ojs.coordinator import Coordinator
-from waybill.ojs.envelope import check_queue
+from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
 from waybill.ojs.identifiers import new_id
+from waybill.ojs.intake import Intake
 from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.pauses import PausedQueues
 from waybill.ojs.resources import Resources
@@ -40,6 +40,8 @@ from waybill.ojs.tally import Tally
 HEARTBEAT_SECONDS: Final = 15.0
 DRAIN_REPORT_SECONDS: Final = 5.0
 LAST_EVENTS_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 300.0
+"""How long after its time limit a job may take to be acknowledged: its next attempt has to be confirmed first."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -57,7 +59,7 @@ class Worker:
         self,
         jobs: Jobs,
         *,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         concurrency: int = 10,
         prefetch: int | None = None,
         grace_period: float = 30.0,
@@ -68,7 +70,9 @@ class Worker:
     ) -> None:
         """Prepare a worker; nothing happens before `run`.
 
-        `queues` are those of the handlers unless given. `concurrency` jobs run at a time, over all queues together;
+        `queues` are those of the handlers unless given, with equal weights unless a mapping gives some: of two queues
+        that have enough, one with weight 3 gets three times the places of one with 1; what a queue does not use, others
+        do. Quorum queues are divided for good. `concurrency` jobs run at a time, over all queues together;
         `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
         the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
         `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
@@ -80,11 +84,13 @@ class Worker:
         self.id = new_id()
         self.has_stuck_threads = False
         """After the end: whether a handler still runs in a thread, past its time limit or the grace period."""
-        self.queues = list(
-            dict.fromkeys(queues or [handler.queue for handler in jobs.handlers.values()] or ["default"])
-        )
-        for queue in self.queues:
+        names = queues or [handler.queue for handler in jobs.handlers.values()] or ["default"]
+        self._weights = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
+        self.queues = list(self._weights)
+        for queue, weight in self._weights.items():
             check_queue(queue)
+            if weight < 1:
+                raise ValueError(f"the weight of queue {queue} must be at least 1")
         self._jobs = jobs
         self._concurrency = concurrency
         self._prefetch = prefetch or concurrency
@@ -97,10 +103,9 @@ class Worker:
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
-        self._consumers: dict[str, Consumer] = {}
+        self._intake: Intake | None = None
         self._adjusting = asyncio.Lock()
         self._paused: PausedQueues | None = None
-        self._channel: Channel | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._tally = Tally()
@@ -112,8 +117,14 @@ class Worker:
 
     @property
     def is_consuming(self) -> bool:
-        """Whether new jobs reach this worker: the connection is up, and it is neither quiet nor stopping."""
-        return bool(self._consumers) and self._session is not None and self._session.connection.is_open
+        """Whether new jobs reach this worker: it is neither quiet nor stopping, and the broker knows its consumers."""
+        session, intake = self._session, self._intake
+        return session is not None and session.connection.is_open and intake is not None and intake.is_consuming
+
+    @property
+    def consumed_queues(self) -> list[str]:
+        """Those of its queues that it consumes: none that is paused, none at all if it is quiet or has no room."""
+        return [] if self._intake is None else self._intake.queues
 
     @property
     def running_count(self) -> int:
@@ -213,12 +224,7 @@ class Worker:
             self._runner.cancellations.on_pause = self._paused.look_soon
             session.connection.on_reconnect(self._paused.look_soon)
             await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
-            # The topology may have changed by now: a broker without quorum queues makes it classic.
-            shares_budget = len(self.queues) > 1 and session.declarer.topology.queue_type == "classic"
-            self._channel = await session.connection.channel(prefetch_count=0 if shares_budget else self._share())
-            if shares_budget:
-                # One budget over all consumers of the channel; quorum queues know none, so there it is divided.
-                await self._channel.qos(self._prefetch, global_=True)
+            self._intake = await self._open_intake(session, self._runner)
             await self._adjust()
             if self._coordinator is not None:
                 await self._coordinator.start()
@@ -263,8 +269,25 @@ class Worker:
         middleware = (*self._jobs.middleware, *self._middleware)
         return Calls(handlers, middleware, self._resources, self._concurrency, processes)
 
-    def _share(self) -> int:
-        return max(1, self._prefetch // len(self.queues))
+    async def _open_intake(self, session: Session, runner: Runner) -> Intake:
+        """Prepare to consume.
+
+        Queues whose handlers all run in processes get no more jobs than there are processes. The broker is asked to
+        wait for acknowledgements as long as the longest handler of a queue may take.
+        """
+        caps: dict[str, int] = {}
+        timeouts_ms: dict[str, int] = {}
+        for queue in self.queues:
+            handlers = [handler for handler in self._jobs.handlers.values() if handler.queue == queue]
+            if handlers and all(handler.runs_in_process for handler in handlers):
+                caps[queue] = self._process_count
+            limits = [handler.defaults.get("timeout", DEFAULT_TIMEOUT_SECONDS) for handler in handlers]
+            longest = max(DEFAULT_TIMEOUT_SECONDS, *limits) if limits else DEFAULT_TIMEOUT_SECONDS
+            timeouts_ms[queue] = int((longest + SETTLE_SECONDS) * 1000)
+        weights = {queue: self._weights[queue] for queue in self.queues}
+        intake = Intake(session, runner, weights, self._prefetch, caps, timeouts_ms)
+        await intake.start()
+        return intake
 
     async def _declare(self, session: Session) -> None:
         usable = []
@@ -284,19 +307,16 @@ class Worker:
 
     async def _adjust(self) -> None:
         """Consume what is to be consumed by now, and nothing else: no paused queue, and none at all when quiet."""
-        session, runner, channel = self._session, self._runner, self._channel
-        if session is None or runner is None or channel is None:
+        runner, intake = self._runner, self._intake
+        if self._session is None or runner is None or intake is None:
             return
         async with self._adjusting:
             wanted = [] if self._quiet else [queue for queue in self.queues if queue not in self.paused_queues]
-            for queue in [queue for queue in self._consumers if queue not in wanted]:
-                await self._consumers.pop(queue).cancel()
-                if not self._quiet:
-                    runner.hand_back(queue)
-                    _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
-            for queue in [queue for queue in wanted if queue not in self._consumers]:
-                name = session.declarer.topology.job_queue(queue)
-                self._consumers[queue] = await channel.consume(name, functools.partial(runner.receive, queue))
+            left = [queue for queue in intake.queues if queue not in wanted]
+            await intake.consume(wanted)
+            for queue in left if not self._quiet else ():
+                runner.hand_back(queue)
+                _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
 
     async def _go_quiet(self) -> None:
         if self._quiet or self._session is None or self._runner is None:
@@ -363,6 +383,8 @@ class Worker:
         finally:
             if self._beating is not None:
                 self._beating.cancel()
+            if self._intake is not None:
+                await self._intake.close()
             if self._coordinator is not None:
                 await self._coordinator.close()
             self.has_stuck_threads = not runner.close()

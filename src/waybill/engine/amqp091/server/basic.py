@@ -88,6 +88,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
     else:
         queue.add_consumer(consumer)
     channel.consumers[tag] = consumer
+    channel.consumer_timeout_s = max(channel.consumer_timeout_s, _timeout_s(method.arguments))
     if not method.no_wait:
         channel.send(BasicConsumeOk(tag))
 
@@ -97,6 +98,13 @@ def _priority(arguments: dict[str, object]) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
         raise InvalidArgument(f"invalid arg 'x-priority': {priority!r} is not a 32-bit integer")
     return priority
+
+
+def _timeout_s(arguments: dict[str, object]) -> float:
+    timeout_ms = arguments.get("x-consumer-timeout", 0)
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
+        raise InvalidArgument(f"invalid arg 'x-consumer-timeout': {timeout_ms!r} is no number of milliseconds")
+    return timeout_ms / 1000
 
 
 def cancel(channel: Channel, method: BasicCancel) -> None:

@@ -121,6 +121,8 @@ class Channel(CommitWaiter):
         self.unsettled_count: i64 = 0
         self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
         self._marks: list[tuple[float, i64]] = []
+        self.consumer_timeout_s: float = 0.0
+        """How long a delivery may stay unsettled, by its most patient consumer; 0: as the host says."""
         self.polled = PolledMessages()
         self.last_queue_name = ""
         self.reply_queue_name = ""

@@ -302,8 +302,8 @@ class Connection(ServerEngine):
         check_topic(self.user, self.virtual_host, action, exchange_name, routing_key)
 
     def check_timeouts(self, now: float) -> None:
-        timeout_s = self.host.limits.consumer_timeout_s
         for channel in list(self.channels.values()):
+            timeout_s = channel.consumer_timeout_s or self.host.limits.consumer_timeout_s
             if timeout_s > 0 and channel.holds_too_long(now, timeout_s):
                 self._fail(
                     channel_fault(

@@ -1,0 +1,44 @@
+"""Divides what a worker may hold at a time over its queues, by weight (weighted max-min fairness)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+
+def divide(
+    budget: int, weights: Mapping[str, int], demands: Mapping[str, int], caps: Mapping[str, int]
+) -> dict[str, int]:
+    """Return how much of `budget`, at least 1 a queue, each queue gets; all of it as far as the caps allow.
+
+    A queue that asks for less than its share gets what it asks for, and the others what is left, by weight. What nobody
+    asks for is given to all by weight, so that it is there when it is needed. Nobody gets less than 1.
+    """
+    shares = dict.fromkeys(weights, 1)
+    for appetite in ({queue: min(demand, caps[queue]) for queue, demand in demands.items()}, caps):
+        rest = budget - sum(shares.values())
+        hungry = [(share / weights[queue], queue) for queue, share in shares.items() if share < appetite[queue]]
+        heapq.heapify(hungry)
+        while hungry and rest > 0:
+            _, queue = heapq.heappop(hungry)
+            shares[queue] += 1
+            rest -= 1
+            if shares[queue] < appetite[queue]:
+                heapq.heappush(hungry, (shares[queue] / weights[queue], queue))
+    return shares
+
+
+def step(limits: Mapping[str, int], held: Mapping[str, int], wanted: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Return the next limits on the way to `wanted` under which no more than `budget` can ever be held.
+
+    To lower a limit takes nothing back that is held under it, so others are raised only by what has come free.
+    """
+    lowered = {queue: min(limit, wanted[queue]) for queue, limit in limits.items()}
+    free = budget - sum(max(limit, held[queue]) for queue, limit in lowered.items())
+    for queue, limit in lowered.items():
+        # What it holds above its limit is counted already.
+        raised = min(wanted[queue], max(limit, held[queue]) + max(0, free))
+        if raised > limit:
+            free -= max(0, raised - max(limit, held[queue]))
+            lowered[queue] = raised
+    return lowered
