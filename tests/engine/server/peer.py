@@ -203,7 +203,7 @@ class Peer:
 
     def close(self) -> None:
         self.connection.call(ConnectionClose(200, "done", 0, 0), ConnectionCloseOk)
-        self.wire.finish()
+        self.wire.cut()
 
     def expect_refused(self, code: int) -> str:
         """The broker closes the connection with this code; answer. Returns the text."""

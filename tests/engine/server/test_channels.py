@@ -13,6 +13,8 @@ from waybill.wire.amqp091.methods import (
     ChannelFlowOk,
     ChannelOpen,
     ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
     ExchangeDeclare,
     QueueDeclare,
     QueueDeclareOk,
@@ -39,6 +41,24 @@ def test_a_method_on_a_channel_that_is_not_open_closes_the_connection(
     channel.number = 7
     channel.send(QueueDeclare("q"))
     channel.peer.expect_refused(504)
+
+
+def test_after_its_own_close_the_peer_hangs_up(bench: Bench) -> None:
+    """A client that meets the end of the stream while it waits for close-ok takes it for a failure."""
+    peer = bench.connect()
+    peer.connection.call(ConnectionClose(200, "done", 0, 0), ConnectionCloseOk)
+    bench.advance(1)
+    peer.connection.expect_nothing()
+    assert not peer.wire.is_closed
+
+
+@pytest.mark.ours
+def test_a_peer_that_never_hangs_up_is_cut_off(bench: Bench) -> None:
+    peer = bench.connect()
+    peer.connection.call(ConnectionClose(200, "done", 0, 0), ConnectionCloseOk)
+    bench.advance(60)
+    peer.connection.expect_nothing()
+    assert peer.wire.is_closed
 
 
 @requirement("M010-003")

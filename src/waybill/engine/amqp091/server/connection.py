@@ -103,6 +103,8 @@ class Connection(ServerEngine):
         self._hold_mark: i64 = 0
         self._rest = b""
         self._is_deaf = False
+        # After its own close a peer hangs up itself: to meet the end of the stream before close-ok would be an error.
+        self._is_peer_leaving = False
         self._next: i64 = 0
         self._whole_content_limit: i64 = min(WHOLE_CONTENT_LIMIT, host.limits.message_size_max)
         self._routes: dict[bytes, PublishRoute] = {}
@@ -123,7 +125,7 @@ class Connection(ServerEngine):
 
     @property
     def closed(self) -> bool:
-        return self.state == CLOSED and not self._is_held
+        return self.state == CLOSED and not (self._is_held or self._is_peer_leaving)
 
     def receive_data(self, data: bytes, now: float) -> None:
         if self.state == CLOSED:
@@ -188,7 +190,7 @@ class Connection(ServerEngine):
         self.host.lost(self)
 
     def next_timeout(self) -> float | None:
-        if self.state == CLOSED:
+        if self.state == CLOSED and not self._is_peer_leaving:
             return None
         if self.state != OPEN:
             return self._deadline
@@ -272,7 +274,7 @@ class Connection(ServerEngine):
         """The node stops: tell the peer, and wait for its close-ok."""
         if self.state == OPEN:
             self._fail(connection_fault(CONNECTION_FORCED, reason))
-        elif self.state == OPENING:
+        elif self.state != CLOSING:
             self._set_closed()
 
     # --- for channels ---
@@ -593,7 +595,10 @@ class Connection(ServerEngine):
         if isinstance(method, ConnectionClose):
             if self.state != CLOSED:
                 self.send_method(0, ConnectionCloseOk())
+                is_open = self.state == OPEN
                 self._set_closed()
+                self._is_peer_leaving = is_open
+                self._deadline = self._received_at + self.host.limits.close_timeout_s
         elif self.state == CLOSING:
             if isinstance(method, ConnectionCloseOk):
                 self._set_closed()
@@ -666,10 +671,10 @@ class Connection(ServerEngine):
         self.send_method(0, ConnectionClose(fault.code, fault.text[:255], fault.class_id, fault.method_id))
 
     def _set_closed(self) -> None:
-        if self.state == CLOSED:
-            return
-        self._free()
-        self.state = CLOSED
+        self._is_peer_leaving = False
+        if self.state != CLOSED:
+            self._free()
+            self.state = CLOSED
         self.host.mark_dirty(self)
 
     def _free(self) -> None:
