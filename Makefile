@@ -16,7 +16,8 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -
 
 # The whole suite runs on the plain source; compiled, the packages whose behaviour the compiler could change.
 COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node broker simulation soak interop))
-PYTEST_ARGUMENTS ?=
+# A worker a core, each test file whole on one of them.
+PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
 .PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak docs setup clean
 

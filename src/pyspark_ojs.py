@@ -1,6 +1,12 @@
 """Spark finds `format("ojs")` by this module's name. It is imported in every Spark program, so it stays light."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
@@ -25,3 +31,14 @@ class DefaultSource(DataSource):
         from waybill.pipeline.source import event_stream_reader  # noqa: PLC0415
 
         return event_stream_reader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        from waybill.pipeline.sink import JobSender, SinkWriter, check_mode  # noqa: PLC0415
+
+        check_mode(overwrite=overwrite)
+        return SinkWriter(JobSender(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
+        from waybill.pipeline.sink import JobSender, SinkStreamWriter  # noqa: PLC0415
+
+        return SinkStreamWriter(JobSender(self.options, schema))

@@ -1,6 +1,7 @@
 import pytest
 
-from waybill.pipeline.options import OptionError, address, parse_options
+from waybill.pipeline.named_options import OptionError, address
+from waybill.pipeline.options import parse_options
 
 URI = "amqp://user:secret@broker.example:5673/%2Fojs"
 

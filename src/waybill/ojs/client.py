@@ -193,6 +193,11 @@ class Jobs:
         except BatchFailed as error:
             raise error.failures[0] from error
 
+    def check(self, job: NewJob | Envelope | dict[str, object]) -> None:
+        """Raise the InvalidJob that a push of this job would raise, without pushing it."""
+        now = datetime.now(UTC)
+        self._make(job, now, format_timestamp(now))
+
     async def push_many(self, jobs: Iterable[NewJob | Envelope | dict[str, object]]) -> list[Envelope]:
         """Enqueue many jobs at the speed of the broker, not of its answers; returns their envelopes in order.
 

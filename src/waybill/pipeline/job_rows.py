@@ -1,0 +1,164 @@
+"""Rows of a DataFrame as jobs: which column is what, and what is wrong with a row.
+
+A column with the name of a job's field is that field (`schemas.JOB_FIELDS`). The arguments are the column `args`, an
+array, a struct (its fields in their order) or the text of a JSON array; without such a column they are all other
+columns, in their order.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict, cast
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from waybill.ojs import InvalidJob, NewJob, Retry
+from waybill.ojs.handler import Options
+from waybill.pipeline.named_options import OptionError
+from waybill.pipeline.plain import plain_values
+
+JOB_FIELDS: Final = (
+    "id",
+    "type",
+    "queue",
+    "args",
+    "priority",
+    "scheduled_at",
+    "expires_at",
+    "timeout",
+    "retry",
+    "meta",
+    "tags",
+    "idempotency_key",
+    "correlation_id",
+    "traceparent",
+)
+
+
+@dataclass(frozen=True)
+class JobColumns:
+    """What the columns of a DataFrame are. `arguments` are those that together are a job's arguments."""
+
+    fields: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+class _Given(TypedDict, total=False):
+    """Fields that go into the options of a job as they are, each of its type. Times are RFC 3339 text by now."""
+
+    queue: str
+    priority: int
+    scheduled_at: str
+    expires_at: str
+    timeout: float
+    meta: dict[str, object]
+    tags: list[str]
+    correlation_id: str
+    traceparent: str
+
+
+class InvalidRow(ValueError):
+    """A row cannot become a job or a message, or the broker did not take it; the message names the row."""
+
+
+def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
+    """Sort the columns. Raises OptionError for one that has no place, and for jobs without a type."""
+    names: list[str] = schema.fieldNames()
+    fields = tuple(name for name in names if name in JOB_FIELDS)
+    others = tuple(name for name in names if name not in JOB_FIELDS)
+    if "args" in fields and others:
+        raise OptionError(
+            f"column {others[0]!r} has no place in a job beside the column 'args': a job has {', '.join(JOB_FIELDS)}"
+        )
+    if "type" not in fields and not has_type:
+        raise OptionError("a job needs a type: a column 'type', or the option type for all rows")
+    return JobColumns(fields, others)
+
+
+def job_id(key: str) -> str:
+    """A UUIDv7 that is always the same for a key; all of it but version and variant comes from the key's SHA-256."""
+    number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:16])
+    return str(uuid.UUID(int=number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
+
+
+class JobRows:
+    """Makes jobs of record batches. `queue` and `job_type` are for rows that have none of their own."""
+
+    def __init__(self, columns: JobColumns, *, job_type: str | None, queue: str | None) -> None:
+        self._columns = columns
+        self._type = job_type or ""
+        self._shared: Options = {} if queue is None else {"queue": queue}
+        self._is_shared = not set(columns.fields) - {"type", "args", "id", "idempotency_key"}
+
+    def jobs(self, batch: pa.RecordBatch, numbers: Sequence[str]) -> Iterator[NewJob]:
+        """One job a row; `numbers` are ids for rows that say nothing of theirs. Raises InvalidJob naming the field."""
+        values = {name: plain_values(batch.column(name)) for name in self._columns.fields}
+        types = values.get("type")
+        ids = values.get("id")
+        keys = values.get("idempotency_key")
+        for index, args in enumerate(self._arguments(batch, values)):
+            options: Options = {**self._shared}
+            if not self._is_shared:
+                self._fill(options, values, index)
+            key = None if keys is None else keys[index]
+            given = None if ids is None else ids[index]
+            if given is not None:
+                options["id"] = str(given)
+            else:
+                options["id"] = numbers[index] if key is None else job_id(str(key))
+            options["unique_key"] = options["id"] if key is None else str(key)
+            yield NewJob(self._type if types is None else str(types[index] or self._type), args, options)
+
+    def _arguments(self, batch: pa.RecordBatch, values: dict[str, list[object]]) -> Iterator[list[object]]:
+        given = values.get("args")
+        if given is None:
+            columns = [plain_values(batch.column(name)) for name in self._columns.arguments]
+            yield from map(list, zip(*columns, strict=True)) if columns else ([] for _ in range(batch.num_rows))
+            return
+        for value in given:
+            if isinstance(value, list):
+                yield value
+            elif isinstance(value, dict):
+                yield list(value.values())
+            else:
+                yield _json(value, "args", list) if value is not None else []
+
+    def _fill(self, options: Options, values: dict[str, list[object]], index: int) -> None:
+        row: dict[str, object] = {}
+        for name in _Given.__annotations__:
+            column = values.get(name)
+            value = None if column is None else column[index]
+            if isinstance(value, str) and name in {"meta", "tags"}:
+                value = _json(value, name, list if name == "tags" else dict)
+            if value is not None:
+                row[name] = value
+        try:
+            options.update(cast("Options", msgspec.convert(row, _Given)))
+        except msgspec.ValidationError as error:
+            text, _, place = str(error).partition(" - at `$.")
+            raise InvalidJob(place.rstrip("`") or "row", text) from None
+        retries = values.get("retry")
+        if retries is not None and retries[index] is not None:
+            options["retry"] = _retry(retries[index])
+
+
+def _json(value: object, field: str, kind: type) -> list[object]:
+    try:
+        found = json.loads(str(value))
+    except ValueError:
+        found = None
+    if not isinstance(found, kind):
+        raise InvalidJob(field, f"is not the text of a JSON {'array' if kind is list else 'object'}: {value!r}")
+    return found  # type: ignore[return-value] # of the kind asked for
+
+
+def _retry(value: object) -> Retry:
+    found = _json(value, "retry", dict) if isinstance(value, str) else value
+    try:
+        return msgspec.convert({name: one for name, one in dict(found).items() if one is not None}, Retry)  # type: ignore[call-overload]
+    except (msgspec.ValidationError, InvalidJob) as error:
+        raise InvalidJob("retry", str(error)) from None

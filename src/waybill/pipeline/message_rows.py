@@ -1,0 +1,128 @@
+"""Rows of a DataFrame as messages: body, exchange, routing key, properties and headers by the names of the columns.
+
+`properties` may be a struct, as `format("amqp")` reads it, or its fields columns of their own. `headers` are a map, a
+struct, or the array of name and value that is read. Columns that only tell where a message was read (`stream`,
+`offset`) are taken, and not sent: a message that was read can be written as it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from waybill.client import BasicProperties
+from waybill.pipeline.job_rows import InvalidRow
+from waybill.pipeline.message import Properties
+from waybill.pipeline.named_options import OptionError
+from waybill.pipeline.plain import plain_values
+
+PROPERTY_COLUMNS: Final = (*Properties.__dataclass_fields__, "timestamp")
+MESSAGE_COLUMNS: Final = ("body", "exchange", "routing_key", "properties", "headers", *PROPERTY_COLUMNS)
+_READ_FROM: Final = frozenset({"stream", "offset"})
+_PERSISTENT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message, and where it goes."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    properties: BasicProperties
+
+
+def check_message_columns(schema: StructType) -> None:
+    """Raise OptionError unless the columns can be sent."""
+    names: list[str] = schema.fieldNames()
+    if "body" not in names:
+        raise OptionError("a message needs a column 'body', of text or bytes")
+    if not isinstance(schema["body"].dataType, StringType | BinaryType):
+        raise OptionError(f"column 'body' is text or bytes, not {schema['body'].dataType.simpleString()}")
+    for name in names:
+        if name not in MESSAGE_COLUMNS and name not in _READ_FROM:
+            raise OptionError(f"column {name!r} has no place in a message: it has {', '.join(MESSAGE_COLUMNS)}")
+
+
+class MessageRows:
+    """Makes messages of record batches. `exchange` and `routing_key` are for rows that have none of their own."""
+
+    def __init__(self, *, exchange: str, routing_key: str) -> None:
+        self._exchange = exchange
+        self._routing_key = routing_key
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[OutgoingMessage]:
+        """One message a row. Raises InvalidRow naming the column."""
+        columns = {name: _values(batch, name) for name in batch.schema.names if name not in _READ_FROM}
+        bodies = columns.pop("body")
+        exchanges = columns.pop("exchange", None)
+        keys = columns.pop("routing_key", None)
+        for index, body in enumerate(bodies):
+            if body is None:
+                raise InvalidRow("body: is null")
+            exchange = None if exchanges is None else exchanges[index]
+            key = None if keys is None else keys[index]
+            yield OutgoingMessage(
+                self._exchange if exchange is None else str(exchange),
+                self._routing_key if key is None else str(key),
+                body if isinstance(body, bytes) else str(body).encode(),
+                _properties({name: values[index] for name, values in columns.items()}),
+            )
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[object]:
+    """Bodies stay bytes, and a timestamp property a moment; the rest is what a header can hold."""
+    column = batch.column(name)
+    values: list[object] = column.to_pylist() if name in {"body", "timestamp"} else plain_values(column)
+    return values
+
+
+def _properties(row: dict[str, object]) -> BasicProperties:
+    given = row.pop("properties", None)
+    headers = _headers(row.pop("headers", None))
+    given = given if isinstance(given, dict) else {}
+    values = {name: value for name, value in [*given.items(), *row.items()] if value is not None}
+    moment = values.get("timestamp")
+    if isinstance(moment, datetime):
+        values["timestamp"] = int(moment.timestamp())
+    values.setdefault("delivery_mode", _PERSISTENT)
+    try:
+        return msgspec.convert({**values, "headers": headers or None}, _Sent).properties()
+    except msgspec.ValidationError as error:
+        raise InvalidRow(str(error)) from None
+
+
+class _Sent(msgspec.Struct, kw_only=True):
+    """The properties of a message, each of its type."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    headers: dict[str, object] | None = None
+
+    def properties(self) -> BasicProperties:
+        return BasicProperties(**msgspec.structs.asdict(self))
+
+
+def _headers(value: object) -> dict[str, object]:
+    """A map and a struct are a dict by now; what `format("amqp")` reads is an array of name and value."""
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return {name: one for name, one in value.items() if one is not None}
+    if isinstance(value, list) and all(isinstance(pair, dict) and len(pair) == 2 for pair in value):
+        return {str(name): one for name, one in (pair.values() for pair in value)}
+    raise InvalidRow("headers: are a map, a struct, or an array of name and value")

@@ -1,0 +1,81 @@
+"""Options of Spark sources and sinks by their names, which ignore case as everywhere in Spark.
+
+An option that is not known is an error, because a misspelt one would otherwise be a default that nobody chose.
+"""
+
+import difflib
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+_TRUTH: Final = {"true": True, "false": False}
+
+
+class OptionError(ValueError):
+    """An option that is unknown, missing or has no usable value."""
+
+
+class NamedOptions:
+    """What a user has given, by the proper names. Raises OptionError for a name that is not among `names`.
+
+    `others` are those, in lower case, that Spark puts in for itself.
+    """
+
+    def __init__(self, given: Mapping[str, str], names: Iterable[str], others: Container[str] = ()) -> None:
+        proper = {name.lower(): name for name in names}
+        self._values: dict[str, str] = {}
+        for name, value in given.items():
+            known = proper.get(name.lower())
+            if known is None:
+                if name.lower() in others:
+                    continue
+                nearest = difflib.get_close_matches(name.lower(), proper, n=1, cutoff=0.0)
+                raise OptionError(f"unknown option {name!r}: did you mean {proper[nearest[0]]!r}?")
+            self._values[known] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        """The value as it was given; None if it was not, or is empty."""
+        return self._values.get(name) or None
+
+    def uri(self) -> str:
+        """The option `uri`, which everything needs."""
+        uri = self.text("uri")
+        if uri is None:
+            raise OptionError("option uri is required, for example amqp://guest:guest@localhost:5672/%2F")
+        return uri
+
+    def count(self, name: str, least: int = 1) -> int | None:
+        """A whole number of `least` or more, or None if it was not given."""
+        text = self._values.get(name)
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise OptionError(f"option {name} is a whole number of {least} or more, not {text!r}")
+        return value
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        if text.lower() not in _TRUTH:
+            raise OptionError(f"option {name} is true or false, not {text!r}")
+        return _TRUTH[text.lower()]
+
+
+def address(uri: str) -> str:
+    """The host, port and virtual host of an AMQP URI, without user, password or query."""
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or (5671 if parts.scheme == "amqps" else 5672)
+        host = parts.hostname or "localhost"
+    except ValueError:
+        return "the broker of an invalid URI"
+    return f"{f'[{host}]' if ':' in host else host}:{port}{parts.path}"

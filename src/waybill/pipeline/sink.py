@@ -1,0 +1,357 @@
+"""Spark writers: `format("ojs")` pushes a job for each row, `format("amqp")` publishes a message for each row.
+
+Each task opens one connection and sends its partition in pipelined windows with confirms; it is done when the broker
+has confirmed every row. All rows of a partition are checked before the first of them is sent. A row that is returned
+or refused fails the task, with the row named.
+
+AMQP knows no transaction over what many tasks send, so the delivery is at least once: a task that Spark tries again
+sends its rows again. A job's id is the same in each try (see `_Numbering`), and so is its idempotency key; what that is
+worth is said in docs/pipeline.md.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from waybill.client import (
+    Channel,
+    ClientError,
+    ConnectionLost,
+    InvalidURI,
+    MessageNacked,
+    MessageReturned,
+    connect,
+)
+from waybill.ojs import WEB, BatchFailed, InvalidJob, Jobs, JobsError, NewJob, Topology
+from waybill.ojs.identifiers import new_id
+from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
+from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
+from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.transport.loop import run
+
+_JOB_OPTIONS: Final = ("uri", "type", "queue", "profile", "prefix", "queueType", "timeoutMs")
+_MESSAGE_OPTIONS: Final = ("uri", "exchange", "routingKey", "mandatory", "timeoutMs")
+# Spark puts these in itself, wherever it writes.
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
+_PROFILES: Final = ("spec", "web")
+_QUEUE_TYPES: Final = ("classic", "quorum")
+_JOBS_PER_PUSH: Final = 10_000
+_WINDOW: Final = 5_000
+_ROWS_PER_DRAIN: Final = 100
+_TIMEOUT_MS: Final = 60_000
+_LOSS_PAUSE_S: Final = 0.02
+
+
+class SinkError(RuntimeError):
+    """The broker cannot be written to, or did not take a row; the message names the address, never the password."""
+
+
+@dataclass
+class RowsSent(WriterCommitMessage):
+    """What a task has sent, all of it confirmed."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class JobSinkOptions:
+    """Where jobs go. `job_type` and `queue` are for rows without one of their own."""
+
+    uri: str
+    job_type: str | None
+    queue: str | None
+    topology: Topology
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class MessageSinkOptions:
+    """Where messages go. `exchange` and `routing_key` are for rows without one of their own."""
+
+    uri: str
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    timeout_s: float
+
+
+def parse_job_options(given: Mapping[str, str]) -> JobSinkOptions:
+    """Check the options of `format("ojs")`. Raises OptionError."""
+    options = NamedOptions(given, _JOB_OPTIONS, _SPARKS_OWN)
+    topology = Topology(prefix=options.text("prefix") or "")
+    if _one_of(options, "profile", _PROFILES) == "web":
+        topology = Topology(prefix=options.text("prefix") or "", names=WEB)
+    if _one_of(options, "queueType", _QUEUE_TYPES) == "quorum":
+        topology = Topology(prefix=topology.prefix, names=topology.names, queue_type="quorum")
+    return JobSinkOptions(options.uri(), options.text("type"), options.text("queue"), topology, _timeout_s(options))
+
+
+def parse_message_options(given: Mapping[str, str]) -> MessageSinkOptions:
+    """Check the options of `format("amqp")`. Raises OptionError."""
+    options = NamedOptions(given, _MESSAGE_OPTIONS, _SPARKS_OWN)
+    return MessageSinkOptions(
+        options.uri(),
+        options.text("exchange") or "",
+        options.text("routingKey") or "",
+        options.truth("mandatory", default=True),
+        _timeout_s(options),
+    )
+
+
+def _one_of(options: NamedOptions, name: str, values: tuple[str, ...]) -> str:
+    value = options.text(name) or values[0]
+    if value not in values:
+        raise OptionError(f"option {name} is {' or '.join(values)}, not {value!r}")
+    return value
+
+
+def _timeout_s(options: NamedOptions) -> float:
+    return (options.count("timeoutMs") or _TIMEOUT_MS) / 1000
+
+
+def check_mode(*, overwrite: bool) -> None:
+    """Raise OptionError for a write that would have to remove what is in a queue."""
+    if overwrite:
+        raise OptionError('a queue is only added to: write with mode("append")')
+
+
+class _Sender:
+    """What sends the rows of a partition: picklable, and without a socket until `send` is called on the executor."""
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
+        raise NotImplementedError
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """The writer of a batch query."""
+
+    def __init__(self, sender: _Sender) -> None:
+        self._sender = sender
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsSent:
+        return self._sender.send(iterator)
+
+
+class SinkStreamWriter(DataSourceStreamArrowWriter):
+    """The writer of a streaming query. There is nothing to commit: what a task has sent is there."""
+
+    def __init__(self, sender: _Sender) -> None:
+        self._sender = sender
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsSent:
+        return self._sender.send(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        pass
+
+
+class JobSender(_Sender):
+    """Pushes jobs. Raises OptionError for columns that make no jobs."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_job_options(given)
+        self._columns: JobColumns = job_columns(schema, has_type=self._options.job_type is not None)
+        self._write_id = new_id()
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
+        """Raises InvalidRow before anything is sent, or SinkError."""
+        partition, numbering = _Numbering.of_task(self._write_id)
+        return run(self._send(list(batches), partition, numbering))
+
+    async def _send(self, batches: list[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
+        options = self._options
+        jobs = Jobs(options.uri, topology=options.topology, push_timeout=options.timeout_s)
+        rows = JobRows(self._columns, job_type=options.job_type, queue=options.queue)
+        for number, job in _numbered(rows, batches, partition, numbering):
+            try:
+                jobs.check(job)
+            except InvalidJob as error:
+                raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
+        sent = 0
+        numbered = _numbered(rows, batches, partition, numbering)
+        async with _explained(options.uri, "jobs"), jobs:
+            while chunk := [job for _, job in islice(numbered, _JOBS_PER_PUSH)]:
+                try:
+                    await jobs.push_many(chunk)
+                except BatchFailed as error:
+                    raise SinkError(_refused(error, chunk, sent, partition, options.uri)) from None
+                sent += len(chunk)
+        return RowsSent(sent)
+
+
+class MessageSender(_Sender):
+    """Publishes messages. Raises OptionError for columns that make no messages."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_message_options(given)
+        check_message_columns(schema)
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
+        """Raises InvalidRow before anything is sent, or SinkError."""
+        return run(self._send(list(batches), _task().partitionId()))
+
+    async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:
+        options = self._options
+        rows = MessageRows(exchange=options.exchange, routing_key=options.routing_key)
+        number = 0
+        try:
+            for batch in batches:
+                for message in rows.messages(batch):
+                    message.properties.encode()
+                    number += 1
+        except (InvalidRow, ClientError, ValueError) as error:
+            raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
+        async with (
+            _explained(options.uri, "messages"),
+            connect(options.uri, name="waybill-pipeline") as connection,
+        ):
+            channel = await connection.channel(confirms=True)
+            window = _Window(channel, mandatory=options.mandatory, timeout_s=options.timeout_s)
+            for batch in batches:
+                for message in rows.messages(batch):
+                    try:
+                        await window.publish(message)
+                    except (MessageReturned, MessageNacked) as error:
+                        raise _not_taken(window, partition, options.uri, error) from None
+            try:
+                await window.finish()
+            except (MessageReturned, MessageNacked) as error:
+                raise _not_taken(window, partition, options.uri, error) from None
+            return RowsSent(window.confirmed)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("rows are sent by tasks of Spark")
+    return context
+
+
+class _Window:
+    """Publishes of a channel that wait for their confirms. `confirmed`: so many rows are safe, the first ones.
+
+    What a lost connection took is published again when it is back, if that takes no longer than `timeout_s`.
+    """
+
+    def __init__(self, channel: Channel, *, mandatory: bool, timeout_s: float) -> None:
+        self.confirmed = 0
+        self._channel = channel
+        self._mandatory = mandatory
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[OutgoingMessage, asyncio.Future[None]]] = deque()
+        self._published = 0
+
+    async def publish(self, message: OutgoingMessage) -> None:
+        """Publish one more; raises what an earlier one came to."""
+        self._published += 1
+        if self._published % _ROWS_PER_DRAIN == 0:
+            await self._channel.drain()
+        self._waiting.append((message, self._send(message)))
+        if len(self._waiting) > _WINDOW:
+            # Half of them, so that there is a lot to write after each wait.
+            await self._settle(_WINDOW // 2)
+
+    async def finish(self) -> None:
+        """Wait for all that is left."""
+        await self._settle(0)
+
+    async def _settle(self, left: int) -> None:
+        while len(self._waiting) > left:
+            try:
+                await self._waiting[0][1]
+            except ConnectionLost:
+                await self._publish_again()
+                continue
+            self._waiting.popleft()
+            self.confirmed += 1
+
+    async def _publish_again(self) -> None:
+        async with asyncio.timeout(self._timeout_s):
+            # The connection takes note of its loss a little later than its publishes do.
+            await asyncio.sleep(_LOSS_PAUSE_S)
+            await self._channel.drain()
+        messages = [message for message, _ in self._waiting]
+        self._waiting = deque((message, self._send(message)) for message in messages)
+
+    def _send(self, message: OutgoingMessage) -> asyncio.Future[None]:
+        return self._channel.publish_nowait(
+            message.body,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+            properties=message.properties,
+            mandatory=self._mandatory,
+        )
+
+
+class _Numbering:
+    """The ids of rows that name none: the same in each try of a task, as long as Spark gives it the same rows.
+
+    A write, or the batch of a streaming query, has a name that outlives a try; with the number of the partition it
+    gives the first digits of an id, and the number of the row the last twelve.
+    """
+
+    def __init__(self, name: str) -> None:
+        digits = hashlib.sha256(name.encode()).hexdigest()
+        self._head = f"{digits[:8]}-{digits[8:12]}-7{digits[12:15]}-a{digits[15:18]}-"
+
+    @classmethod
+    def of_task(cls, write_id: str) -> tuple[int, "_Numbering"]:
+        """The number of this task's partition, and its numbering."""
+        context = _task()
+        partition = context.partitionId()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        name = write_id if batch is None else f"{query}/{batch}"
+        return partition, cls(f"{name}/{partition}")
+
+    def ids(self, first: int, count: int) -> list[str]:
+        head = self._head
+        return [f"{head}{number:012x}" for number in range(first, first + count)]
+
+
+def _numbered(
+    rows: JobRows, batches: list[pa.RecordBatch], partition: int, numbering: _Numbering
+) -> Iterator[tuple[int, NewJob]]:
+    """The jobs with the numbers of their rows. Raises InvalidRow."""
+    number = 0
+    for batch in batches:
+        try:
+            for job in rows.jobs(batch, numbering.ids(number, batch.num_rows)):
+                yield number, job
+                number += 1
+        except InvalidJob as error:
+            raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
+
+
+def _refused(failed: BatchFailed, chunk: list[NewJob], sent: int, partition: int, uri: str) -> str:
+    first = failed.failures[0]
+    number = next(index for index, job in enumerate(chunk) if job.options.get("id") == first.job_id)
+    more = f" ({len(failed.failures)} rows of this push were not taken)" if len(failed.failures) > 1 else ""
+    return f"row {sent + number} of partition {partition}, to {address(uri)}: {first}{more}"
+
+
+def _not_taken(window: _Window, partition: int, uri: str, error: ClientError) -> SinkError:
+    return SinkError(f"row {window.confirmed} of partition {partition}, to {address(uri)}: {error}")
+
+
+@asynccontextmanager
+async def _explained(uri: str, what: str) -> AsyncIterator[None]:
+    """Errors of the connection become errors of this module, without the URI and its password."""
+    try:
+        yield
+    except (ClientError, InvalidURI, JobsError, OSError) as problem:
+        text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
+        raise SinkError(f"cannot write {what} to {address(uri)}: {text}") from None

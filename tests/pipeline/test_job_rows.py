@@ -1,0 +1,133 @@
+"""Rows as jobs: columns, conversions and what is wrong with a row. No Spark session and no broker."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from waybill.ojs import InvalidJob, Jobs, NewJob, Retry
+from waybill.ojs.identifiers import is_uuid7
+from waybill.pipeline.job_rows import JobRows, job_columns, job_id
+from waybill.pipeline.named_options import OptionError
+
+URI = "amqp://guest:guest@localhost:1/%2Fojs"
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+
+
+def jobs_of(
+    columns: Mapping[str, object], *, job_type: str | None = "email.send", queue: str | None = None
+) -> list[NewJob]:
+    batch = pa.RecordBatch.from_pydict(dict(columns))
+    sorted_columns = job_columns(from_arrow_schema(batch.schema), has_type=job_type is not None)
+    rows = JobRows(sorted_columns, job_type=job_type, queue=queue)
+    ids = [f"019414d4-8b2e-7c3a-b5d1-{number:012x}" for number in range(batch.num_rows)]
+    jobs = list(rows.jobs(batch, ids))
+    for job in jobs:
+        Jobs(URI).check(job)
+    return jobs
+
+
+def args_of(column: pa.Array) -> list[object]:
+    return [job.args[0] for job in jobs_of({"value": column})]
+
+
+def test_columns_that_are_no_fields_are_arguments_in_their_order() -> None:
+    jobs = jobs_of({"to": ["a@b", "c@d"], "copies": [1, 2], "queue": ["email", "bulk"]})
+    assert [job.args for job in jobs] == [["a@b", 1], ["c@d", 2]]
+    assert [job.options["queue"] for job in jobs] == ["email", "bulk"]
+    assert {job.type for job in jobs} == {"email.send"}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["x", "y"]]),
+        pa.array([{"first": "x", "second": "y"}]),
+        pa.array(['["x", "y"]']),
+    ],
+)
+def test_arguments_are_an_array_a_struct_or_json_text(column: pa.Array) -> None:
+    assert jobs_of({"args": column})[0].args == ["x", "y"]
+
+
+def test_a_job_needs_no_arguments() -> None:
+    assert jobs_of({"type": ["a.b"], "args": pa.array([None], pa.list_(pa.string()))})[0].args == []
+    assert jobs_of({"type": ["a.b"]}, job_type=None)[0].args == []
+
+
+def test_values_become_json_without_loss() -> None:
+    assert args_of(pa.array([MOMENT])) == ["2026-01-02T03:04:05.678000Z"]
+    assert args_of(pa.array([date(2026, 1, 2)])) == ["2026-01-02"]
+    assert args_of(pa.array([Decimal("1.10")])) == ["1.10"]
+    assert args_of(pa.array([timedelta(days=1, milliseconds=-5)])) == ["PT86399.995S"]
+    assert args_of(pa.array([b"\x00\xff"])) == ["AP8="]
+    assert args_of(pa.array([None, 5])) == [None, 5]
+    assert args_of(pa.array([[MOMENT, None]])) == [["2026-01-02T03:04:05.678000Z", None]]
+    assert args_of(pa.array([{"at": MOMENT, "n": 1}])) == [{"at": "2026-01-02T03:04:05.678000Z", "n": 1}]
+    pairs = pa.array([[("a", b"x"), ("b", None)]], pa.map_(pa.string(), pa.binary()))
+    assert args_of(pairs) == [{"a": "eA==", "b": None}]
+
+
+def test_fields_of_a_job_are_taken_from_columns() -> None:
+    job = jobs_of(
+        {
+            "args": [["x"]],
+            "priority": [7],
+            "scheduled_at": [MOMENT],
+            "timeout": [2.5],
+            "meta": ['{"tenant": "t1"}'],
+            "tags": [["a", "b"]],
+            "retry": [{"max_attempts": 9, "jitter": None}],
+            "correlation_id": ["c1"],
+        }
+    )[0]
+    assert job.options["priority"] == 7
+    assert job.options["scheduled_at"] == "2026-01-02T03:04:05.678000Z"
+    assert job.options["timeout"] == 2.5
+    assert job.options["meta"] == {"tenant": "t1"}
+    assert job.options["tags"] == ["a", "b"]
+    assert job.options["retry"] == Retry(max_attempts=9)
+    assert job.options["correlation_id"] == "c1"
+
+
+def test_a_key_gives_a_job_its_id() -> None:
+    first, second, third = jobs_of({"idempotency_key": ["order-1", "order-1", None], "x": [1, 2, 3]})
+    assert first.options["id"] == second.options["id"] == job_id("order-1")
+    assert is_uuid7(job_id("order-1"))
+    assert first.options["unique_key"] == "order-1"
+    assert third.options["id"] == third.options["unique_key"] == "019414d4-8b2e-7c3a-b5d1-000000000002"
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ({"priority": ["high"]}, "priority"),
+        ({"args": ["no json"]}, "args"),
+        ({"args": ['{"a": 1}']}, "args"),
+        ({"x": [float("nan")]}, r"args\[0\]"),
+        ({"x": [2**60]}, r"args\[0\]"),
+        ({"queue": ["Not A Queue"]}, "queue"),
+        ({"type": ["UPPER"]}, "type"),
+        ({"id": ["not-a-uuid"]}, "id"),
+        ({"scheduled_at": ["tomorrow"]}, "scheduled_at"),
+        ({"retry": ['{"max_attempts": -1}']}, "max_attempts"),
+        ({"meta": ["[]"]}, "meta"),
+        ({"tags": [[1]]}, "tags"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_named(columns: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidJob, match=field):
+        jobs_of(columns)
+
+
+def test_a_column_without_a_place_is_an_error() -> None:
+    with pytest.raises(OptionError, match="'prioritty' has no place"):
+        jobs_of({"args": [["x"]], "prioritty": [1]})
+
+
+def test_a_job_needs_a_type() -> None:
+    with pytest.raises(OptionError, match="needs a type"):
+        jobs_of({"x": [1]}, job_type=None)

@@ -1,0 +1,193 @@
+"""DataFrames as jobs and as messages, written by real Spark to both brokers."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+
+from tests.pipeline.streams import Stream
+from waybill.client import blocking
+from waybill.ojs.identifiers import is_uuid7
+
+pytestmark = pytest.mark.spark
+
+_numbers = itertools.count(1)
+NOWHERE = "amqp://user:hidden-secret@127.0.0.1:1/%2Fojs"
+
+
+class Queue:
+    """A queue of its own for a test, looked at with a plain client."""
+
+    def __init__(self, uri: str) -> None:
+        self.name = f"sink-{next(_numbers)}"
+        self.uri = uri
+        self._connection = blocking.connect(uri)
+        self.channel = self._connection.channel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in (self.name, f"ojs.queue.{self.name}", f"ojs.queue.dlx.{self.name}"):
+            self.channel.delete_queue(name)
+        self._connection.close()
+
+    def declare(self, **arguments: object) -> None:
+        self.channel.declare_queue(self.name, durable=True, arguments=arguments)
+
+    def messages(self, name: str) -> list[blocking.Delivery]:
+        """All that is in a queue, which is empty then."""
+        found = []
+        while (delivery := self.channel.get(name, no_ack=True)) is not None:
+            found.append(delivery)
+        return found
+
+    def jobs(self) -> list[dict[str, object]]:
+        return [json.loads(delivery.body) for delivery in self.messages(f"ojs.queue.{self.name}")]
+
+
+@pytest.fixture
+def queue(broker_uri: str) -> Iterator[Queue]:
+    with Queue(broker_uri) as made:
+        yield made
+
+
+def write(rows: DataFrame, kind: str, **options: str) -> None:
+    rows.write.format(kind).mode("append").options(**options).save()
+
+
+def reason(error: pytest.ExceptionInfo[BaseException]) -> str:
+    return str(error.value)
+
+
+def test_each_row_becomes_a_job(spark: SparkSession, queue: Queue) -> None:
+    rows = spark.range(0, 500, numPartitions=3).select(
+        F.format_string("user-%d@example.com", "id").alias("to"), (F.col("id") % 3).cast("int").alias("copies")
+    )
+    write(rows, "ojs", uri=queue.uri, type="email.send", queue=queue.name)
+    messages = queue.messages(f"ojs.queue.{queue.name}")
+    jobs = [json.loads(message.body) for message in messages]
+    assert sorted(job["args"] for job in jobs) == sorted([f"user-{n}@example.com", n % 3] for n in range(500))
+    assert {(job["type"], job["queue"], job["specversion"]) for job in jobs} == {("email.send", queue.name, "1.0")}
+    ids = {str(job["id"]) for job in jobs}
+    assert len(ids) == 500
+    assert all(map(is_uuid7, ids))
+    for message, job in zip(messages, jobs, strict=True):
+        assert message.properties.message_id == job["id"]
+        assert (message.properties.headers or {})["x-ojs-idempotency-key"] == job["id"]
+
+
+def test_a_bad_row_is_named_and_nothing_of_its_partition_is_sent(spark: SparkSession, queue: Queue) -> None:
+    queue.channel.declare_queue(f"ojs.queue.{queue.name}", durable=True, arguments={"x-max-priority": 10})
+    rows = spark.createDataFrame([(1, 5), (2, 5), (3, -7)], "x int, timeout int").coalesce(1)
+    rows = rows.withColumn("type", F.when(F.col("x") == 3, "NOT A TYPE").otherwise("a.b"))
+    with pytest.raises(PySparkException) as error:
+        write(rows, "ojs", uri=queue.uri, queue=queue.name)
+    assert "row 2 of partition 0: type: 'NOT A TYPE'" in reason(error)
+    assert queue.jobs() == []
+
+
+def test_a_stream_of_rows_becomes_jobs_and_a_replay_gives_the_same_ids(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
+    source = tmp_path / "rows"
+    spark.range(0, 40, numPartitions=2).withColumn("x", F.col("id").cast("string")).drop("id").write.json(str(source))
+
+    def run() -> list[dict[str, object]]:
+        query = (
+            spark.readStream.schema("x string")
+            .json(str(source))
+            .writeStream.format("ojs")
+            .options(uri=queue.uri, type="a.b", queue=queue.name, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return queue.jobs()
+
+    first = run()
+    assert sorted(str(job["args"]) for job in first) == sorted(str([str(n)]) for n in range(40))
+    assert run() == []
+    # A driver that dies between sending and noting it runs the batch again.
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    again = run()
+    assert {(str(job["id"]), str(job["args"])) for job in again} == {
+        (str(job["id"]), str(job["args"])) for job in first
+    }
+
+
+def test_messages_go_where_their_columns_say(spark: SparkSession, queue: Queue) -> None:
+    queue.declare()
+    rows = spark.createDataFrame(
+        [("hello", queue.name, "text/plain", {"a": "1"}), ("world", queue.name, None, None)],
+        "body string, routing_key string, content_type string, headers map<string, string>",
+    ).coalesce(1)
+    write(rows, "amqp", uri=queue.uri)
+    first, second = queue.messages(queue.name)
+    assert (first.body, second.body) == (b"hello", b"world")
+    assert first.properties.content_type == "text/plain"
+    assert first.properties.headers == {"a": "1"}
+    assert first.properties.delivery_mode == 2
+    assert second.properties.content_type is None
+
+
+def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, queue: Queue, stream: Stream) -> None:
+    queue.declare()
+    stream.publish(b"a", b"b", content_type="text/plain", message_id="m1", headers={"k": "v"}, timestamp=1_700_000_000)
+    read = spark.read.format("amqp").options(uri=stream.uri, stream=stream.name).load()
+    write(read, "amqp", uri=queue.uri, routingKey=queue.name)
+    messages = queue.messages(queue.name)
+    assert [message.body for message in messages] == [b"a", b"b"]
+    sent = messages[0].properties
+    assert (sent.content_type, sent.message_id, sent.headers) == ("text/plain", "m1", {"k": "v"})
+    assert sent.timestamp is not None
+
+
+def test_a_row_that_is_returned_fails_the_task(spark: SparkSession, queue: Queue) -> None:
+    queue.declare()
+    rows = spark.createDataFrame([("a", queue.name), ("b", "nobody-home")], "body string, routing_key string")
+    with pytest.raises(PySparkException) as error:
+        write(rows.coalesce(1), "amqp", uri=queue.uri)
+    assert "row 1 of partition 0" in reason(error)
+    assert "127.0.0.1" in reason(error)
+
+
+def test_a_row_that_is_refused_fails_the_task(spark: SparkSession, queue: Queue) -> None:
+    queue.declare(**{"x-max-length": 3, "x-overflow": "reject-publish"})
+    rows = spark.range(20).select(F.col("id").cast("string").alias("body")).coalesce(1)
+    with pytest.raises(PySparkException, match=r"row \d+ of partition 0"):
+        write(rows, "amqp", uri=queue.uri, routingKey=queue.name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("ojs", {"uri": NOWHERE, "type": "a.b"}, "127.0.0.1:1"),
+        ("amqp", {"uri": NOWHERE, "routingKey": "q"}, "127.0.0.1:1"),
+        ("ojs", {"uri": NOWHERE, "type": "a.b", "quueue": "x"}, "did you mean 'queue'"),
+        ("amqp", {"uri": NOWHERE, "mandatory": "perhaps"}, "mandatory is true or false"),
+        ("ojs", {"uri": NOWHERE}, "needs a type"),
+        ("ojs", {"uri": NOWHERE, "type": "a.b", "profile": "other"}, "profile is spec or web"),
+    ],
+)
+def test_errors_name_the_cause_and_never_the_password(
+    spark: SparkSession, kind: str, options: dict[str, str], message: str
+) -> None:
+    rows = spark.createDataFrame([("x",)], "body string")
+    with pytest.raises(PySparkException) as error:
+        write(rows, kind, **options, timeoutMs="1500")
+    assert message in reason(error)
+    assert "hidden-secret" not in reason(error)
+
+
+def test_a_queue_is_not_overwritten(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("x",)], "body string")
+    with pytest.raises(PySparkException, match="only added to"):
+        rows.write.format("amqp").mode("overwrite").options(uri=NOWHERE).save()
