@@ -32,6 +32,8 @@ async def charge(card: str, cents: int) -> str:
             raise JobError("this card was stolen", type="card.stolen")
         case "odd":
             raise DeadLetterJob("a human should look at this")
+        case _:
+            pass
     return "charged"
 
 

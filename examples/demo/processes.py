@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
@@ -76,7 +76,7 @@ class BrokerProcess:
 
 
 @asynccontextmanager
-async def running_worker(uri: str, notebook: Path, log: Path) -> AsyncIterator[Process]:
+async def running_worker(uri: str, notebook: Path, log: Path) -> AsyncGenerator[Process, None]:
     """A worker process that is there inside of the context, and has ended after it."""
     process = await _spawn(("examples.demo.worker", uri, str(notebook)), log)
     try:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
 from waybill.client import Connection, Delivery
 from waybill.ojs import Topology
@@ -69,6 +69,8 @@ class Progress:
                 self._end(job_id)
                 self.discarded.add(job_id)
                 self._began(job_id, event.data.get("total_attempts"))
+            case _:
+                pass
         self.last_change = time.monotonic()
         self.changed.set()
 
@@ -99,7 +101,7 @@ class Progress:
             self.waiting[job_id] = attempt
 
     def _failed(self, job_id: str, error: object) -> None:
-        if isinstance(error, dict) and error.get("type") == "WorkerLost":
+        if isinstance(error, dict) and ("type", "WorkerLost") in cast("dict[str, object]", error).items():
             self.lost.add(job_id)
 
 

@@ -1,0 +1,44 @@
+"""Calls that a type checker must accept or refuse: each line with that comment is one mistake.
+
+Read by mypy and pyright in `test_typed_push.py`, and never run.
+"""
+
+from datetime import timedelta
+
+from waybill.ojs import Jobs, NewJob, Retry
+
+jobs = Jobs("amqp://localhost")
+
+
+@jobs.handler("email.send", queue="email", retry=Retry(max_attempts=5))
+async def send_email(to: str, subject: str = "", *, copies: int = 1) -> int:
+    return copies
+
+
+@jobs.handler("report.make")
+def make_report(rows: list[int]) -> None: ...
+
+
+async def right() -> list[NewJob]:
+    await send_email.push("a@example.com")
+    await send_email.push("a@example.com", subject="Hello")
+    await send_email.options(delay=timedelta(hours=1), priority=5).push("a@example.com", "Hello")
+    await make_report.push(rows=[1, 2])
+    count: int = await send_email("a@example.com")
+    return [make_report.job([count]), send_email.job("a@example.com", subject="x")]
+
+
+async def wrong() -> None:
+    await send_email.push()  # wrong
+    await send_email.push(1)  # wrong
+    await send_email.push("a@example.com", topic="Hello")  # wrong
+    await send_email.push("a@example.com", subject=3)  # wrong
+    await send_email.options(priority="high").push("a@example.com")  # wrong
+    await send_email.options(colour="red").push("a@example.com")  # wrong
+    await send_email.options(delay=timedelta(1)).push(b"a@example.com")  # wrong
+    await make_report.push(["1"])  # wrong
+    make_report.job()  # wrong
+    await jobs.push("report.make", [[1]], retry=3)  # wrong
+    jobs.handler("x.y", queue=1)  # wrong
+    job = await make_report.push([1])
+    job.identifier  # wrong  # noqa: B018 - the mistake
