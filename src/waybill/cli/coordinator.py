@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from pathlib import Path
 
 import click
 
@@ -18,23 +17,27 @@ from waybill.transport.loop import run
 @click.argument("queues", nargs=-1, required=True)
 @click.option(
     "--database",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="SQLite file with the state of all jobs.  [default: in memory, read from the events at each start]",
+    default=":memory:",
+    help="Where the state of all jobs is: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
+    " memory, read from the events at each start]",
 )
+@click.option("--rebuild", is_flag=True, help="Make the state anew from the first event.")
 @broker_options
-def command(queues: tuple[str, ...], database: Path | None, target: Target) -> None:
+def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: bool) -> None:
     """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
 
     Several may run: the broker lets one of them work, and the next one takes over when that ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
-        coordinator = Coordinator(target.jobs(), queues=queues, database=str(database or ":memory:"))
+        coordinator = Coordinator(target.jobs(), queues=queues, database=database, rebuild=rebuild)
         run(_coordinate(coordinator))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except ClientError as error:
         raise explained(error, target) from None
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
 
 
 async def _coordinate(coordinator: Coordinator) -> None:

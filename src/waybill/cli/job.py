@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from waybill.cli.failure import ask
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import Envelope, InvalidJob, JobInfo, Options, Retry, State
-from waybill.ojs.job_store import has_ended
+from waybill.ojs.job_fold import has_ended
 
 WATCH_SECONDS: Final = 0.5
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,20 +23,18 @@ from waybill.client import BasicProperties, Channel, Consumer, Delivery
 from waybill.ojs import control_message
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.client import Jobs
-from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, read_request
+from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, read_request
 from waybill.ojs.envelope import check_queue
-from waybill.ojs.events import JobCancelled, JobHeartbeat, ReceivedEvent, decode_events
+from waybill.ojs.events import JobCancelled, JobHeartbeat
 from waybill.ojs.identifiers import new_id
-from waybill.ojs.job_store import JobStore, has_ended
+from waybill.ojs.job_fold import has_ended
+from waybill.ojs.job_view import JobView
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.session import Session
 from waybill.ojs.states import State
 from waybill.ojs.timestamps import format_timestamp
 
 PREFETCH: Final = 500
-FOLD_SECONDS: Final = 0.02
-SETTLE_SECONDS: Final = 1.0
-"""How long the events of a job may be on their way here before it counts as unknown."""
 VISIBILITY_SECONDS: Final = 60
 """By how much a heartbeat extends a job."""
 LAST_EVENTS_SECONDS: Final = 5.0
@@ -47,10 +45,11 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class Coordinator:
     """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
 
-    `database` is a SQLite file that saves reading the whole stream at each start; in memory unless given.
+    `database` is a SQLite file, or a PostgreSQL URL, that saves reading the whole stream at each start; in memory
+    unless given. `rebuild` makes its state anew from the first event. Needs the extra `state`.
     """
 
-    def __init__(self, jobs: Jobs, *, queues: Sequence[str], database: str = ":memory:") -> None:
+    def __init__(self, jobs: Jobs, *, queues: Sequence[str], database: str = ":memory:", rebuild: bool = False) -> None:
         """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name."""
         for queue in queues:
             check_queue(queue)
@@ -59,12 +58,8 @@ class Coordinator:
         self._queues = list(dict.fromkeys(queues))
         self._database = database
         self._session: Session | None = None
-        self._store: JobStore | None = None
-        self._stream: Consumer | None = None
-        self._pending: list[ReceivedEvent] = []
-        self._next_offset = 0
-        self._fold_timer: asyncio.TimerHandle | None = None
-        self._folded = asyncio.Event()
+        self._rebuild = rebuild
+        self._view: JobView | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -72,11 +67,11 @@ class Coordinator:
         source = f"/waybill/coordinator/{self.id}"
         session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
-            self._store = JobStore(self._database)
+            self._view = JobView(self._database, rebuild=self._rebuild)
             self._session = session
             await session.declarer.ensure_shared()
             await session.declarer.ensure_relay()
-            await self._follow_stream(session)
+            await self._view.start(session)
             channel = await session.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
                 await session.declarer.ensure_control(queue)
@@ -95,11 +90,9 @@ class Coordinator:
         if session is not None:
             await session.events.drain(LAST_EVENTS_SECONDS)
             await session.close()
-        if self._fold_timer is not None:
-            self._fold_timer.cancel()
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        if self._view is not None:
+            await self._view.close()
+            self._view = None
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -112,56 +105,11 @@ class Coordinator:
         """Close."""
         await self.close()
 
-    # The view of the stream. ------------------------------------------------------------------------------------
-
-    async def _follow_stream(self, session: Session) -> None:
-        channel = await session.connection.channel(prefetch_count=PREFETCH)
-        self._next_offset = self._known.next_offset
-        offset = self._next_offset or "first"
-        self._stream = await channel.consume(
-            session.declarer.topology.event_stream, self._take, arguments={"x-stream-offset": offset}
-        )
-
-    def _take(self, delivery: Delivery) -> None:
-        delivery.ack()
-        offset = (delivery.properties.headers or {}).get("x-stream-offset")
-        if not isinstance(offset, int) or offset < self._next_offset:
-            return
-        self._next_offset = offset + 1
-        try:
-            self._pending += decode_events(delivery.body)
-        except msgspec.DecodeError as error:
-            _log.warning("message %d of the event stream is no event: %s", offset, error)
-        if self._fold_timer is None:
-            self._fold_timer = asyncio.get_running_loop().call_later(FOLD_SECONDS, self._fold)
-
-    def _fold(self) -> None:
-        self._fold_timer = None
-        if self._store is None:
-            return
-        pending, self._pending = self._pending, []
-        self._store.apply(pending, self._next_offset)
-        if self._stream is not None:
-            # After a lost connection the consumer goes on here.
-            self._stream.arguments["x-stream-offset"] = self._next_offset
-        self._folded.set()
-        self._folded = asyncio.Event()
-
     @property
-    def _known(self) -> JobStore:
-        if self._store is None:
+    def _known(self) -> JobView:
+        if self._view is None:
             raise RuntimeError("the coordinator is not started")
-        return self._store
-
-    async def _settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
-        """Return what is known of a job, giving events on their way here a moment to arrive."""
-        try:
-            async with asyncio.timeout(SETTLE_SECONDS):
-                while not is_settled(job := self._known.get(job_id)):
-                    await self._folded.wait()
-        except TimeoutError:
-            return self._known.get(job_id)
-        return job
+        return self._view
 
     # Requests. --------------------------------------------------------------------------------------------------
 
@@ -188,7 +136,7 @@ class Coordinator:
                 await self._cancel(request.job_id, queue)
                 delivery.ack()
             case control_message.HEARTBEAT:
-                self._beat(request)
+                await self._beat(request)
                 delivery.ack()
             case control_message.INFO | control_message.LIST:
                 delivery.ack()
@@ -202,7 +150,7 @@ class Coordinator:
         session = self._session
         if session is None or not job_id:
             return
-        job = await self._settled(job_id, lambda found: found is not None)
+        job = await self._known.settled(job_id, lambda found: found is not None)
         if job is not None and has_ended(job):
             _log.info("job %s is %s already and cannot be cancelled", job_id, job.state)
             return
@@ -222,10 +170,10 @@ class Coordinator:
         confirmed = asyncio.Event()
         session.events.after(confirmed.set)
         await confirmed.wait()
-        await self._settled(job_id, lambda found: found is not None and has_ended(found))
+        await self._known.settled(job_id, lambda found: found is not None and has_ended(found))
 
-    def _beat(self, request: ControlRequest) -> None:
-        job = self._known.get(request.job_id)
+    async def _beat(self, request: ControlRequest) -> None:
+        job = await self._known.get(request.job_id)
         if self._session is None or job is None or job.state != State.ACTIVE.value:
             return
         until = format_timestamp(datetime.now(UTC) + timedelta(seconds=VISIBILITY_SECONDS))
@@ -242,9 +190,9 @@ class Coordinator:
         if self._session is None or not properties.reply_to:
             return
         if properties.type == control_message.LIST:
-            jobs = self._known.newest(queue, request.state, request.limit)
+            jobs = await self._known.newest(queue, request.state, request.limit)
         else:
-            job = await self._settled(request.job_id, lambda found: found is not None)
+            job = await self._known.settled(request.job_id, lambda found: found is not None)
             jobs = [] if job is None else [job]
         # Not mandatory: whoever asked may be gone.
         await self._session.publishing.publish(

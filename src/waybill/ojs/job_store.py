@@ -1,66 +1,82 @@
-"""The state of all jobs as the events tell it, folded into SQLite.
+"""The state of all jobs as the events tell it, in SQLite or PostgreSQL. Needs the package sqlalchemy.
 
 The stream is the truth, this is a view of it: the position in the stream is written in one transaction with what was
-folded, so that a crash repeats or loses nothing, and a lost file is made again from the first event.
-
-Events of clients and workers pass each other, so an event moves a job forward only: by attempt, then by phase. The
-first end counts. Only an enqueuing, or a start, that is later than the end begins anew.
+folded, so that a crash repeats or loses nothing, and a lost database is made again from the first event. Coordinators
+may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, Self
 
 import msgspec
 
+from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
-from waybill.ojs.states import TERMINAL, State
+from waybill.ojs.job_fold import JobRecord, fold, new_record
 
-_SCHEMA_VERSION: Final = 2
-_SCHEMA: Final = """
-create table if not exists job (
-    id text primary key, type text, queue text, state text, attempt integer, rank integer,
-    enqueued_at text, scheduled_at text, started_at text, ended_at text, next_retry_at text, visible_until text,
-    worker_id text, error text, result text, progress real, progress_message text, checkpoint text
-) without rowid;
-create index if not exists job_queue on job (queue, enqueued_at);
-create table if not exists position (stream text primary key, next_offset integer) without rowid;
-"""
-_FIELDS: Final = (
-    "id", "type", "queue", "state", "attempt", "enqueued_at", "scheduled_at", "started_at", "ended_at",
-    "next_retry_at", "visible_until", "worker_id", "error", "result", "progress", "progress_message", "checkpoint",
-)  # fmt: skip
-_SELECT: Final = f"select {', '.join(_FIELDS)} from job"  # noqa: S608 - names of ours
+try:
+    import sqlalchemy as sql
+    from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.engine import Connection, Engine, make_url
+    from sqlalchemy.pool import StaticPool
+except ImportError as error:
+    raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
+
+_VERSION: Final = 3
 _STREAM: Final = "events"
-_ENDS: Final = {
-    "job.completed": State.COMPLETED,
-    "job.discarded": State.DISCARDED,
-    "job.cancelled": State.CANCELLED,
-}
-_END_VALUES: Final = frozenset(state.value for state in TERMINAL)
-_PHASES: Final = {
-    "job.enqueued": (0, State.AVAILABLE),
-    "job.started": (1, State.ACTIVE),
-    "job.retrying": (2, State.RETRYABLE),
-}
-_END_RANK: Final = 1 << 40
+_IDS_PER_SELECT: Final = 500
+_JSON_FIELDS: Final = ("error", "result", "checkpoint")
+
+_metadata: Final = sql.MetaData()
+_jobs: Final = sql.Table(
+    "waybill_job",
+    _metadata,
+    sql.Column("id", sql.String, primary_key=True),
+    sql.Column("type", sql.String, nullable=False),
+    sql.Column("queue", sql.String, nullable=False),
+    sql.Column("state", sql.String, nullable=False),
+    sql.Column("attempt", sql.Integer, nullable=False),
+    sql.Column("rank", sql.BigInteger, nullable=False),
+    *(
+        sql.Column(name, sql.String)
+        for name in (
+            "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
+            "error", "result", "progress_message", "checkpoint", "unique_key",
+        )
+    ),
+    sql.Column("progress", sql.Float),
+    sql.Index("waybill_job_queue", "queue", "enqueued_at"),
+    sql.Index("waybill_job_unique_key", "unique_key"),
+)  # fmt: skip
+_positions: Final = sql.Table(
+    "waybill_position",
+    _metadata,
+    sql.Column("stream", sql.String, primary_key=True),
+    sql.Column("next_offset", sql.BigInteger, nullable=False),
+    sql.Column("version", sql.Integer, nullable=False),
+)
 
 
 class JobStore:
-    """One SQLite database, used by one coordinator. Calls block for the time of a small transaction."""
+    """One database. Calls block for the time of a small transaction; used by one thread at a time."""
 
     def __init__(self, database: str) -> None:
-        """`database` is a file name, or ":memory:"."""
-        self._connection = sqlite3.connect(database, isolation_level=None)
-        self._connection.execute("pragma journal_mode = wal")
-        self._connection.execute("pragma synchronous = normal")
-        if self._connection.execute("pragma user_version").fetchone()[0] != _SCHEMA_VERSION:
-            # A view of an older form: it is made again from the events.
-            self._connection.executescript("drop table if exists job; drop table if exists position;")
-        self._connection.executescript(f"{_SCHEMA} pragma user_version = {_SCHEMA_VERSION};")
+        """`database` is a SQLite file, ":memory:", or a URL of SQLAlchemy: `postgresql://user@host/name`.
+
+        A view of an older form is made again from the events. Raises sqlalchemy.exc.SQLAlchemyError.
+        """
+        self._engine = _engine(database)
+        insert = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
+        upsert = insert(_jobs)
+        columns = [column.name for column in _jobs.columns if not column.primary_key]
+        self._upsert = upsert.on_conflict_do_update(
+            index_elements=["id"], set_={name: upsert.excluded[name] for name in columns}
+        )
+        self._insert_position = insert(_positions).on_conflict_do_nothing()
+        self._prepare()
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -72,158 +88,135 @@ class JobStore:
 
     def close(self) -> None:
         """Close the database."""
-        self._connection.close()
+        self._engine.dispose()
+
+    def clear(self) -> None:
+        """Forget all jobs and the position: the view is to be made again from the first event."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.delete(_jobs))
+            connection.execute(sql.update(_positions).values(next_offset=0))
 
     @property
     def next_offset(self) -> int:
         """The offset in the stream from which on events are not folded yet."""
-        row = self._connection.execute("select next_offset from position where stream = ?", (_STREAM,)).fetchone()
-        return 0 if row is None else int(row[0])
+        with self._engine.connect() as connection:
+            return _position(connection)
 
-    def apply(self, events: Iterable[ReceivedEvent], next_offset: int) -> None:
-        """Fold events, and remember where the stream goes on, in one transaction."""
-        self._connection.execute("begin")
-        try:
+    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> None:
+        """Fold messages of the stream, each with its offset, and remember where it goes on, in one transaction."""
+        if not messages:
+            return
+        with self._engine.begin() as connection:
+            position = _position(connection, lock=True)
+            events = [
+                event
+                for offset, found in messages
+                if offset >= position
+                for event in found
+                if event.type.startswith("job.")
+            ]
+            jobs = self._load(connection, list(dict.fromkeys(event.subject for event in events)))
             for event in events:
-                self._fold(event)
-            self._connection.execute("insert or replace into position values (?, ?)", (_STREAM, next_offset))
-        except BaseException:
-            self._connection.execute("rollback")
-            raise
-        self._connection.execute("commit")
+                job = jobs.get(event.subject)
+                if job is None:
+                    job = jobs[event.subject] = new_record(event)
+                fold(job, event)
+            if jobs:
+                connection.execute(self._upsert, [_row(job) for job in jobs.values()])
+            if messages[-1][0] >= position:
+                connection.execute(sql.update(_positions).values(next_offset=messages[-1][0] + 1))
 
     def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it was folded."""
-        row = self._connection.execute(f"{_SELECT} where id = ?", (job_id,)).fetchone()
-        return None if row is None else _info(row)
+        with self._engine.connect() as connection:
+            job = self._load(connection, [job_id]).get(job_id)
+            return None if job is None else _info(job)
 
     def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, all states unless one is given."""
-        rows = self._connection.execute(
-            f"{_SELECT} where queue = ? and (? is null or state = ?) order by enqueued_at desc, id desc limit ?",
-            (queue, state, state, limit),
-        )
-        return [_info(row) for row in rows]
+        select = sql.select(_jobs).where(_jobs.c.queue == queue)
+        if state is not None:
+            select = select.where(_jobs.c.state == state)
+        select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            return [_info(_record(row)) for row in connection.execute(select)]
 
-    def _fold(self, event: ReceivedEvent) -> None:
-        kind, data = event.type, event.data
-        if not kind.startswith("job."):
-            return
-        job_type, queue = data.get("job_type"), data.get("queue")
-        self._connection.execute(
-            "insert into job (id, type, queue, state, attempt, rank) values (?, ?, ?, ?, 0, -1) on conflict do nothing",
-            (event.subject, job_type, queue, State.AVAILABLE.value),
-        )
-        if kind in _ENDS:
-            self._end(event)
-        elif kind in _PHASES:
-            self._advance(event)
-        elif kind == "job.heartbeat":
-            self._connection.execute(
-                "update job set visible_until = ? where id = ? and state = ?",
-                (data.get("visible_until"), event.subject, State.ACTIVE.value),
-            )
-        elif kind == "job.progress":
-            self._note_progress(event)
-        elif kind == "job.failed":
-            self._connection.execute(
-                "update job set error = ? where id = ? and rank < ?",
-                (_json(data.get("error")), event.subject, _END_RANK),
-            )
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state."""
+        select = sql.select(_jobs.c.queue, _jobs.c.state, sql.func.count()).group_by(_jobs.c.queue, _jobs.c.state)
+        with self._engine.connect() as connection:
+            return {(queue, state): count for queue, state, count in connection.execute(select)}
 
-    def _advance(self, event: ReceivedEvent) -> None:
-        data = event.data
-        phase, state = _PHASES[event.type]
-        attempt = _number(data.get("attempt"))
-        rank = attempt * 3 + phase
-        if event.type in {"job.enqueued", "job.started"}:
-            # A dead letter was tried again: everything begins anew. Its start may be heard of first.
-            self._connection.execute(
-                "update job set rank = -1, attempt = 0, ended_at = null, error = null, result = null,"
-                " started_at = null, worker_id = null, next_retry_at = null, visible_until = null, progress = null,"
-                " progress_message = null, checkpoint = null"
-                " where id = ? and ended_at < ?",
-                (event.subject, event.time),
-            )
-        if event.type == "job.enqueued":
-            if data.get("scheduled_at") is not None:
-                state = State.SCHEDULED
-            self._connection.execute(
-                "update job set enqueued_at = ?, scheduled_at = ? where id = ?",
-                (event.time, data.get("scheduled_at"), event.subject),
-            )
-        elif event.type == "job.started":
-            self._connection.execute(
-                "update job set started_at = ?, worker_id = ?, progress = null, progress_message = null"
-                " where id = ? and attempt <= ?",
-                (event.time, data.get("worker_id"), event.subject, attempt),
-            )
-        self._connection.execute(
-            "update job set state = ?, attempt = ?, next_retry_at = ?, rank = ?, visible_until = null"
-            " where id = ? and rank < ?",
-            (state.value, attempt, data.get("next_retry_at"), rank, event.subject, rank),
-        )
+    def _prepare(self) -> None:
+        with self._engine.begin() as connection:
+            if sql.inspect(connection).has_table(_positions.name):
+                version = connection.execute(sql.select(_positions.c.version)).scalar()
+                if version not in {None, _VERSION}:
+                    _metadata.drop_all(connection)
+            _metadata.create_all(connection)
+            connection.execute(self._insert_position.values(stream=_STREAM, next_offset=0, version=_VERSION))
 
-    def _note_progress(self, event: ReceivedEvent) -> None:
-        """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
-        data = event.data
-        self._connection.execute(
-            "update job set progress = max(coalesce(progress, 0), ? / 100.0),"
-            " progress_message = coalesce(?, progress_message), checkpoint = coalesce(?, checkpoint)"
-            " where id = ? and state = ? and attempt = ?",
-            (
-                data.get("progress_percent", 0),
-                data.get("progress_message"),
-                _json(data.get("checkpoint")),
-                event.subject,
-                State.ACTIVE.value,
-                _number(data.get("attempt")),
-            ),
-        )
-
-    def _end(self, event: ReceivedEvent) -> None:
-        data = event.data
-        self._connection.execute(
-            "update job set state = ?, ended_at = ?, rank = ?, attempt = max(attempt, ?), next_retry_at = null,"
-            " visible_until = null, result = ?, error = coalesce(?, error), checkpoint = null,"
-            " progress = case when ? and progress is not null then 1 else progress end where id = ? and rank < ?",
-            (
-                _ENDS[event.type].value,
-                event.time,
-                _END_RANK,
-                _number(data.get("attempt", data.get("total_attempts"))),
-                _json(data.get("result")),
-                _json(data.get("last_error")),
-                event.type == "job.completed",
-                event.subject,
-                _bound(event),
-            ),
-        )
+    @staticmethod
+    def _load(connection: Connection, job_ids: list[str]) -> dict[str, JobRecord]:
+        found: dict[str, JobRecord] = {}
+        for start in range(0, len(job_ids), _IDS_PER_SELECT):
+            chunk = job_ids[start : start + _IDS_PER_SELECT]
+            rows = connection.execute(sql.select(_jobs).where(_jobs.c.id.in_(chunk)))
+            found.update((row[0], _record(row)) for row in rows)
+        return found
 
 
-def has_ended(job: JobInfo) -> bool:
-    """Say whether a job is in a terminal state."""
-    return job.state in _END_VALUES
+def _engine(database: str) -> Engine:
+    if "://" in database:
+        url = make_url(database)
+        if url.drivername == "postgresql":
+            # The driver that the extra brings.
+            url = url.set(drivername="postgresql+psycopg")
+        engine = sql.create_engine(url)
+    else:
+        url = make_url("sqlite://").set(database=None if database == ":memory:" else database)
+        engine = sql.create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    if engine.dialect.name == "sqlite":
+        sql.event.listen(engine, "connect", _set_up_sqlite)
+        sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    return engine
 
 
-def _bound(event: ReceivedEvent) -> int:
-    """Return the rank below which an end counts: the late result of an attempt that was replaced does not."""
-    attempt = _number(event.data.get("attempt"))
-    return attempt * 3 + _PHASES["job.retrying"][0] if event.type == "job.completed" and attempt else _END_RANK
+def _set_up_sqlite(connection: object, _record: object) -> None:
+    # The driver would begin transactions by itself, and not before the first write.
+    connection.isolation_level = None  # type: ignore[attr-defined]
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute("pragma journal_mode = wal")
+    cursor.execute("pragma synchronous = normal")
+    cursor.close()
 
 
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _position(connection: Connection, *, lock: bool = False) -> int:
+    select = sql.select(_positions.c.next_offset).where(_positions.c.stream == _STREAM)
+    return int(connection.execute(select.with_for_update() if lock else select).scalar() or 0)
 
 
-def _json(value: object) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
+def _row(job: JobRecord) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(job, name) for name in _COLUMNS}
+    for name in _JSON_FIELDS:
+        value = row[name]
+        if value is not None:
+            row[name] = msgspec.json.encode(value).decode()
+    return row
 
 
-def _info(row: tuple[object, ...]) -> JobInfo:
-    fields = dict(zip(_FIELDS, row, strict=True))
-    for name in ("error", "result", "checkpoint"):
+def _record(row: Sequence[object]) -> JobRecord:
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    for name in _JSON_FIELDS:
         text = fields[name]
-        fields[name] = msgspec.json.decode(text) if isinstance(text, str) else None
-    fields["type"], fields["queue"] = fields["type"] or "", fields["queue"] or ""
-    return msgspec.convert(fields, JobInfo)
+        if isinstance(text, str):
+            fields[name] = msgspec.json.decode(text)
+    fields["checkpoint"] = read_checkpoint(fields["checkpoint"])
+    return JobRecord(**fields)  # type: ignore[arg-type]
+
+
+def _info(job: JobRecord) -> JobInfo:
+    return JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
+
+
+_COLUMNS: Final = tuple(column.name for column in _jobs.columns)

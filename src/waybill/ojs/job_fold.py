@@ -1,0 +1,150 @@
+"""What an event changes in the state of a job: a function of both, without a database.
+
+Events of clients and workers pass each other, so an event moves a job forward only: by attempt, then by phase. The
+first end counts. Only an enqueuing, or a start, that is later than the end begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.checkpoint import read_checkpoint
+from waybill.ojs.control_message import JobInfo
+from waybill.ojs.events import ReceivedEvent
+from waybill.ojs.states import TERMINAL, State
+
+ENDS: Final = {
+    "job.completed": State.COMPLETED,
+    "job.discarded": State.DISCARDED,
+    "job.cancelled": State.CANCELLED,
+}
+_END_VALUES: Final = frozenset(state.value for state in TERMINAL)
+_PHASES: Final = {
+    "job.enqueued": (0, State.AVAILABLE),
+    "job.started": (1, State.ACTIVE),
+    "job.retrying": (2, State.RETRYABLE),
+}
+_END_RANK: Final = 1 << 40
+_PHASES_PER_ATTEMPT: Final = 3
+
+
+class JobRecord(JobInfo):
+    """A job with what only the fold needs: `rank` orders its events."""
+
+    rank: int = -1
+    unique_key: str | None = None
+
+
+def new_record(event: ReceivedEvent) -> JobRecord:
+    """Return what is known of a job before its first event: what any event says."""
+    job_type, queue = event.data.get("job_type"), event.data.get("queue")
+    return JobRecord(
+        id=event.subject,
+        type=job_type if isinstance(job_type, str) else "",
+        queue=queue if isinstance(queue, str) else "",
+        state=State.AVAILABLE.value,
+    )
+
+
+def fold(job: JobRecord, event: ReceivedEvent) -> None:
+    """Change a job as an event about it says."""
+    kind, data = event.type, event.data
+    if kind in ENDS:
+        _end(job, event)
+    elif kind in _PHASES:
+        _advance(job, event)
+    elif kind == "job.heartbeat":
+        if job.state == State.ACTIVE.value:
+            job.visible_until = _text(data.get("visible_until"))
+    elif kind == "job.progress":
+        _note_progress(job, event)
+    elif kind == "job.failed" and job.rank < _END_RANK:
+        job.error = _object(data.get("error"))
+
+
+def has_ended(job: JobInfo) -> bool:
+    """Say whether a job is in a terminal state."""
+    return job.state in _END_VALUES
+
+
+def _advance(job: JobRecord, event: ReceivedEvent) -> None:
+    data = event.data
+    phase, state = _PHASES[event.type]
+    attempt = _number(data.get("attempt"))
+    rank = attempt * _PHASES_PER_ATTEMPT + phase
+    if event.type in {"job.enqueued", "job.started"} and job.ended_at is not None and job.ended_at < event.time:
+        # A dead letter was tried again: everything begins anew. Its start may be heard of first.
+        _begin_anew(job)
+    if event.type == "job.enqueued":
+        job.enqueued_at = event.time
+        job.scheduled_at = _text(data.get("scheduled_at"))
+        job.unique_key = _text(data.get("unique_key")) or job.unique_key
+        if job.scheduled_at is not None:
+            state = State.SCHEDULED
+    elif event.type == "job.started" and job.attempt <= attempt:
+        job.started_at = event.time
+        job.worker_id = _text(data.get("worker_id"))
+        job.progress = job.progress_message = None
+    if job.rank < rank:
+        job.state = state.value
+        job.attempt = attempt
+        job.next_retry_at = _text(data.get("next_retry_at"))
+        job.rank = rank
+        job.visible_until = None
+
+
+def _begin_anew(job: JobRecord) -> None:
+    job.rank = -1
+    job.attempt = 0
+    job.ended_at = job.started_at = job.next_retry_at = job.visible_until = None
+    job.error = job.result = job.worker_id = None
+    job.progress = job.progress_message = job.checkpoint = None
+
+
+def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
+    """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
+    data = event.data
+    if job.state != State.ACTIVE.value or job.attempt != _number(data.get("attempt")):
+        return
+    percent = data.get("progress_percent", 0)
+    if isinstance(percent, int | float):
+        job.progress = max(job.progress or 0.0, percent / 100)
+    job.progress_message = _text(data.get("progress_message")) or job.progress_message
+    job.checkpoint = read_checkpoint(data.get("checkpoint")) or job.checkpoint
+
+
+def _end(job: JobRecord, event: ReceivedEvent) -> None:
+    data = event.data
+    if job.rank >= _bound(event):
+        return
+    job.state = ENDS[event.type].value
+    job.ended_at = event.time
+    job.rank = _END_RANK
+    job.attempt = max(job.attempt, _number(data.get("attempt", data.get("total_attempts"))))
+    job.next_retry_at = job.visible_until = job.checkpoint = None
+    job.result = data.get("result")
+    job.error = _object(data.get("last_error")) or job.error
+    if event.type == "job.completed" and job.progress is not None:
+        job.progress = 1.0
+
+
+def _bound(event: ReceivedEvent) -> int:
+    """Return the rank below which an end counts: the late result of an attempt that was replaced does not."""
+    attempt = _number(event.data.get("attempt"))
+    if event.type == "job.completed" and attempt:
+        return attempt * _PHASES_PER_ATTEMPT + _PHASES["job.retrying"][0]
+    return _END_RANK
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _object(value: object) -> dict[str, object] | None:
+    return msgspec.convert(value, dict[str, object]) if isinstance(value, dict) else None

@@ -1,0 +1,149 @@
+"""A coordinator's view of all jobs: follows the event stream, folds it into a store, answers from there.
+
+The store blocks, so a thread of its own works with it. A message of the stream is acknowledged once it is folded: while
+a database is out of reach, the broker holds back what comes after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from waybill.client import Consumer, Delivery
+from waybill.ojs.control_message import JobInfo
+from waybill.ojs.events import ReceivedEvent, decode_events
+from waybill.ojs.session import Session
+
+if TYPE_CHECKING:
+    from waybill.ojs.job_store import JobStore
+
+PREFETCH: Final = 500
+FOLD_SECONDS: Final = 0.02
+RETRY_SECONDS: Final = 1.0
+SETTLE_SECONDS: Final = 1.0
+"""How long the events of a job may be on their way here before it counts as unknown."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class JobView:
+    """The jobs that the stream tells of."""
+
+    def __init__(self, database: str, *, rebuild: bool) -> None:
+        """See `Coordinator`. Raises ImportError, naming the extra, if SQLAlchemy is not installed."""
+        # SQLAlchemy is large, and a program that only pushes does not need it.
+        from waybill.ojs.job_store import JobStore  # noqa: PLC0415
+
+        self._open_store = lambda: JobStore(database)
+        self._rebuild = rebuild
+        self._store: JobStore | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
+        self._stream: Consumer | None = None
+        self._pending: list[tuple[int, list[ReceivedEvent]]] = []
+        self._deliveries: list[Delivery] = []
+        self._next_offset = 0
+        self._arrived = asyncio.Event()
+        self._folded = asyncio.Event()
+        self._folding: asyncio.Task[None] | None = None
+
+    async def start(self, session: Session) -> None:
+        """Open the store, and follow the stream from where the store ends."""
+        self._store = await self._in_thread(self._open_store)
+        if self._rebuild:
+            await self._in_thread(self._store.clear)
+        store = self._store
+        self._next_offset = await self._in_thread(lambda: store.next_offset)
+        channel = await session.connection.channel(prefetch_count=PREFETCH)
+        self._stream = await channel.consume(
+            session.declarer.topology.event_stream,
+            self._take,
+            arguments={"x-stream-offset": self._next_offset or "first"},
+        )
+        self._folding = asyncio.get_running_loop().create_task(self._fold_for_ever(store))
+
+    async def close(self) -> None:
+        """Leave the stream, and close the store."""
+        if self._folding is not None:
+            self._folding.cancel()
+            await asyncio.gather(self._folding, return_exceptions=True)
+        if self._store is not None:
+            await self._in_thread(self._store.close)
+            self._store = None
+        self._thread.shutdown(wait=False)
+
+    async def get(self, job_id: str) -> JobInfo | None:
+        """Return a job, None if no event of it has arrived."""
+        store = self._known
+        return await self._in_thread(lambda: store.get(job_id))
+
+    async def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last."""
+        store = self._known
+        return await self._in_thread(lambda: store.newest(queue, state, limit))
+
+    async def settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
+        """Return what is known of a job, giving events on their way here a moment to arrive."""
+        job: JobInfo | None = None
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while True:
+                    folded = self._folded
+                    if is_settled(job := await self.get(job_id)):
+                        return job
+                    await folded.wait()
+        except TimeoutError:
+            return await self.get(job_id)
+
+    @property
+    def _known(self) -> JobStore:
+        if self._store is None:
+            raise RuntimeError("the coordinator is not started")
+        return self._store
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _take(self, delivery: Delivery) -> None:
+        offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        if not isinstance(offset, int) or offset < self._next_offset:
+            delivery.ack()
+            return
+        self._next_offset = offset + 1
+        events: list[ReceivedEvent] = []
+        try:
+            events = decode_events(delivery.body)
+        except msgspec.DecodeError as error:
+            _log.warning("message %d of the event stream is no event: %s", offset, error)
+        self._pending.append((offset, events))
+        self._deliveries.append(delivery)
+        self._arrived.set()
+
+    async def _fold_for_ever(self, store: JobStore) -> None:
+        while True:
+            await self._arrived.wait()
+            # What comes within a moment is folded in one transaction.
+            await asyncio.sleep(FOLD_SECONDS)
+            self._arrived.clear()
+            messages, self._pending = self._pending, []
+            deliveries, self._deliveries = self._deliveries, []
+            while True:
+                try:
+                    await self._in_thread(lambda found=messages: store.apply(found))  # type: ignore[misc]
+                    break
+                except Exception:  # noqa: BLE001 - whatever a database can have against it
+                    _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
+            if self._stream is not None:
+                # After a lost connection the consumer goes on here.
+                self._stream.arguments["x-stream-offset"] = messages[-1][0] + 1
+            for delivery in deliveries:
+                delivery.ack()
+            self._folded.set()
+            self._folded = asyncio.Event()

@@ -1,0 +1,203 @@
+"""The state of jobs in both databases: the same folds, shared by coordinators, made again on demand."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.breaking import until
+from tests.ojs.test_control import state_of
+from waybill.ojs import Coordinator, Jobs
+from waybill.ojs.control_message import JobInfo
+from waybill.ojs.events import ReceivedEvent
+from waybill.ojs.identifiers import new_id
+from waybill.ojs.job_store import JobStore
+
+POSTGRESQL_HINT = "PostgreSQL is not installed: apt install postgresql"
+_numbers = itertools.count()
+
+
+def postgresql_program(name: str) -> str | None:
+    """Debian keeps the programs of each version in a directory of its own, beside the path."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    return str(found[0]) if found else shutil.which(name)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """A PostgreSQL of our own on a unix socket in a temporary directory; the URL of its databases."""
+    initdb, server = postgresql_program("initdb"), postgresql_program("postgres")
+    if initdb is None or server is None:
+        pytest.skip(POSTGRESQL_HINT)
+    # Not below pytest's directories: a socket's name is short, and the server may run as another user.
+    directory = Path(tempfile.mkdtemp(prefix="waybill-postgresql-"))
+    user = "postgres" if os.getuid() == 0 else None
+    if user is not None:
+        shutil.chown(directory, user)
+    data = directory / "data"
+    try:
+        subprocess.run(
+            [initdb, "-D", data, "-A", "trust", "-U", "waybill", "-N", "--no-locale", "-E", "UTF8"],
+            check=True,
+            capture_output=True,
+            user=user,
+            cwd=directory,
+        )
+        command = [server, "-D", str(data), "-k", str(directory), "-h", "", "-F"]
+        with (
+            (directory / "log").open("wb") as log,
+            subprocess.Popen(command, stdout=log, stderr=log, user=user, cwd=directory) as process,
+        ):
+            try:
+                url = f"postgresql+psycopg://waybill@/{{}}?host={directory}"
+                wait_until_it_answers(url.format("postgres"), process)
+                yield url
+            finally:
+                process.terminate()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None:
+    import time
+
+    import sqlalchemy as sql
+
+    engine = sql.create_engine(url, poolclass=sql.pool.NullPool)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with engine.connect():
+                return
+        except sql.exc.OperationalError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "jobs.sqlite")
+    import sqlalchemy as sql
+
+    url: str = request.getfixturevalue("postgresql")
+    name = f"jobs{next(_numbers)}"
+    engine = sql.create_engine(url.format("postgres"), isolation_level="AUTOCOMMIT", poolclass=sql.pool.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sql.text(f"create database {name}"))
+    return url.format(name)
+
+
+def event(kind: str, job_id: str, second: int, **data: object) -> ReceivedEvent:
+    time = f"2026-01-01T00:00:{second:02}.000Z"
+    return ReceivedEvent(f"evt_{new_id()}", kind, "/test", time, job_id, {"job_type": "a.b", "queue": "q", **data})
+
+
+def test_events_move_a_job_forward_only(database: str) -> None:
+    error = {"code": "HANDLER_ERROR", "message": "no \u0000 way"}
+    life = [
+        event("job.started", "x", 2, worker_id="w", attempt=1),
+        event("job.enqueued", "x", 1),
+        event("job.failed", "x", 3, attempt=1, error=error),
+        event("job.retrying", "x", 3, attempt=1, max_attempts=3, next_retry_at="2026-01-01T00:00:09Z"),
+        event("job.started", "x", 4, worker_id="w", attempt=2),
+        event("job.progress", "x", 5, attempt=2, progress_percent=50, checkpoint={"state": [1], "sequence": 1}),
+        event("job.completed", "x", 6, attempt=2, result={"answer": 42}),
+        event("job.cancelled", "x", 7),
+    ]
+    with JobStore(database) as store:
+        seen: list[JobInfo] = []
+        for offset, one in enumerate(life):
+            store.apply([(offset, [one])])
+            seen += [job] if (job := store.get("x")) else []
+        states, job = [one.state for one in seen], seen[-1]
+        assert states == ["active", "active", "active", "retryable", "active", "active", "completed", "completed"]
+        assert (job.attempt, job.result, job.progress, job.checkpoint, job.error) == (2, {"answer": 42}, 1, None, error)
+        assert (job.started_at, job.ended_at) == ("2026-01-01T00:00:04.000Z", "2026-01-01T00:00:06.000Z")
+        assert store.next_offset == len(life)
+        assert store.counts() == {("q", "completed"): 1}
+    with JobStore(database) as store:
+        assert store.get("x") == job
+        store.apply([(8, [event("job.enqueued", "x", 8)])])
+        again = store.get("x")
+        assert again == JobInfo("x", "a.b", "q", "available", enqueued_at="2026-01-01T00:00:08.000Z")
+        store.clear()
+        assert (store.get("x"), store.next_offset) == (None, 0)
+
+
+def test_a_batch_and_one_by_one_come_to_the_same(database: str) -> None:
+    life = [
+        event(kind, f"job{number}", 1 + phase, attempt=1, worker_id="w")
+        for phase, kind in enumerate(("job.enqueued", "job.started", "job.completed"))
+        for number in range(700)
+    ]
+    with JobStore(database) as store:
+        store.apply([(0, life)])
+        assert store.counts() == {("q", "completed"): 700}
+        assert len(store.newest("q", "completed", 1000)) == 700
+        assert store.newest("q", "active", 10) == []
+
+
+def test_two_that_share_a_database_do_not_undo_each_other(database: str) -> None:
+    messages = [(0, [event("job.enqueued", "x", 1)]), (1, [event("job.started", "x", 2, attempt=1)])]
+    with JobStore(database) as ahead, JobStore(database) as behind:
+        ahead.apply(messages)
+        behind.apply(messages[:1])
+        job = behind.get("x")
+        assert job is not None
+        assert (job.state, behind.next_offset) == ("active", 2)
+        behind.apply([messages[1], (2, [event("job.completed", "x", 3, attempt=1)])])
+        assert ahead.next_offset == 3
+
+
+async def test_a_coordinator_answers_from_it_and_makes_it_again(
+    broker_uri: str, queue_name: str, database: str
+) -> None:
+    async with Jobs(broker_uri) as jobs:
+        job = await jobs.push("state.wait", queue=queue_name)
+        async with Coordinator(jobs, queues=[queue_name], database=database):
+            found = await state_of(jobs, job.id, queue_name, "available")
+        with JobStore(database) as store:
+            assert store.get(job.id) == found
+            offset = store.next_offset
+            # Something has gone wrong with the view; the stream is the truth.
+            store.apply([(offset, [event("job.discarded", job.id, 1)])])
+        async with Coordinator(jobs, queues=[queue_name], database=database):
+            assert (await state_of(jobs, job.id, queue_name, "discarded")) != found
+        async with Coordinator(jobs, queues=[queue_name], database=database, rebuild=True):
+            assert (await state_of(jobs, job.id, queue_name, "available")) == found
+
+
+async def test_the_state_waits_for_a_database_that_is_away(
+    broker_uri: str, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.ojs.job_view.RETRY_SECONDS", 0.01)
+    failures = breaking(monkeypatch, 3)
+    async with Jobs(broker_uri) as jobs:
+        job = await jobs.push("state.away", queue=queue_name)
+        async with Coordinator(jobs, queues=[queue_name], database=str(tmp_path / "jobs.sqlite")):
+            await until(lambda: failures() == 3)
+            await state_of(jobs, job.id, queue_name, "available")
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
+    """Let the store's first writes fail; returns how many did."""
+    failed = 0
+    apply = JobStore.apply
+
+    def fail_first(store: JobStore, messages: object) -> None:
+        nonlocal failed
+        if failed < times:
+            failed += 1
+            raise ConnectionError("the database is away")
+        apply(store, messages)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JobStore, "apply", fail_first)
+    return lambda: failed
