@@ -2,6 +2,7 @@
 
 from mypy_extensions import mypyc_attr
 
+from waybill.engine.amqp10.termini import Termini
 from waybill.engine.scram import ScramKeys
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
@@ -136,6 +137,7 @@ class Host:
 
     runtime: Runtime
     limits: Limits
+    termini: Termini
     product_version: str
     name: str
     anonymous_login: tuple[str, str]

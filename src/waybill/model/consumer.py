@@ -13,6 +13,7 @@ class Consumer(Holder):
 
     `no_ack`: what is delivered is settled at once. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; an engine that regains credit calls `queue.activate(consumer)`.
+    `selects`, `copies`: see `waybill.model.selection`.
     """
 
     def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:
@@ -21,6 +22,8 @@ class Consumer(Holder):
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.priority: i64 = priority
+        self.selects = False
+        self.copies = False
 
     def has_credit(self) -> bool:
         """True if `deliver` may be called once."""
@@ -29,6 +32,10 @@ class Consumer(Holder):
     def deliver(self, entry: Entry) -> None:
         """Send one message. The engine keeps `entry` until its peer settles it, unless `no_ack`."""
         raise NotImplementedError
+
+    def chooses(self, entry: Entry) -> bool:
+        """Whether a consumer that selects wants this message."""
+        return True
 
     def cancelled(self) -> None:
         """The queue is gone: tell the peer. No message comes after this."""

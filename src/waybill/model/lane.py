@@ -8,6 +8,7 @@ oldest chunk. With a store that frees no memory all of a queue is head, and coun
 """
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
+from waybill.model.errors import DamagedMessage
 from waybill.model.runtime import Runtime
 
 CHUNK_LENGTH: Final = 512
@@ -36,6 +38,27 @@ class _Chunk:
         self.delivery_counts = array("q", counts) if any(counts) else None
         self.are_stored = entries[0].is_stored
         self.redelivered = entries[0].redelivered
+
+    def remove(self, index: int) -> None:
+        del self.sequences[index]
+        del self.locations[index]
+        del self.expiries[index]
+        del self.sizes[index]
+        if self.delivery_counts is not None:
+            del self.delivery_counts[index]
+
+
+def _index_after(entries: deque[Entry], sequence: i64) -> i64:
+    """The index of the first of the entries, which are in order, beyond a sequence."""
+    low: i64 = 0
+    high: i64 = len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if entries[int(middle)].sequence > sequence:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 class Lane:
@@ -92,6 +115,71 @@ class Lane:
         self.count -= 1
         self.head_bytes -= entry.message.size
         return entry
+
+    def first_after(self, sequence: i64) -> Entry | None:
+        """The first entry beyond a sequence, left in its place; one of the backlog is read back for this look."""
+        found: Entry | None = None
+        head = self.head
+        if head and head[-1].sequence > sequence:
+            found = head[int(_index_after(head, sequence))]
+        for chunk in self.backlog:
+            if chunk.sequences[-1] > sequence:
+                index = bisect_right(chunk.sequences, sequence)
+                # What came back to the head may be from beyond the beginning of the backlog.
+                if found is not None and found.sequence < chunk.sequences[index]:
+                    return found
+                entry = self._look(chunk, index)
+                if entry is not None:
+                    return entry
+        if found is not None:
+            return found
+        for entries in (self.sealed, self.tail):
+            for waiting in entries:
+                if waiting.sequence > sequence:
+                    return waiting
+        return None
+
+    def _look(self, chunk: _Chunk, start: int) -> Entry | None:
+        """The first entry of a chunk from an index on that can be read."""
+        for index in range(start, len(chunk.sequences)):
+            try:
+                return self._entry_of(chunk, index)
+            except DamagedMessage:
+                continue
+        return None
+
+    def _entry_of(self, chunk: _Chunk, index: int) -> Entry:
+        entry = Entry(self.queue, self.runtime.store.read(chunk.locations[index]), chunk.sequences[index])
+        entry.location = chunk.locations[index]
+        entry.expires_at = chunk.expiries[index]
+        entry.is_stored = chunk.are_stored
+        entry.redelivered = chunk.redelivered
+        if chunk.delivery_counts is not None:
+            entry.delivery_count = chunk.delivery_counts[index]
+        return entry
+
+    def extract(self, entry: Entry) -> None:
+        """Take out an entry that `first_after` found."""
+        self.count -= 1
+        sequence = entry.sequence
+        head = self.head
+        place = _index_after(head, sequence - 1)
+        if place < len(head) and head[int(place)] is entry:
+            del head[int(place)]
+            self.head_bytes -= entry.message.size
+            return
+        for chunk in self.backlog:
+            if chunk.sequences[-1] >= sequence:
+                chunk.remove(bisect_right(chunk.sequences, sequence - 1))
+                if not chunk.sequences:
+                    self.backlog.remove(chunk)
+                self.runtime.memory_bytes += entry.message.size
+                return
+        if entry in self.sealed:
+            self.sealed.remove(entry)
+        else:
+            self.tail.remove(entry)
+            self.tail_bytes -= entry.message.size
 
     def first_expiry(self) -> float:
         """When the first entry expires; 0.0 for never, or if there is none."""

@@ -17,6 +17,7 @@ from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.runtime import Runtime
+from waybill.model.selection import Selection
 from waybill.model.store import CommitWaiter, StoredMessage
 from waybill.model.timers import Timer
 
@@ -73,6 +74,7 @@ class Queue(EntryQueue):
         self.bindings: dict[str, Binding] = {}
         self.consumers: list[Consumer] = []
         self.active: list[Consumer] = []
+        self.selections: dict[Consumer, Selection] = {}
         self.exclusive_consumer: Consumer | None = None
         self.had_consumer = False
         self.is_deleted = False
@@ -225,8 +227,10 @@ class Queue(EntryQueue):
 
     # --- out ---
 
-    def drain(self) -> None:  # noqa: PLR0912 - the hot path of every delivery
+    def drain(self) -> None:  # noqa: C901, PLR0912 - the hot path of every delivery
         """Deliver to consumers with credit, in turn, until messages or credit run out."""
+        if self.selections:
+            self._offer_selections()
         if self.ready_count == 0 or not self.active:
             return
         active = self.active
@@ -280,6 +284,11 @@ class Queue(EntryQueue):
             gate.went_to(last)
         if self.ready_count > 0:
             self._arm_expiry()
+
+    def _offer_selections(self) -> None:
+        if self.ready_count > 0:
+            for selection in list(self.selections.values()):
+                selection.offer()
 
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
@@ -374,10 +383,36 @@ class Queue(EntryQueue):
                 self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count)
         lane = self._lane_of(entry.message)
         lane.push_front(entry)
+        for selection in self.selections.values():
+            selection.went_back(self.lanes.index(lane), entry.sequence)
         self.ready_count += 1
         self.ready_bytes += self._counted(entry.message)
         self._arm_expiry()
         self.runtime.mark_dirty(self)
+
+    def extract(self, lane: Lane, entry: Entry) -> None:
+        """Take an entry that `lane.first_after` found out of the queue, to deliver it."""
+        lane.extract(entry)
+        self.ready_count -= 1
+        self.ready_bytes -= self._counted(entry.message)
+        self.delivered_total += 1
+        if self.is_persistent:
+            self.delivery_gate.went_to(entry.sequence)
+        self._arm_expiry()
+
+    def claim(self, sequence: i64) -> Entry | None:
+        """Take the message of that sequence for whoever had it before; None if it does not wait (any more)."""
+        for lane in self.lanes:
+            entry = lane.first_after(sequence - 1)
+            if entry is not None and entry.sequence == sequence:
+                self.extract(lane, entry)
+                self.unsettled_count += 1
+                return entry
+        return None
+
+    def forget_settled(self, entry: Entry) -> None:
+        """A message that was settled when it was delivered is done with."""
+        self._remove(entry)
 
     def _remove(self, entry: Entry) -> None:
         self.settled_total += 1
@@ -413,14 +448,28 @@ class Queue(EntryQueue):
         self.consumers.append(consumer)
         self._uses_priorities = len({other.priority for other in self.consumers}) > 1
         self._disuse.restart()
+        if consumer.selects:
+            self.selections[consumer] = Selection(self, consumer)
         self.activate(consumer)
+
+    def start_selecting(self, consumer: Consumer) -> None:
+        """A consumer that took all that came chooses from now on."""
+        consumer.selects = True
+        if consumer.is_active:
+            consumer.is_active = False
+            self.active.remove(consumer)
+        if consumer in self.consumers:
+            self.selections[consumer] = Selection(self, consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Unsubscribe. What it holds stays unsettled: the engine settles or releases it."""
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        if consumer.is_active:
+        if consumer.selects:
+            consumer.is_active = False
+            self.selections.pop(consumer, None)
+        elif consumer.is_active:
             consumer.is_active = False
             self.active.remove(consumer)
         if self.exclusive_consumer is consumer:
@@ -438,7 +487,8 @@ class Queue(EntryQueue):
             return
         if not consumer.is_active:
             consumer.is_active = True
-            self.active.append(consumer)
+            if not consumer.selects:
+                self.active.append(consumer)
         if self.ready_count > 0 and not self.is_dirty:
             self.is_dirty = True
             self.runtime.dirty.append(self)
@@ -491,6 +541,7 @@ class Queue(EntryQueue):
         consumers = self.consumers
         self.consumers = []
         self.active.clear()
+        self.selections.clear()
         for consumer in consumers:
             consumer.is_active = False
             consumer.cancelled()

@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.amqp10.termini import Termini
 from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
@@ -80,6 +81,7 @@ class Node(Host):
         self.runtime = Runtime(self._store, options.memory_limit_bytes)
         self.runtime.now = now
         self.limits = options.limits
+        self.termini = Termini(self.runtime)
         self.product_version = options.product_version
         self.name = options.name
         self.anonymous_login = options.anonymous_login
@@ -123,6 +125,7 @@ class Node(Host):
         store.remove_unclaimed()
         for _, definition in store.definitions("binding"):
             self._host_of(definition).restore_binding(definition)
+        self.termini.recover(self.virtual_hosts)
 
     def _recover_messages(self, queue: Queue) -> None:
         store = self.runtime.store

@@ -175,11 +175,11 @@ class Peer:
     def next(self, channel: int | None = None) -> Composite:
         return self.next_frame(channel)[0]
 
-    def next_frame(self, channel: int | None = None) -> tuple[Composite, bytes]:
-        """The next performative of a channel (None: of any), and its payload."""
+    def next_frame(self, channel: int | None = None, skipped: tuple[type, ...] = ()) -> tuple[Composite, bytes]:
+        """The next performative of a channel (None: of any), and its payload. Those `skipped` stay to be taken."""
         self.receive()
         for index, (number, value, payload) in enumerate(self.received):
-            if channel is None or number == channel:
+            if (channel is None or number == channel) and not isinstance(value, skipped):
                 del self.received[index]
                 return value, payload
         raise AssertionError(f"nothing came on channel {channel}; there is {list(self.received)}")
@@ -220,13 +220,11 @@ class Session:
         self.peer.send(self.channel, *performatives)
 
     def expect(self, kind: type[P]) -> P:
-        """The next performative, which is of this kind; flows of other kinds of interest are skipped."""
-        while True:
-            value = self.peer.next(self.channel)
-            if isinstance(value, Flow) and not issubclass(kind, Flow):
-                continue
-            assert isinstance(value, kind), value
-            return value
+        """The next performative, which is of this kind. Flows and deliveries come when they like: they are left."""
+        skipped = tuple(other for other in (Flow, Transfer) if not issubclass(kind, other))
+        value, _ = self.peer.next_frame(self.channel, skipped)
+        assert isinstance(value, kind), value
+        return value
 
     def expect_nothing(self) -> None:
         self.peer.receive()
@@ -268,7 +266,7 @@ class Session:
         self.next_handle += 1
         fields.setdefault("source", Source())
         return Attach(
-            name or f"link-{handle}",
+            name or f"link-{self.channel}-{handle}",
             handle,
             ROLE_SENDER,
             target=target if target is not None else Target(address),
@@ -290,7 +288,9 @@ class Session:
         handle = self.next_handle
         self.next_handle += 1
         fields.setdefault("target", Target())
-        return Attach(name or f"link-{handle}", handle, ROLE_RECEIVER, source=source or Source(address), **fields)
+        return Attach(
+            name or f"link-{self.channel}-{handle}", handle, ROLE_RECEIVER, source=source or Source(address), **fields
+        )
 
     def receiver(self, address: str | None, *, credit: int = 0, **fields: Any) -> "Receiver":
         attach = self.receiver_attach(address, **fields)
@@ -387,7 +387,6 @@ class Receiver(Link):
         while True:
             value, piece = self._next_transfer()
             self.session.next_incoming_id += 1
-            assert value.handle == self.handle
             if first is None:
                 first = value
                 self.delivery_count += 1
@@ -396,12 +395,14 @@ class Receiver(Link):
                 return Delivery(first, payload)
 
     def _next_transfer(self) -> tuple[Transfer, bytes]:
-        while True:
-            value, payload = self.session.peer.next_frame(self.session.channel)
-            if isinstance(value, Flow):
-                continue
-            assert isinstance(value, Transfer), value
-            return value, payload
+        """Of this link, in order."""
+        peer = self.session.peer
+        peer.receive()
+        for index, (channel, value, payload) in enumerate(peer.received):
+            if channel == self.session.channel and isinstance(value, Transfer) and value.handle == self.handle:
+                del peer.received[index]
+                return value, payload
+        raise AssertionError(f"no delivery came; there is {list(peer.received)}")
 
     def settle(self, delivery: Delivery, state: Composite | None = None, *, settled: bool = True) -> None:
         self.session.send(

@@ -1,24 +1,27 @@
 """Attaching links: what was asked for is put in force or refused, and the answer says which (1.0, 2.6.3).
 
-A refused link is attached without its terminus and detached at once with the reason, as 2.6.3 has it.
+A refused link is attached without its terminus and detached at once with the reason, as 2.6.3 has it. A link that was
+attached before finds its terminus; if another connection has it still, that one loses it (2.6.1).
 """
 
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node
 from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, settling_states
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.target import TargetNode
+from waybill.engine.amqp10.termini import EVENTS, Terminus, terminus_key
 from waybill.model.errors import ModelError
 from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
-from waybill.wire.amqp10.messaging import Source, Target
+from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Source, Target
 from waybill.wire.amqp10.performatives import (
-    RECEIVER_FIRST,
     RECEIVER_SECOND,
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -31,7 +34,8 @@ from waybill.wire.amqp10.performatives import (
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
-EXACTLY_ONCE: Final = "exactly-once"
+DELIVERY_MODE: Final = "delivery-mode"
+DELIVERY_MODES: Final = frozenset({"at-most-once", "at-least-once", "exactly-once"})
 
 
 def attach_link(session: "Session", attach: Attach) -> None:
@@ -40,6 +44,9 @@ def attach_link(session: "Session", attach: Attach) -> None:
     try:
         if attach.snd_settle_mode > SENDER_MIXED or attach.rcv_settle_mode > RECEIVER_SECOND:
             raise link_fault(INVALID_FIELD, "an unknown settlement mode")
+        mode = (attach.properties or {}).get(DELIVERY_MODE)
+        if mode is not None and mode not in DELIVERY_MODES:
+            raise link_fault(NOT_IMPLEMENTED, f"{DELIVERY_MODE} {mode!r}")
         if attach.role == ROLE_SENDER:
             _attach_incoming(session, attach, handle)
         else:
@@ -70,6 +77,34 @@ def _refuse(session: "Session", attach: Attach, handle: i64, fault: Fault) -> No
     session.send(Detach(handle=int(handle), closed=True, error=fault.error))
 
 
+def _terminus(session: "Session", attach: Attach, address: str | None) -> Terminus:
+    """The terminus of this link: the one that is there, taken away from whoever has it, or a new one.
+
+    `address`: None takes whatever address it has.
+    """
+    connection = session.connection
+    termini = connection.host.termini
+    key = terminus_key(
+        connection.virtual_host.name, connection.container_id, attach.name, is_source=attach.role == ROLE_RECEIVER
+    )
+    terminus = termini.find(key)
+    if terminus is not None and terminus.link is not None:
+        terminus.link.steal()
+        terminus = termini.find(key)
+    if terminus is not None and address is not None and terminus.address != address:
+        terminus.destroy()
+        terminus = None
+    return termini.make(connection.virtual_host, key) if terminus is None else terminus
+
+
+def _configure(terminus: Terminus, asked: Source | Target) -> None:
+    if asked.expiry_policy not in EVENTS:
+        raise link_fault(INVALID_FIELD, f"'{asked.expiry_policy}' is no terminus-expiry-policy")
+    if asked.durable > DURABLE_UNSETTLED_STATE:
+        raise link_fault(INVALID_FIELD, f"{asked.durable} is no terminus-durability")
+    terminus.configure(asked.durable, asked.expiry_policy, asked.timeout)
+
+
 def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     target = attach.target
     if target is None:
@@ -78,14 +113,30 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
         raise link_fault(NOT_IMPLEMENTED, "a target of that kind")
     if attach.initial_delivery_count is None:
         raise link_fault(INVALID_FIELD, "a sender needs an initial-delivery-count")
-    if target.dynamic:
-        raise link_fault(NOT_IMPLEMENTED, "dynamic nodes")
-    if target.dynamic_node_properties:
-        raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
-    node = TargetNode(session.connection, target.address or None)
-    node.check()
-    link = IncomingLink(session, attach, handle, node)
+    address = target.address or None
+    terminus = _terminus(session, attach, None if target.dynamic else address or "")
+    properties: dict[str, object] | None = None
+    try:
+        _configure(terminus, target)
+        if target.dynamic:
+            if address is not None:
+                raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
+            address, properties = make_dynamic_node(session, terminus, attach.name, target.dynamic_node_properties)
+        elif target.dynamic_node_properties:
+            raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
+        node = TargetNode(session.connection, address)
+        node.check()
+    except (Fault, ModelError):
+        terminus.destroy()
+        raise
+    if node.queue is not None:
+        join_lifetime(session, terminus, node.queue)
+    terminus.address = address or ""
+    unsettled = settling_states(terminus, attach.unsettled)
+    link = IncomingLink(session, attach, handle, node, terminus)
     session.incoming[link.peer_handle] = link
+    terminus.take(link.end)
+    session.connection.host.termini.save(terminus)
     session.send(
         Attach(
             name=attach.name,
@@ -95,11 +146,14 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
             rcv_settle_mode=attach.rcv_settle_mode,
             source=attach.source,
             target=Target(
-                address=target.address,
-                durable=target.durable,
-                expiry_policy=target.expiry_policy,
-                timeout=target.timeout,
+                address=address,
+                durable=terminus.durable,
+                expiry_policy=terminus.expiry_policy,
+                timeout=terminus.timeout_s,
+                dynamic=target.dynamic,
+                dynamic_node_properties=properties,
             ),
+            unsettled=unsettled or None,
             max_message_size=int(link.max_message_size),
         )
     )
@@ -109,17 +163,34 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
 def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     source = attach.source
     if source is None:
-        raise link_fault(INVALID_FIELD, "a link needs a source")
-    if not (isinstance(source, COMPOSITE) and isinstance(source, Source)):
+        # Recovering a link of which the peer has lost all but its name (2.6.3).
+        terminus = _terminus(session, attach, None)
+        if not terminus.address:
+            terminus.destroy()
+            raise link_fault(INVALID_FIELD, "a link needs a source")
+        source = Source(terminus.address, terminus.durable, terminus.expiry_policy, terminus.timeout_s)
+    elif not (isinstance(source, COMPOSITE) and isinstance(source, Source)):
         raise link_fault(NOT_IMPLEMENTED, "a source of that kind")
-    node = SourceNode(session, source, attach.properties or {})
-    is_settled = attach.snd_settle_mode == SENDER_SETTLED
-    link = OutgoingLink(session, attach, handle, node, is_settled=is_settled)
-    if isinstance(node.queue, Stream):
-        node.queue.subscribe(link, None)
     else:
-        node.queue.add_consumer(link)
+        terminus = _terminus(session, attach, None if source.dynamic else source.address or "")
+    try:
+        _configure(terminus, source)
+        node = SourceNode(session, attach.name, source, attach.properties or {}, terminus)
+        is_settled = attach.snd_settle_mode == SENDER_SETTLED
+        link = OutgoingLink(session, attach, handle, node, terminus, is_settled=is_settled)
+        if isinstance(node.queue, Stream):
+            node.queue.subscribe(link, None)
+        else:
+            node.queue.add_consumer(link)
+            link.go_on_copying()
+    except (Fault, ModelError):
+        terminus.destroy()
+        raise
+    terminus.address = node.address
+    resumed = resumed_deliveries(terminus, node.queue, attach.unsettled)
     session.outgoing[link.peer_handle] = link
+    terminus.take(link.end)
+    session.connection.host.termini.save(terminus)
     session.send(
         Attach(
             name=attach.name,
@@ -129,10 +200,9 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
             rcv_settle_mode=attach.rcv_settle_mode,
             source=node.answer(),
             target=attach.target,
+            unsettled=held_states(resumed) or None,
             initial_delivery_count=0,
             max_message_size=session.connection.host.limits.message_size_max,
         )
     )
-
-
-__all__ = ["EXACTLY_ONCE", "RECEIVER_FIRST", "attach_link"]
+    link.resuming.extend(resumed)

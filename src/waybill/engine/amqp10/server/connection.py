@@ -17,6 +17,7 @@ from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault
 from waybill.engine.amqp10.server.sasl import SaslLayer, log_in_without_sasl
 from waybill.engine.amqp10.server.session import Session
+from waybill.engine.amqp10.termini import CONNECTION_CLOSED, SESSION_ENDED, Terminus
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import NotAllowed
 from waybill.model.virtual_host import VirtualHost
@@ -88,6 +89,7 @@ class Connection(ServerEngine):
         self.peer_max_frame_size: i64 = MIN_MAX_FRAME_SIZE
         self.channel_max: i64 = host.limits.channel_max
         self.sessions: dict[i64, Session] = {}
+        self.suspended: list[Terminus] = []
         self.out = BytesWriter()
         self.transfer_facts = TransferFacts()
         self.message_facts = MessageFacts()
@@ -291,7 +293,7 @@ class Connection(ServerEngine):
         """End a session from our side; until the peer's end comes, all that is sent on it is dropped."""
         if self.sessions.pop(session.channel, None) is None:
             return
-        session.close()
+        session.close(SESSION_ENDED)
         self._ending.add(session.channel)
         self.send_performative(session.channel, End(error))
 
@@ -420,7 +422,7 @@ class Connection(ServerEngine):
                 self._ending.discard(channel)
         elif isinstance(performative, End):
             del self.sessions[channel]
-            session.close()
+            session.close(SESSION_ENDED)
             self.send_performative(channel, End())
         else:
             self._take_by_session(session, performative, data, start, end)
@@ -559,7 +561,12 @@ class Connection(ServerEngine):
         sessions = list(self.sessions.values())
         self.sessions = {}
         for session in sessions:
-            session.close()
+            session.close(CONNECTION_CLOSED)
+        suspended = self.suspended
+        self.suspended = []
+        for terminus in suspended:
+            if terminus.link is None:
+                terminus.detached(CONNECTION_CLOSED)
         if self._virtual_host is not None:
             for queue in self._virtual_host.queues_of(self):
                 self._virtual_host.remove_queue(queue)

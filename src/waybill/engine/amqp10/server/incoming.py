@@ -12,19 +12,25 @@ from mypy_extensions import i64
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault, session_fault
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
+from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.target import TargetNode
+from waybill.engine.amqp10.termini import LinkEnd, Terminus
+from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
-from waybill.wire.amqp10.disposition import RELEASED_STATE
+from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
+    ILLEGAL_STATE,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
+    STOLEN,
     TRANSFER_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
     Error,
@@ -48,7 +54,7 @@ OUTRUN: Final = 4096
 class IncomingLink(Timer):
     """`peer_handle` is the peer's number for the link, `handle` ours. `delivery_count` is the sender's, modulo 2^32."""
 
-    def __init__(self, session: "Session", attach: Attach, handle: i64, target: TargetNode) -> None:
+    def __init__(self, session: "Session", attach: Attach, handle: i64, target: TargetNode, terminus: Terminus) -> None:
         self.session = session
         self.connection = session.connection
         self.name = attach.name
@@ -60,7 +66,8 @@ class IncomingLink(Timer):
         self.delivery_count: i64 = attach.initial_delivery_count or 0
         self.credit: i64 = 0
         self.max_message_size: i64 = self.connection.host.limits.message_size_max
-        self.unsettled: dict[bytes, i64] = {}
+        self.terminus = terminus
+        self.end = _IncomingEnd(self)
         self._pieces: BytesWriter | None = None
         self._delivery_id: i64 = NO_DELIVERY
         self._tag = b""
@@ -123,10 +130,15 @@ class IncomingLink(Timer):
         pieces = self._pieces
         if pieces is None:
             self._begin_delivery(data, facts)
-            if not facts.more and not facts.aborted:
+            if facts.resume:
+                if self._is_decided(data, facts):
+                    return
+                pieces = self._resumed_pieces(data, facts)
+            elif not facts.more and not facts.aborted:
                 self._complete(data, facts.payload, end)
                 return
-            pieces = BytesWriter()
+            else:
+                pieces = BytesWriter()
             self._pieces = pieces
         else:
             if facts.delivery_id >= 0 and facts.delivery_id != self._delivery_id:
@@ -156,10 +168,38 @@ class IncomingLink(Timer):
             raise link_fault(TRANSFER_LIMIT_EXCEEDED, "more deliveries than the link-credit allows")
         self._delivery_id = facts.delivery_id
         self._is_settled = facts.settled == 1
-        if self.settles_second or facts.state:
+        if facts.more or facts.resume or self.settles_second:
             self._tag = data[facts.tag : facts.tag_end]
-            if facts.state:
-                raise link_fault(NOT_IMPLEMENTED, "a transfer with a delivery state")
+
+    def _is_decided(self, data: bytes, facts: TransferFacts) -> bool:
+        """Whether a resumed delivery is aborted, or has its outcome already (3.4.6): then nothing of it follows."""
+        terminus = self.terminus
+        is_outcome = descriptors.ACCEPTED <= facts.state <= descriptors.MODIFIED
+        if not facts.aborted and not is_outcome:
+            return False
+        if terminus.partial_tag == self._tag:
+            terminus.partial_tag = b""
+            terminus.partial = b""
+        forget_settling(terminus, self._tag)
+        if is_outcome and not facts.aborted and not self._is_settled:
+            # The sender's outcome is the one, whatever ours was: say so, and be done with it.
+            self.session.send_outcome(self._delivery_id, data[facts.state_start : facts.state_end])
+        self._use_credit()
+        return True
+
+    def _resumed_pieces(self, data: bytes, facts: TransferFacts) -> BytesWriter:
+        """What is there of a resumed delivery, up to where the peer goes on."""
+        terminus = self.terminus
+        state = decode_state(data, facts.state_start, facts.state_end) if facts.state else None
+        partial = terminus.partial if terminus.partial_tag == self._tag else b""
+        position = position_in(partial, state)
+        if position < 0:
+            raise link_fault(ILLEGAL_STATE, "a delivery is resumed beyond what came of it")
+        terminus.partial_tag = b""
+        terminus.partial = b""
+        pieces = BytesWriter()
+        pieces.write(partial[: int(position)])
+        return pieces
 
     def _use_credit(self) -> None:
         self.delivery_count = (self.delivery_count + 1) & WRAP
@@ -176,6 +216,12 @@ class IncomingLink(Timer):
         """A whole message is there."""
         if end - start > self.max_message_size:
             raise self._too_big()
+        if self.settles_second and self._tag in self.terminus.settling:
+            # We have it already: its sender just does not know (exactly-once).
+            self.terminus.settling[self._tag] = self._delivery_id
+            self.session.accepted(self._delivery_id, settles=False)
+            self._use_credit()
+            return
         try:
             self.publish(data, start, end)
         except DecodeError as error:
@@ -253,7 +299,7 @@ class IncomingLink(Timer):
         if needs_commit:
             session.needs_commit()
         if self.settles_second:
-            self.unsettled[self._tag] = self._delivery_id
+            self.terminus.settling[self._tag] = self._delivery_id
         session.accepted(self._delivery_id, settles=not self.settles_second)
 
     def _find_route(self, data: bytes, found: PropertyFacts) -> Route | None:
@@ -291,17 +337,44 @@ class IncomingLink(Timer):
 
     def forget(self, first: i64, last: i64) -> None:
         """The sender settles the deliveries `first` to `last`, as far as they came by this link."""
-        if not self.unsettled:
+        settling = self.terminus.settling
+        if not settling:
             return
         count = (last - first) & WRAP
-        for tag in [tag for tag, number in self.unsettled.items() if (number - first) & WRAP <= count]:
-            del self.unsettled[tag]
+        for tag in [tag for tag, number in settling.items() if number >= 0 and (number - first) & WRAP <= count]:
+            forget_settling(self.terminus, tag)
 
-    def detached(self, *, closed: bool) -> None:
-        """The link is gone. A delivery that is not complete is dropped."""
+    def detached(self, event: int, *, closed: bool) -> None:
+        """The link is gone by an event. What came of a delivery that is not complete waits in the terminus."""
+        if not self.is_attached:
+            return
         self.is_attached = False
+        terminus = self.terminus
+        pieces = self._pieces
         self._pieces = None
-        self.target.detached(closed=closed)
+        if pieces is not None and len(pieces):
+            terminus.partial_tag = self._tag
+            terminus.partial = pieces.getvalue()
+        for tag in terminus.settling:
+            terminus.settling[tag] = -1
+        if closed:
+            terminus.destroy()
+        elif not terminus.detached(event):
+            self.session.suspended.append(terminus)
+
+
+class _IncomingEnd(LinkEnd):
+    """The link, as its terminus sees it."""
+
+    def __init__(self, link: IncomingLink) -> None:
+        self._link = link
+
+    def steal(self) -> None:
+        link = self._link
+        link.session.detach_incoming(link, Error(STOLEN, "the link was attached elsewhere"), closed=False)
+
+    def give_up(self, entries: list[Entry]) -> None:
+        pass
 
 
 EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"

@@ -7,22 +7,27 @@ The delivery-tag is the message's place in the queue, which no other message of 
 a tag after its link, or this process, was lost leads to the message again.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
+from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
+from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
+from waybill.engine.amqp10.termini import LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import NO_TTL
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
-from waybill.wire.amqp10.error import RESOURCE_DELETED, Error
+from waybill.model.stream import Stream
+from waybill.wire.amqp10.error import RESOURCE_DELETED, STOLEN, Error
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
+from waybill.wire.amqp10.messaging import Received
 from waybill.wire.amqp10.performatives import Attach, Flow
 from waybill.wire.amqp10.scan import put_uint
 from waybill.wire.amqp10.sections import write_header
@@ -41,6 +46,7 @@ DURABLE_FIRST: Final = b"\x00\x53\x70\xc0\x05\x04\x41\x40\x40\x41"
 TRANSIENT_FIRST: Final = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41"
 """Headers of a message with default priority and no ttl that nobody acquired before."""
 HEADER_ROOM: Final = 64
+FROM_THE_BEGINNING: Final = Received(0, 0).encode()
 
 
 class OutgoingLink(Consumer):
@@ -50,7 +56,14 @@ class OutgoingLink(Consumer):
     """
 
     def __init__(
-        self, session: "Session", attach: Attach, handle: i64, source: SourceNode, *, is_settled: bool
+        self,
+        session: "Session",
+        attach: Attach,
+        handle: i64,
+        source: SourceNode,
+        terminus: Terminus,
+        *,
+        is_settled: bool,
     ) -> None:
         super().__init__(attach.name, is_settled, source.exclusive, source.priority)
         self.session = session
@@ -61,7 +74,14 @@ class OutgoingLink(Consumer):
         self.source = source
         self.queue: Queue = source.queue
         self.outcomes = source.outcomes
-        self.takes_accepted = ACCEPTED in self.outcomes
+        self.terminus = terminus
+        self.end = _OutgoingEnd(self)
+        # What else an outcome may mean is looked at outside of the hot path.
+        self.takes_accepted = ACCEPTED in self.outcomes and terminus.lifetime is None
+        self.copies = source.copies
+        self.selects = source.copies
+        self.resuming: deque[Resumed] = deque()
+        self._shunned: set[i64] = set()
         self.default_outcome: Outcome = source.default_outcome
         self.is_attached = True
         self.credit: i64 = 0
@@ -92,7 +112,18 @@ class OutgoingLink(Consumer):
             and not self.connection.is_stalled
             and self.unsettled_count < UNSETTLED_MAX
             and not session.parked
+            and not self.resuming
         )
+
+    def chooses(self, entry: Entry) -> bool:
+        return entry.sequence not in self._shunned
+
+    def go_on_copying(self) -> None:
+        """A link that copies goes on where it was when it was detached (3.5.2)."""
+        selection = self.queue.selections.get(self)
+        positions = self.terminus.positions
+        if selection is not None and self.copies and len(positions) == len(selection.positions):
+            selection.positions = positions
 
     def deliver(self, entry: Entry) -> None:
         session = self.session
@@ -165,11 +196,13 @@ class OutgoingLink(Consumer):
         facts.delivery_id = number
         facts.message_format = 0
         facts.settled = 1 if self.no_ack else 0
-        tag = int(sequence).to_bytes(TAG_SIZE, "big")
-        size = self.connection.peer_max_frame_size - HEADER_ROOM
+        self._send_pieces(facts, int(sequence).to_bytes(TAG_SIZE, "big"), b"", payload)
+
+    def _send_pieces(self, facts: TransferFacts, tag: bytes, state: bytes, payload: bytes) -> None:
+        size = self.connection.peer_max_frame_size - HEADER_ROOM - len(tag) - len(state)
         facts.more = size < len(payload)
         first = payload[: int(size)]
-        write_transfer(self.connection.out, self.session.channel, facts, tag, b"", len(first))
+        write_transfer(self.connection.out, self.session.channel, facts, tag, state, len(first))
         self.connection.out.write(first)
         self._count_frame()
         if facts.more:
@@ -219,8 +252,10 @@ class OutgoingLink(Consumer):
             self.session.detach_outgoing(self, Error(RESOURCE_DELETED, f"queue '{self.queue.name}' was deleted"))
 
     def shun(self, entry: Entry) -> None:
-        """Never deliver this message by this link again."""
-        self.source.shun(self, entry)
+        """Never deliver this message by this link again (3.4.5)."""
+        self._shunned.add(entry.sequence)
+        if not self.selects and not isinstance(self.queue, Stream):
+            self.queue.start_selecting(self)
 
     # --- for the session ---
 
@@ -234,6 +269,7 @@ class OutgoingLink(Consumer):
         self.drains = flow.drain
         if self.drains:
             self.session.wants_drain()
+        self._resume()
         self.regain()
         if flow.echo and not flow.drain:
             self.send_flow()
@@ -256,24 +292,90 @@ class OutgoingLink(Consumer):
         self.drains = False
         self.session.send_flow(self.handle, self.delivery_count, 0, self.queue.message_count, drain=True)
 
-    def detached(self, *, closed: bool) -> None:
-        """The link is gone: what it holds gets the default outcome, the latest first."""
+    # --- resuming ---
+
+    def _resume(self) -> None:
+        """Go on with deliveries of the link's former life, as far as credit and window go (3.4.6)."""
+        session = self.session
+        while self.resuming and self.credit > 0 and session.peer_window > 0 and not session.parked:
+            delivery = self.resuming.popleft()
+            entry = delivery.entry
+            if delivery.is_known:
+                self._resume_known(delivery)
+            else:
+                self.unsettled_count += 1
+                self.deliver(entry)
+
+    def _resume_known(self, delivery: Resumed) -> None:
+        session = self.session
+        entry = delivery.entry
+        number = session.next_delivery_id
+        session.next_delivery_id = (number + 1) & WRAP
+        self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & WRAP
+        outcome = outcome_of(delivery.state)
+        facts = self._transfer_facts()
+        facts.delivery_id = number
+        facts.resume = True
+        if outcome is not None:
+            facts.settled = 1
+            write_transfer(self.connection.out, session.channel, facts, delivery.tag, outcome.state.encode(), 0)
+            self._count_frame()
+            self.connection.send(b"")
+            outcome.apply(self, entry)
+            return
+        entry.holder = self
+        self.unsettled_count += 1
+        session.unsettled[number] = entry
+        content = entry.message.content if entry.message.format is AMQP10 else amqp10_content(entry.message)
+        state = FROM_THE_BEGINNING if delivery.state is not None else b""
+        payload = self._header(entry, min(entry.message.priority, 255)) + content
+        self._send_pieces(facts, delivery.tag, state, payload)
+        self.connection.send(b"")
+
+    # --- the end ---
+
+    def detached(self, event: int, *, closed: bool) -> None:
+        """The link is gone by an event: what it holds waits for it in its terminus, or gets the default outcome."""
         if not self.is_attached:
             return
         self.is_attached = False
         session = self.session
         if self._rest:
             self._rest = b""
-            session.parked = type(session.parked)(link for link in session.parked if link is not self)
+            session.parked.remove(self)
+        selection = self.queue.selections.get(self)
+        if selection is not None:
+            self.terminus.positions = selection.positions
         self.queue.remove_consumer(self)
-        held = [(number, entry) for number, entry in session.unsettled.items() if entry.holder is self]
-        held.reverse()
-        for number, entry in held:
+        held = self.terminus.held
+        for number, entry in [pair for pair in session.unsettled.items() if pair[1].holder is self]:
             del session.unsettled[number]
             entry.holder = None
             self.unsettled_count -= 1
-            self.default_outcome.apply(self, entry)
-        self.source.detached(closed=closed)
+            held[int(entry.sequence).to_bytes(TAG_SIZE, "big")] = entry
+        for delivery in self.resuming:
+            held[delivery.tag] = delivery.entry
+        self.resuming.clear()
+        if closed or self.queue.is_deleted:
+            self.terminus.destroy()
+        elif not self.terminus.detached(event):
+            session.suspended.append(self.terminus)
+
+
+class _OutgoingEnd(LinkEnd):
+    """The link, as its terminus sees it."""
+
+    def __init__(self, link: OutgoingLink) -> None:
+        self._link = link
+
+    def steal(self) -> None:
+        link = self._link
+        link.session.detach_outgoing(link, Error(STOLEN, "the link was attached elsewhere"), closed=False)
+
+    def give_up(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._link.default_outcome.apply(self._link, entry)
 
 
 class _DrainWaiter(CommitWaiter):

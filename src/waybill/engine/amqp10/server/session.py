@@ -14,6 +14,7 @@ from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, f
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.store import CommitWaiter
@@ -70,6 +71,7 @@ class Session(CommitWaiter):
         self.next_delivery_id: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
         self.parked: deque[OutgoingLink] = deque()
+        self.suspended: list[Terminus] = []
         self._disposition = DispositionFacts()
         self._runs: list[tuple[i64, i64, bool]] = []
         self._run_first: i64 = NO_DELIVERY
@@ -200,11 +202,11 @@ class Session(CommitWaiter):
         outgoing = self.outgoing.get(handle)
         if incoming is not None:
             del self.incoming[handle]
-            incoming.detached(closed=detach.closed)
+            incoming.detached(LINK_DETACHED, closed=detach.closed)
             self._send_after_outcomes(Detach(handle=int(incoming.handle), closed=detach.closed))
         elif outgoing is not None:
             del self.outgoing[handle]
-            outgoing.detached(closed=detach.closed)
+            outgoing.detached(LINK_DETACHED, closed=detach.closed)
             self.send(Detach(handle=int(outgoing.handle), closed=detach.closed))
         else:
             raise session_fault(UNATTACHED_HANDLE, f"no link has the handle {handle}")
@@ -214,14 +216,14 @@ class Session(CommitWaiter):
         if self.incoming.pop(link.peer_handle, None) is None:
             return
         self.detaching.add(link.peer_handle)
-        link.detached(closed=closed)
+        link.detached(LINK_DETACHED, closed=closed)
         self._send_after_outcomes(Detach(handle=int(link.handle), closed=closed, error=error))
 
     def detach_outgoing(self, link: OutgoingLink, error: Error | None, *, closed: bool = True) -> None:
         if self.outgoing.pop(link.peer_handle, None) is None:
             return
         self.detaching.add(link.peer_handle)
-        link.detached(closed=closed)
+        link.detached(LINK_DETACHED, closed=closed)
         self.send(Detach(handle=int(link.handle), closed=closed, error=error))
 
     # --- transfers in ---
@@ -398,8 +400,8 @@ class Session(CommitWaiter):
             if link.drains:
                 link.finish_drain()
 
-    def close(self) -> None:
-        """Free everything. What its links hold goes back to their queues."""
+    def close(self, event: int) -> None:
+        """Free everything, by an event that ends this session at least."""
         if not self.is_open:
             return
         self.is_open = False
@@ -408,9 +410,12 @@ class Session(CommitWaiter):
         self.outgoing = {}
         self.incoming = {}
         for link in outgoing:
-            link.detached(closed=False)
+            link.detached(event, closed=False)
         for source in incoming:
-            source.detached(closed=False)
+            source.detached(event, closed=False)
+        for terminus in self.suspended:
+            if terminus.link is None and not terminus.detached(event):
+                self.connection.suspended.append(terminus)
         self.unsettled = {}
 
 

@@ -6,18 +6,29 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, NodeAddress, parse_address
+from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node, subscription_queue
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
-from waybill.model.entry import Entry
+from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.exchange import TopicExchange
 from waybill.model.queue import Queue
-from waybill.wire.amqp10.composite import COMPOSITE, Composite
+from waybill.model.stream import Stream
+from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
-from waybill.wire.amqp10.messaging import DISTRIBUTION_MOVE, Accepted, Modified, Rejected, Released, Source
+from waybill.wire.amqp10.messaging import (
+    DISTRIBUTION_COPY,
+    DISTRIBUTION_MOVE,
+    DURABLE_NONE,
+    Accepted,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+)
 from waybill.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.outgoing import OutgoingLink
     from waybill.engine.amqp10.server.session import Session
 
 PRIORITY_PROPERTY: Final = "rabbitmq:priority"
@@ -25,22 +36,38 @@ DEFAULT_OUTCOME: Final = Outcome(Released())
 
 
 class SourceNode:
-    """A source as it is in force. Raises a link fault or what the model refuses if it cannot be what was asked for."""
+    """A source as it is in force. Raises a link fault or what the model refuses if it cannot be what was asked for.
 
-    def __init__(self, session: "Session", asked: Source, properties: dict[str, object]) -> None:
+    `copies`: the link gets copies, and leaves the messages where they are.
+    """
+
+    def __init__(
+        self, session: "Session", name: str, asked: Source, properties: dict[str, object], terminus: Terminus
+    ) -> None:
         self.session = session
         self.connection = session.connection
         self.asked = asked
+        self.terminus = terminus
         self.exclusive = False
         self.priority: i64 = _priority(properties)
         self.outcomes = _outcomes(asked)
         self.default_outcome = _default_outcome(asked.default_outcome)
-        if asked.distribution_mode not in {None, DISTRIBUTION_MOVE}:
-            raise link_fault(NOT_IMPLEMENTED, f"distribution-mode {asked.distribution_mode}")
-        if asked.dynamic:
-            raise link_fault(NOT_IMPLEMENTED, "dynamic nodes")
-        self.address = asked.address or ""
+        self.copies = False
+        self.distribution_mode = DISTRIBUTION_MOVE
+        self.properties: dict[str, object] | None = None
+        self.address = self._address(name)
         self.queue = self._resolve()
+
+    def _address(self, name: str) -> str:
+        asked = self.asked
+        if not asked.dynamic:
+            if asked.dynamic_node_properties:
+                raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
+            return asked.address or ""
+        if asked.address is not None:
+            raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
+        address, self.properties = make_dynamic_node(self.session, self.terminus, name, asked.dynamic_node_properties)
+        return address
 
     def _resolve(self) -> Queue:
         try:
@@ -51,30 +78,61 @@ class SourceNode:
         if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
             queue = virtual_host.queue(node.name, self.connection)
             self.connection.check_permission("read", "queue", node.name)
+            join_lifetime(self.session, self.terminus, queue)
+            self._distribute(queue)
             return queue
-        if node.kind == EXCHANGE_NODE or node.name in virtual_host.exchanges:
-            raise link_fault(NOT_IMPLEMENTED, "an exchange as a source")
+        if node.kind == EXCHANGE_NODE or (node.kind == PLAIN and node.name in virtual_host.exchanges):
+            return self._subscribe(node)
         raise NotFound(f"no queue or exchange '{node.name}' in vhost '{virtual_host.name}'")
+
+    def _distribute(self, queue: Queue) -> None:
+        """A stream has its messages for everybody; of a queue there may be copies."""
+        mode = self.asked.distribution_mode
+        if isinstance(queue, Stream):
+            if mode == DISTRIBUTION_MOVE:
+                raise link_fault(NOT_IMPLEMENTED, f"stream '{queue.name}' keeps its messages: it cannot move them")
+            mode = DISTRIBUTION_COPY
+        elif mode == DISTRIBUTION_COPY:
+            self.copies = True
+        if mode not in {None, DISTRIBUTION_MOVE, DISTRIBUTION_COPY}:
+            raise link_fault(INVALID_FIELD, f"'{mode}' is no distribution-mode")
+        self.distribution_mode = mode or DISTRIBUTION_MOVE
+
+    def _subscribe(self, node: NodeAddress) -> Queue:
+        """A queue of this link's own, bound to an exchange: all that subscribe get a copy of each message."""
+        mode = self.asked.distribution_mode
+        if mode not in {None, DISTRIBUTION_COPY}:
+            raise link_fault(
+                NOT_IMPLEMENTED, "an exchange gives each of its subscribers a copy: it cannot move messages"
+            )
+        self.distribution_mode = DISTRIBUTION_COPY
+        connection = self.connection
+        virtual_host = connection.virtual_host
+        exchange = virtual_host.exchange(node.name)
+        connection.check_permission("read", "exchange", node.name)
+        key = node.key
+        if key is None:
+            key = "#" if isinstance(exchange, TopicExchange) else ""
+        connection.check_topic("read", node.name, key)
+        durable = self.asked.durable != DURABLE_NONE
+        queue = subscription_queue(self.session, self.terminus, durable=durable)
+        virtual_host.bind_queue(queue, node.name, key, {})
+        return queue
 
     def answer(self) -> Source:
         """The source of the attach with which we answer: what is in force."""
-        asked = self.asked
+        terminus = self.terminus
         return Source(
             address=self.address,
-            durable=asked.durable,
-            expiry_policy=asked.expiry_policy,
-            timeout=asked.timeout,
-            distribution_mode=DISTRIBUTION_MOVE,
+            durable=terminus.durable,
+            expiry_policy=terminus.expiry_policy,
+            timeout=terminus.timeout_s,
+            dynamic=self.asked.dynamic,
+            dynamic_node_properties=self.properties,
+            distribution_mode=self.distribution_mode,
             default_outcome=self.default_outcome.state,
             outcomes=tuple(Symbol(name) for name in self.outcomes),
-            capabilities=(),
         )
-
-    def shun(self, link: "OutgoingLink", entry: Entry) -> None:
-        """Never deliver this message by that link again."""
-
-    def detached(self, *, closed: bool) -> None:
-        """Its link is gone."""
 
 
 def _priority(properties: dict[str, object]) -> int:
@@ -99,6 +157,3 @@ def _default_outcome(state: object) -> Outcome:
         return Outcome(state)
     name = state.NAME if isinstance(state, COMPOSITE) else repr(state)
     raise link_fault(INVALID_FIELD, f"{name} is no outcome that a message can have here")
-
-
-__all__ = ["Composite", "SourceNode"]

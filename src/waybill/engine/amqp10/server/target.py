@@ -45,7 +45,7 @@ class TargetNode:
             raise InvalidArgument(str(error)) from None
         virtual_host = self.connection.virtual_host
         if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
-            virtual_host.queue(node.name, self.connection)
+            self.queue = virtual_host.queue(node.name, self.connection)
             return "", node.name
         if node.kind in {EXCHANGE_NODE, PLAIN}:
             if node.name not in virtual_host.exchanges:
@@ -111,6 +111,3 @@ class TargetNode:
         if route is None:
             return False
         return any(queue.ready_count > limit and queue.consumers for queue in route.queues)
-
-    def detached(self, *, closed: bool) -> None:
-        """Its link is gone."""

@@ -1,0 +1,48 @@
+"""How long a dynamic node lives (1.0, 3.5.10 to 3.5.13): as long as its creator, its links, its messages."""
+
+from waybill.model.queue import Queue
+from waybill.model.virtual_host import VirtualHost
+from waybill.wire.amqp10.messaging import (
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoMessages,
+    LifetimePolicy,
+)
+
+
+class Lifetime:
+    """Of one queue that was made for a link. `policy` says what keeps it beside that link."""
+
+    def __init__(self, virtual_host: VirtualHost, queue: Queue, policy: LifetimePolicy) -> None:
+        self.queue = queue
+        self.policy = policy
+        self._virtual_host = virtual_host
+        self._has_creator = True
+        self._link_count = 0
+
+    def link_came(self) -> None:
+        self._link_count += 1
+
+    def link_went(self, *, is_creator: bool) -> None:
+        self._link_count -= 1
+        if is_creator:
+            self._has_creator = False
+        self.check()
+
+    def check(self) -> None:
+        """Remove the queue if nothing keeps it any more."""
+        if self._has_creator or self.queue.is_deleted:
+            return
+        policy = self.policy
+        has_links = self._link_count > 0
+        has_messages = self.queue.ready_count > 0 or self.queue.unsettled_count > 0
+        if isinstance(policy, DeleteOnClose):
+            is_kept = False
+        elif isinstance(policy, DeleteOnNoLinks):
+            is_kept = has_links
+        elif isinstance(policy, DeleteOnNoMessages):
+            is_kept = has_messages
+        else:
+            is_kept = has_links or has_messages
+        if not is_kept:
+            self._virtual_host.remove_queue(self.queue)

@@ -1,0 +1,74 @@
+"""Nodes that are made for a link (1.0, 3.5.3): dynamic ones, and the queue of a link whose source is an exchange."""
+
+from typing import TYPE_CHECKING, Final
+
+from waybill.engine.amqp10.address import queue_address
+from waybill.engine.amqp10.lifetime import Lifetime
+from waybill.engine.amqp10.server.faults import link_fault
+from waybill.engine.amqp10.termini import Terminus
+from waybill.model.queue import Queue
+from waybill.wire.amqp10.error import INVALID_FIELD
+from waybill.wire.amqp10.errors import DecodeError
+from waybill.wire.amqp10.messaging import LIFETIME_POLICY, SUPPORTED_DISTRIBUTION_MODES, DeleteOnClose, lifetime_policy
+from waybill.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.session import Session
+
+NAME_LIMIT: Final = 80
+"""Characters of the peer's names in a generated name, which has at most 255."""
+
+
+def make_dynamic_node(
+    session: "Session", terminus: Terminus, name: str, asked: dict[str, object] | None
+) -> tuple[str, dict[str, object]]:
+    """Make a queue that nobody knows yet. Returns its address, and the properties that it has.
+
+    Raises a link fault for properties that cannot be, and what the model refuses.
+    """
+    try:
+        policy = lifetime_policy(asked) or DeleteOnClose()
+    except DecodeError as error:
+        raise link_fault(INVALID_FIELD, str(error)) from None
+    connection = session.connection
+    virtual_host = connection.virtual_host
+    # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
+    prefix = f"amqp10.dynamic.{connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
+    queue_name = connection.host.random_name(prefix)
+    connection.check_permission("configure", "queue", queue_name)
+    queue = virtual_host.declare_queue(
+        queue_name, durable=False, auto_delete=False, exclusive_to=None, connection=connection, arguments={}
+    )
+    lifetime = Lifetime(virtual_host, queue, policy)
+    connection.host.termini.lifetimes[queue] = lifetime
+    terminus.lifetime = lifetime
+    terminus.is_creator = True
+    modes = [Symbol("move"), Symbol("copy")]
+    return queue_address(queue_name), {LIFETIME_POLICY: policy, SUPPORTED_DISTRIBUTION_MODES: modes}
+
+
+def join_lifetime(session: "Session", terminus: Terminus, queue: Queue) -> None:
+    """A link to a dynamic node that is there counts as one that may keep it."""
+    termini = session.connection.host.termini
+    lifetime = termini.lifetimes.get(queue)
+    if lifetime is not None and queue.is_deleted:
+        del termini.lifetimes[queue]
+    elif lifetime is not None and terminus.lifetime is None:
+        terminus.lifetime = lifetime
+
+
+def subscription_queue(session: "Session", terminus: Terminus, *, durable: bool) -> Queue:
+    """The queue in which a link whose source is an exchange collects what it has not received yet."""
+    if terminus.queue is not None and not terminus.queue.is_deleted:
+        return terminus.queue
+    connection = session.connection
+    queue = connection.virtual_host.declare_queue(
+        connection.host.random_name("amqp10.subscription."),
+        durable=durable,
+        auto_delete=False,
+        exclusive_to=None,
+        connection=connection,
+        arguments={},
+    )
+    terminus.queue = queue
+    return queue

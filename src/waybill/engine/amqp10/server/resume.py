@@ -1,0 +1,101 @@
+"""What both ends say of their unsettled deliveries when a link is attached again (1.0, 3.4.6).
+
+We send. All that we have not settled is whole here and without an outcome, so our state of it is null, and the peer's
+rules what is done (the numbers are those of the example in 3.4.6):
+
+    the peer has no record of it        1   the message again, as a new delivery
+    the peer has a part of it           2   the message again from its beginning, resumed
+    the peer has an outcome             3   the outcome is applied, a resumed transfer settles the delivery
+    the peer has it without a state     4   the message again, resumed
+
+We receive. Of a delivery we have a part, or the outcome `accepted`, or nothing:
+
+    we have a part           2, 6, 7, 9, 11   the peer goes on from within that part, or aborts
+    we have the outcome      3, 8, 12, 13     the peer resumes to settle it; if its outcome differs, it is the one
+    we have nothing          1, 5, 10         the peer sends it as new, or nothing
+"""
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.termini import Terminus
+from waybill.model.entry import Entry
+from waybill.model.queue import Queue
+from waybill.wire.amqp10.composite import COMPOSITE, Composite
+from waybill.wire.amqp10.messaging import Accepted, Received
+from waybill.wire.amqp10.sections import section_starts
+from waybill.wire.amqp10.types import Described
+
+TAG_SIZE = 8
+NOTHING_HELD = -1
+
+States = dict[bytes, Composite | Described | None]
+
+
+class Resumed:
+    """One delivery that a link goes on with. `is_known`: the peer has a record of it, and `state` is what that says."""
+
+    def __init__(self, tag: bytes, entry: Entry, state: Composite | Described | None, *, is_known: bool) -> None:
+        self.tag = tag
+        self.entry = entry
+        self.state = state
+        self.is_known = is_known
+
+
+def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None) -> list[Resumed]:
+    """The deliveries that a source's terminus has, in order, with what the peer says of them."""
+    said: States = theirs or {}
+    held = terminus.held
+    terminus.held = {}
+    for tag in said:
+        # After a restart the queue has them: the tag tells which of its messages it was.
+        if tag not in held and len(tag) == TAG_SIZE and terminus.durable:
+            entry = queue.claim(int.from_bytes(tag, "big"))
+            if entry is not None:
+                held[tag] = entry
+    return [Resumed(tag, entry, said.get(tag), is_known=tag in said) for tag, entry in sorted(held.items())]
+
+
+def held_states(resumed: list[Resumed]) -> States:
+    """What we say of them: not settled, and whole."""
+    return {delivery.tag: None for delivery in resumed}
+
+
+def settling_states(terminus: Terminus, theirs: States | None) -> States:
+    """What a target's terminus says of its deliveries. What the peer does not name any more is settled by it."""
+    said: States = theirs or {}
+    for tag in [tag for tag in terminus.settling if tag not in said]:
+        forget_settling(terminus, tag)
+    states: States = {tag: Accepted() for tag in terminus.settling}
+    if terminus.partial_tag not in said:
+        terminus.partial_tag = b""
+        terminus.partial = b""
+    elif terminus.partial:
+        states[terminus.partial_tag] = received_of(terminus.partial)
+    return states
+
+
+def forget_settling(terminus: Terminus, tag: bytes) -> None:
+    """The peer has settled a delivery: nobody will ask for it any more."""
+    if terminus.settling.pop(tag, None) is not None:
+        terminus.termini.forget_delivery(terminus, tag)
+
+
+def received_of(partial: bytes) -> Received:
+    """How far a message has come, of which `partial` is there (3.4.1)."""
+    starts = section_starts(partial, 0, len(partial))
+    return Received(len(starts) - 1, len(partial) - starts[-1])
+
+
+def position_in(partial: bytes, state: Composite | Described | None) -> i64:
+    """Where in `partial` the peer goes on; `NOTHING_HELD` if that is beyond it. Raises DecodeError."""
+    if not (isinstance(state, COMPOSITE) and isinstance(state, Received)):
+        return 0
+    if state.section_number == 0 and state.section_offset == 0:
+        return 0
+    starts = section_starts(partial, 0, len(partial))
+    if state.section_number > len(starts):
+        return NOTHING_HELD
+    if state.section_number == len(starts):
+        return len(partial) if state.section_offset == 0 else NOTHING_HELD
+    position = starts[state.section_number] + state.section_offset
+    return position if position <= len(partial) else NOTHING_HELD

@@ -1,0 +1,220 @@
+"""What is kept of a link while it is detached (1.0, 2.6.1, 3.5.5, 3.5.6), and who has it now.
+
+A link is known by the peer's container-id, its name and its direction: whoever attaches it again finds its terminus,
+with the deliveries that were not settled, until the terminus expires. A durable terminus is known after a restart too.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.lifetime import Lifetime
+from waybill.model.entry import Entry
+from waybill.model.queue import Queue
+from waybill.model.runtime import Runtime
+from waybill.model.timers import Timer
+from waybill.model.virtual_host import VirtualHost
+from waybill.wire.amqp10.messaging import (
+    DURABLE_NONE,
+    DURABLE_UNSETTLED_STATE,
+    EXPIRE_NEVER,
+    EXPIRE_ON_CONNECTION_CLOSE,
+    EXPIRE_ON_LINK_DETACH,
+    EXPIRE_ON_SESSION_END,
+)
+
+TERMINUS: Final = "amqp10-terminus"
+DELIVERY: Final = "amqp10-delivery"
+
+# What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
+LINK_DETACHED: Final = 0
+SESSION_ENDED: Final = 1
+CONNECTION_CLOSED: Final = 2
+EVENTS: Final[dict[str, int]] = {
+    EXPIRE_ON_LINK_DETACH: LINK_DETACHED,
+    EXPIRE_ON_SESSION_END: SESSION_ENDED,
+    EXPIRE_ON_CONNECTION_CLOSE: CONNECTION_CLOSED,
+    EXPIRE_NEVER: CONNECTION_CLOSED + 1,
+}
+
+
+class LinkEnd:
+    """An attached link, as its terminus sees it."""
+
+    def steal(self) -> None:
+        """Another attach took the terminus: detach this one."""
+        raise NotImplementedError
+
+    def give_up(self, entries: list[Entry]) -> None:
+        """The terminus is gone: the default outcome for what it still held."""
+        raise NotImplementedError
+
+
+class Terminus(Timer):
+    """`held`: deliveries that the peer has not settled, by tag, while the link is detached (a source's).
+
+    `settling`: tags that were accepted and that the peer has not settled, with the delivery-id that each has on the
+    present link, -1 for none (a target's). `partial`: the tag and octets of a delivery whose rest did not come.
+    `queue`: one that was made for this terminus alone. `positions`: how far a link that copies has come.
+    """
+
+    def __init__(self, termini: "Termini", virtual_host: VirtualHost, key: str) -> None:
+        self.termini = termini
+        self.virtual_host = virtual_host
+        self.key = key
+        self.link: LinkEnd | None = None
+        self.last_link: LinkEnd | None = None
+        self.address = ""
+        self.durable = DURABLE_NONE
+        self.expiry_policy = EXPIRE_ON_SESSION_END
+        self.timeout_s = 0
+        self.held: dict[bytes, Entry] = {}
+        self.settling: dict[bytes, i64] = {}
+        self.partial_tag = b""
+        self.partial = b""
+        self.queue: Queue | None = None
+        self.positions: list[i64] = []
+        self.lifetime: Lifetime | None = None
+        self.is_creator = False
+        self._deadline: float = 0.0
+
+    def configure(self, durable: int, expiry_policy: str, timeout_s: int) -> None:
+        """Put what the peer asked for in force. It is remembered by `Termini.save`."""
+        self.durable = durable
+        self.expiry_policy = expiry_policy
+        self.timeout_s = timeout_s
+
+    def take(self, link: LinkEnd) -> None:
+        """The terminus is this link's now."""
+        self.link = link
+        self.last_link = link
+        self._deadline = 0.0
+        if self.lifetime is not None:
+            self.lifetime.link_came()
+
+    def detached(self, event: int) -> bool:
+        """The link is gone by an event. True if the terminus went with it; else tell of stronger events later."""
+        if self.link is not None:
+            self.link = None
+        if event < EVENTS[self.expiry_policy]:
+            return False
+        if self.timeout_s == 0:
+            self.destroy()
+            return True
+        runtime = self.termini.runtime
+        self._deadline = runtime.now + self.timeout_s
+        runtime.timers.schedule(self._deadline, self)
+        return False
+
+    def fire(self, now: float) -> None:
+        if self.link is None and 0.0 < self._deadline <= now:
+            self.destroy()
+
+    def destroy(self) -> None:
+        """Forget it, with all that it holds."""
+        if not self.termini.remove(self):
+            return
+        entries = list(self.held.values())
+        self.held = {}
+        if self.last_link is not None and entries:
+            entries.reverse()
+            self.last_link.give_up(entries)
+        lifetime = self.lifetime
+        if lifetime is not None:
+            self.lifetime = None
+            lifetime.link_went(is_creator=self.is_creator)
+            if lifetime.queue.is_deleted:
+                self.termini.lifetimes.pop(lifetime.queue, None)
+        queue = self.queue
+        self.queue = None
+        if queue is not None and not queue.is_deleted:
+            self.virtual_host.remove_queue(queue)
+
+
+class Termini:
+    """All termini of a node."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.lifetimes: dict[Queue, Lifetime] = {}
+        self._by_key: dict[str, Terminus] = {}
+
+    def find(self, key: str) -> Terminus | None:
+        return self._by_key.get(key)
+
+    def make(self, virtual_host: VirtualHost, key: str) -> Terminus:
+        terminus = Terminus(self, virtual_host, key)
+        self._by_key[key] = terminus
+        return terminus
+
+    def remove(self, terminus: Terminus) -> bool:
+        """False if it was removed before."""
+        if self._by_key.get(terminus.key) is not terminus:
+            return False
+        del self._by_key[terminus.key]
+        if terminus.durable:
+            self.runtime.store.undefine(TERMINUS, terminus.key)
+            for tag in terminus.settling:
+                self.runtime.store.undefine(DELIVERY, delivery_key(terminus, tag))
+        return True
+
+    def save(self, terminus: Terminus) -> None:
+        """Keep a durable terminus over a restart."""
+        if not terminus.durable:
+            return
+        self.runtime.store.define(
+            TERMINUS,
+            terminus.key,
+            {
+                "virtual_host": terminus.virtual_host.name,
+                "address": terminus.address,
+                "durable": int(terminus.durable),
+                "expiry_policy": terminus.expiry_policy,
+                "timeout_s": int(terminus.timeout_s),
+                "queue": terminus.queue.name if terminus.queue is not None else "",
+            },
+        )
+
+    def save_delivery(self, terminus: Terminus, tag: bytes) -> None:
+        """Keep a tag that was accepted, if the terminus keeps its unsettled state over a restart."""
+        if terminus.durable == DURABLE_UNSETTLED_STATE:
+            self.runtime.store.define(DELIVERY, delivery_key(terminus, tag), {})
+
+    def forget_delivery(self, terminus: Terminus, tag: bytes) -> None:
+        if terminus.durable == DURABLE_UNSETTLED_STATE:
+            self.runtime.store.undefine(DELIVERY, delivery_key(terminus, tag))
+
+    def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
+        """Make durable termini again, detached; their time to expire starts anew."""
+        store = self.runtime.store
+        for key, value in list(store.definitions(TERMINUS)):
+            virtual_host = virtual_hosts.get(str(value["virtual_host"]))
+            if virtual_host is None:
+                store.undefine(TERMINUS, key)
+                continue
+            terminus = self.make(virtual_host, key)
+            terminus.address = str(value["address"])
+            terminus.configure(_integer(value["durable"]), str(value["expiry_policy"]), _integer(value["timeout_s"]))
+            terminus.queue = virtual_host.queues.get(str(value["queue"]))
+        for key, _ in list(store.definitions(DELIVERY)):
+            owner, _, tag = key.rpartition("\0")
+            known = self._by_key.get(owner)
+            if known is None:
+                store.undefine(DELIVERY, key)
+            else:
+                known.settling[bytes.fromhex(tag)] = -1
+        for terminus in list(self._by_key.values()):
+            terminus.detached(CONNECTION_CLOSED)
+
+
+def delivery_key(terminus: Terminus, tag: bytes) -> str:
+    return f"{terminus.key}\0{tag.hex()}"
+
+
+def terminus_key(virtual_host: str, container_id: str, name: str, *, is_source: bool) -> str:
+    """What identifies a link (2.6.1): the containers of both ends, its name, and its direction."""
+    return f"{virtual_host}\0{container_id}\0{name}\0{'source' if is_source else 'target'}"
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,106 @@
+"""Consumers that choose: they take what suits them from anywhere in a queue, or look at messages without taking them.
+
+    consumer.selects    chooses(entry) is asked for each message, once in each lane from its beginning on
+    consumer.copies     it gets copies: nothing that it does to them changes the queue (1.0, 3.5.7)
+
+Other consumers take from the head as ever, and never come here.
+"""
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from waybill.model.consumer import Consumer
+from waybill.model.entry import Entry, EntryQueue
+from waybill.model.lane import Lane
+
+if TYPE_CHECKING:
+    from waybill.model.queue import Queue
+
+
+class Selection:
+    """How far one choosing consumer has looked, by lane: the last sequence that it was asked about."""
+
+    def __init__(self, queue: "Queue", consumer: Consumer) -> None:
+        self.queue = queue
+        self.consumer = consumer
+        self.positions: list[i64] = [0 for _ in queue.lanes]
+        self._copied = Copied()
+
+    def offer(self) -> None:
+        """Give the consumer what it chooses, as far as its credit goes."""
+        consumer = self.consumer
+        while consumer.is_active:
+            if not consumer.has_credit():
+                consumer.is_active = False
+                return
+            if not self._offer_next():
+                return
+
+    def _offer_next(self) -> bool:
+        """Go on to the next message that the consumer chooses. False if there is none, or none yet."""
+        queue = self.queue
+        consumer = self.consumer
+        for index in range(len(queue.lanes) - 1, -1, -1):
+            lane = queue.lanes[index]
+            while True:
+                entry = lane.first_after(self.positions[index])
+                if entry is None:
+                    break
+                if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
+                    queue.delivery_gate.ask(entry.sequence)
+                    return False
+                self.positions[index] = entry.sequence
+                is_expired = 0.0 < entry.expires_at <= queue.runtime.now
+                if not is_expired and consumer.chooses(entry):
+                    if consumer.copies:
+                        self._copy(entry)
+                    else:
+                        self._take(lane, entry)
+                    return True
+        return False
+
+    def _take(self, lane: Lane, entry: Entry) -> None:
+        queue = self.queue
+        consumer = self.consumer
+        queue.extract(lane, entry)
+        if consumer.no_ack:
+            consumer.deliver(entry)
+            queue.forget_settled(entry)
+            return
+        queue.unsettled_count += 1
+        consumer.unsettled_count += 1
+        consumer.deliver(entry)
+
+    def _copy(self, entry: Entry) -> None:
+        copy = Entry(self._copied, entry.message, entry.sequence)
+        copy.delivery_count = entry.delivery_count
+        copy.redelivered = entry.redelivered
+        copy.expires_at = entry.expires_at
+        if not self.consumer.no_ack:
+            self.consumer.unsettled_count += 1
+        self.consumer.deliver(copy)
+
+    def went_back(self, index: i64, sequence: i64) -> None:
+        """A message is back in its place in a lane: it may be chosen (again)."""
+        if not self.consumer.copies and self.positions[index] >= sequence:
+            self.positions[index] = sequence - 1
+
+
+class Copied(EntryQueue):
+    """What copies belong to: no outcome changes anything."""
+
+    def accept(self, entry: Entry) -> None:
+        pass
+
+    def accept_all(self, entries: list[Entry]) -> None:
+        pass
+
+    def reject(self, entry: Entry) -> None:
+        pass
+
+    def release(self, entry: Entry, *, failed: bool) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
