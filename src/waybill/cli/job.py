@@ -2,20 +2,23 @@
 
 import asyncio
 import json
+import time
 from datetime import timedelta
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Column, Table
 
 from waybill.cli.failure import ask
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
-from waybill.ojs import Envelope, InvalidJob, JobInfo, Options, Retry, State
+from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State
 from waybill.ojs.job_fold import has_ended
 
 WATCH_SECONDS: Final = 0.5
+BATCH: Final = 2000
 
 
 @click.group()
@@ -69,6 +72,49 @@ def push(
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     click.echo(envelope.encode().decode() if as_json else envelope.id)
+
+
+@command.command(name="push-many")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--type", "job_type", help="The type of jobs whose line does not name one.")
+@click.option("--queue", default="default", show_default=True, help="The queue of jobs whose line does not name one.")
+@click.option("--count", type=click.IntRange(min=1), help="Read no FILE; push so many jobs of --type with --args.")
+@click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: the arguments of each.")
+@broker_options
+@json_option
+def push_many(
+    file: BinaryIO,
+    job_type: str | None,
+    queue: str,
+    count: int | None,
+    args: str,
+    target: Target,
+    *,
+    as_json: bool,
+) -> None:
+    """Enqueue many jobs, pipelined, with a progress bar.
+
+    FILE (default: standard input) has one job a line: a JSON array of arguments, or an object with `type`, `args` and
+    `queue`, `priority`, `id`, `meta` or `tags`. All lines are read and checked before the first is pushed.
+    """
+    if count is not None:
+        if job_type is None:
+            raise click.UsageError("--count needs --type.")
+        made = [NewJob(job_type, parse_args(args), {"queue": queue}) for _ in range(count)]
+    else:
+        made = [_read_line(number, line, job_type, queue) for number, line in enumerate(file, 1) if line.strip()]
+    started = time.monotonic()
+    pushed, failures = ask(target, _push_many(target, made))
+    seconds = time.monotonic() - started
+    if as_json:
+        document = {"pushed": pushed, "failed": len(failures), "seconds": round(seconds, 3), "failures": failures[:100]}
+        click.echo(json.dumps(document))
+    else:
+        click.echo(f"pushed {pushed} jobs in {seconds:.1f} s")
+        for failure in failures[:10]:
+            click.echo(f"failed: {failure}", err=True)
+    if failures:
+        raise SystemExit(1)
 
 
 @command.command()
@@ -159,6 +205,56 @@ async def _newest(target: Target, queue: str, state: str | None, limit: int) -> 
 async def _cancel(target: Target, job_id: str, queue: str) -> None:
     async with target.jobs() as jobs:
         await jobs.cancel(job_id, queue)
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A job in a file."""
+
+    args: list[object] = []
+    type: str | None = None
+    queue: str | None = None
+    id: str | None = None
+    priority: int = 0
+    meta: dict[str, object] = {}
+    tags: list[str] = []
+
+
+def _read_line(number: int, line: bytes, job_type: str | None, queue: str) -> NewJob:
+    """Read a job of a file. Raises click.UsageError naming the line."""
+    try:
+        if line.lstrip().startswith(b"["):
+            job = _Line(msgspec.json.decode(line, type=list[object]))
+        else:
+            job = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"line {number}: {error}") from None
+    kind = job.type or job_type
+    if kind is None:
+        raise click.UsageError(f"line {number} names no type, and there is no --type")
+    options: Options = {"queue": job.queue or queue, "priority": job.priority, "meta": job.meta, "tags": job.tags}
+    if job.id is not None:
+        options["id"] = job.id
+    return NewJob(kind, job.args, options)
+
+
+async def _push_many(target: Target, made: list[NewJob]) -> tuple[int, list[str]]:
+    """Push in batches, and show how far it is; how many were pushed, and why others were not."""
+    pushed = 0
+    failures: list[str] = []
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("pushing", total=len(made))
+        async with target.jobs() as jobs:
+            for first in range(0, len(made), BATCH):
+                batch = made[first : first + BATCH]
+                try:
+                    pushed += len(await jobs.push_many(batch))
+                except BatchFailed as error:
+                    pushed += len(error.pushed)
+                    failures += [str(failure) for failure in error.failures]
+                except InvalidJob as error:
+                    raise click.UsageError(f"{error}; {pushed} jobs before it were pushed") from None
+                bar.advance(task, len(batch))
+    return pushed, failures
 
 
 def parse_args(text: str) -> list[object]:

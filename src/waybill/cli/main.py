@@ -19,6 +19,8 @@ VERBS: Final = {
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
     "queue": "Look at queues, declare, pause and purge them.",
+    "top": "Watch queues, workers and running jobs.",
+    "bench": "Measure how fast jobs go through a broker.",
     "doctor": "Look for unsafe settings of a broker.",
     "topology": "Declare, check and migrate what jobs need on a broker.",
     "dlq": "Look at dead letters, try them again, drop them.",
