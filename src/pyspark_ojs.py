@@ -11,20 +11,27 @@ from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):
-    """The job events of a stream queue, as typed columns: `waybill.pipeline.source` says how."""
+    """The job events of a stream queue as typed columns, or dead letters; written to, each row is a job.
+
+    `waybill.pipeline.source`, `dead_letters` and `sink` say how.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "ojs"
 
     def schema(self) -> StructType:
-        from waybill.pipeline.schemas import EVENT  # noqa: PLC0415
+        from waybill.pipeline.dead_letters import asks_for_dead_letters  # noqa: PLC0415
+        from waybill.pipeline.schemas import DEAD_LETTER, EVENT  # noqa: PLC0415
 
-        return EVENT
+        return DEAD_LETTER if asks_for_dead_letters(self.options) else EVENT
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from waybill.pipeline.dead_letters import DeadLetterReader, asks_for_dead_letters  # noqa: PLC0415
         from waybill.pipeline.source import event_reader  # noqa: PLC0415
 
+        if asks_for_dead_letters(self.options):
+            return DeadLetterReader(self.options)
         return event_reader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +78,59 @@ def report(data: Path, html: Path | None, as_json: bool) -> None:
             show(figures, Console())
 
 
+@command.command()
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
+@click.option("--queue", "queues", multiple=True, required=True, help="A queue whose dead letters are looked at.")
+@click.option(
+    "--where", default="true", help="Which of them, in Spark SQL: \"error_type = 'Timeout' and attempt < 5\"."
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many jobs a second.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:
+    """Choose dead letters with Spark SQL, and put their jobs back into their queues.
+
+    Columns: queue, job_id, job_type, attempt, died_at, reason, error_type, error_message, fingerprint, args. Each job
+    is confirmed in its queue before it leaves its dead letter queue: stopped half-way, nothing is lost.
+    """
+    console = Console(stderr=True)
+    with _explained_failures(), _spark(console, None, short=True) as spark:
+        from pyspark.errors import AnalysisException, ParseException
+        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+
+        from waybill.pipeline import dead_letters
+
+        letters = spark.read.format("ojs").option("uri", uri).option("deadLetters", ",".join(queues)).load()
+        try:
+            chosen = letters.where(where)
+        except (AnalysisException, ParseException) as problem:
+            raise click.UsageError(f"--where: {str(problem).splitlines()[0]}") from None
+        # Looked at once: what is shown is what is moved.
+        chosen = spark.createDataFrame(chosen.toPandas(), letters.schema)
+        groups = chosen.groupBy("queue", "job_type", "error_type", "fingerprint").agg(F.count("*").alias("jobs"))
+        found = [row.asDict() for row in groups.orderBy(F.desc("jobs"), "fingerprint").collect()]
+        total = sum(row["jobs"] for row in found)
+        moved = 0
+        if not dry_run and total:
+            with Progress(console=console, transient=True) as progress:
+                task = progress.add_task("redriving", total=total)
+                done = dead_letters.redrive(
+                    chosen.select("queue", "job_id"),
+                    uri,
+                    rate=rate,
+                    on_progress=lambda count: progress.update(task, completed=count),
+                )
+            moved = done.done
+        if as_json:
+            click.echo(json.dumps({"chosen": total, "moved": moved, "groups": found}))
+            return
+        for row in found:
+            click.echo(
+                f"{row['jobs']:>8,}  {row['fingerprint']}  {row['queue']}  {row['job_type']}  {row['error_type']}"
+            )
+        click.echo(f"{total:,} chosen, {moved:,} moved{' (dry run)' if dry_run else ''}")
+
+
 class _Steps:
     """Prints each step of a run as it is done, and keeps count."""
 
@@ -102,14 +156,14 @@ class _Steps:
 
 
 @contextmanager
-def _spark(console: Console, data: Path, *, short: bool) -> Iterator[SparkSession]:
-    """A session for one command. Java's own log goes below the data directory."""
+def _spark(console: Console, data: Path | None, *, short: bool) -> Iterator[SparkSession]:
+    """A session for one command. Java's own log goes below the data directory, if there is one."""
     try:
         from waybill.pipeline.session import local_session
     except ImportError as problem:
         raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
     with console.status("Starting Spark"):
-        session = local_session(log_file=data / "spark.log", short=short)
+        session = local_session(log_file=None if data is None else data / "spark.log", short=short)
     try:
         yield session
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -117,7 +117,7 @@ class DeadLetters:
 
     async def retry(
         self,
-        ids: Collection[str],
+        ids: Collection[str] | Mapping[str, dict[str, object]],
         *,
         rate: float | None = None,
         changes: dict[str, object] | None = None,
@@ -125,12 +125,14 @@ class DeadLetters:
     ) -> int:
         """Put these jobs back into their queue, with all their attempts; returns how many were found.
 
-        `rate` is jobs a second; `changes` are fields of the envelope. Raises InvalidJob if they make no valid job,
-        before anything happened to it, or PushFailed's causes of `Channel.publish`: the dead letter stays then.
+        `rate` is jobs a second; `changes` are fields of the envelope, and a mapping of ids gives each job more of its
+        own. Raises InvalidJob if they make no valid job, before anything happened to it, or PushFailed's causes of
+        `Channel.publish`: the dead letter stays then.
         """
+        own: Mapping[str, dict[str, object]] = ids if isinstance(ids, Mapping) else {}
 
         async def again(delivery: Delivery) -> None:
-            await self._republish(delivery, changes or {})
+            await self._republish(delivery, {**(changes or {}), **own.get(_dead_job(delivery).id, {})})
 
         return await self._settle(ids, again, rate, on_progress)
 

@@ -90,6 +90,22 @@ EVENT: Final = _table(
     },
 )
 
+# One row a dead letter: `format("ojs")` with the option deadLetters. `args` is the text of a JSON array.
+DEAD_LETTER: Final = _table(
+    {"queue": _TEXT, "job_id": _TEXT},
+    {
+        "job_type": _TEXT,
+        "attempt": _INT,
+        "died_at": _TIME,
+        "reason": _TEXT,
+        "error_type": _TEXT,
+        "error_message": _TEXT,
+        "fingerprint": _TEXT,
+        "args": _TEXT,
+        "envelope": _BYTES,
+    },
+)
+
 # Bronze: the events as they came, each row exactly once by (stream, offset, position).
 BRONZE_EVENTS: Final = StructType(
     [field for field in EVENT.fields if field.name != "malformed"]

@@ -1,0 +1,239 @@
+"""Dead letters as a DataFrame, and a DataFrame of jobs out of their dead letter queues.
+
+    dead = spark.read.format("ojs").option("uri", uri).option("deadLetters", "email").load()
+    redrive(dead.where("error_type = 'Timeout'"), uri, rate=50)
+
+Reading is a look: the letters of a queue are taken, not acknowledged and given back, so that they stay in their order.
+It is a snapshot, as large as the queue was when the task began. A queue is one partition, because its order is one.
+
+Moving is done by the driver, one job after the other: published and confirmed in its queue before its dead letter is
+acknowledged. If Spark or this program dies half-way, the rest stays dead, and at most one job is in both places.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from waybill.client import ClientError, InvalidURI
+from waybill.ojs import SPEC, WEB, DeadJob, DeadLetters, Jobs, JobsError, Topology
+from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.pipeline.schemas import DEAD_LETTER
+from waybill.transport.loop import run
+
+Progress: TypeAlias = Callable[[int], None]
+Settle: TypeAlias = Callable[[DeadLetters, dict[str, dict[str, object]], Progress], Awaitable[int]]
+T = TypeVar("T")
+
+_OPTIONS: Final = ("uri", "deadLetters", "profile", "prefix")
+_PROFILES: Final = {"spec": SPEC, "web": WEB}
+_ROWS_PER_BATCH: Final = 4096
+
+
+class DeadLettersError(RuntimeError):
+    """Dead letters cannot be read or moved; the message names the broker's address, never the password."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a choice of jobs: `done` of the `wanted`; the others were no longer in their dead letter queue."""
+
+    wanted: int
+    done: int
+
+
+@dataclass(frozen=True)
+class DeadLetterOptions:
+    """Which dead letter queues to read, by the names of their queues."""
+
+    uri: str
+    queues: tuple[str, ...]
+    topology: Topology
+
+
+def asks_for_dead_letters(given: Mapping[str, str]) -> bool:
+    """Whether the options of `format("ojs")` mean dead letters, not events."""
+    return any(name.lower() == "deadletters" for name in given)
+
+
+def parse_dead_letter_options(given: Mapping[str, str]) -> DeadLetterOptions:
+    """Check the options of a read of dead letters. Raises OptionError."""
+    options = NamedOptions(given, _OPTIONS)
+    queues = tuple(name.strip() for name in (options.text("deadLetters") or "").split(",") if name.strip())
+    if not queues:
+        raise OptionError("option deadLetters is the name of a queue, or several separated by commas")
+    profile = options.text("profile") or "spec"
+    if profile not in _PROFILES:
+        raise OptionError(f"option profile is spec or web, not {profile!r}")
+    topology = Topology(names=_PROFILES[profile], prefix=options.text("prefix") or "")
+    return DeadLetterOptions(options.uri(), queues, topology)
+
+
+class QueuePartition(InputPartition):
+    """The dead letters of one queue."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self.queue = queue
+
+
+class DeadLetterReader(DataSourceReader):
+    """Reads a snapshot of dead letter queues."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._options = parse_dead_letter_options(given)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [QueuePartition(queue) for queue in self._options.queues]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, QueuePartition):
+            raise TypeError(f"a queue was expected, not {partition!r}")
+        options = self._options
+        jobs = Jobs(options.uri, topology=options.topology)
+        letters = _done(options.uri, partial(_all, jobs, partition.queue))
+        schema = to_arrow_schema(DEAD_LETTER, timezone="UTC")
+        for start in range(0, len(letters), _ROWS_PER_BATCH):
+            rows = [_row(partition.queue, letter) for letter in letters[start : start + _ROWS_PER_BATCH]]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def redrive(
+    chosen: DataFrame,
+    uri: str,
+    *,
+    topology: Topology | None = None,
+    rate: float | None = None,
+    on_progress: Progress | None = None,
+) -> Settled:
+    """Put the jobs of `chosen` back into their queues, with all their attempts.
+
+    `chosen` has the columns `queue` and `job_id`, and may have `args`, the text of a JSON array or an array: edited
+    arguments, null for the job's own. `rate` is jobs a second. `on_progress` hears how many were moved so far. Raises
+    DeadLettersError; what was not moved is where it was.
+    """
+
+    async def retry(dead: DeadLetters, own: dict[str, dict[str, object]], progress: Progress) -> int:
+        return await dead.retry(own, rate=rate, on_progress=progress)
+
+    return _settle(chosen, uri, topology, retry, on_progress)
+
+
+def discard(
+    chosen: DataFrame,
+    uri: str,
+    *,
+    topology: Topology | None = None,
+    rate: float | None = None,
+    on_progress: Progress | None = None,
+) -> Settled:
+    """Drop the dead letters of `chosen` (columns `queue` and `job_id`) for good; see `redrive`."""
+
+    async def drop(dead: DeadLetters, own: dict[str, dict[str, object]], progress: Progress) -> int:
+        return await dead.discard(own, rate=rate, on_progress=progress)
+
+    return _settle(chosen.select("queue", "job_id"), uri, topology, drop, on_progress)
+
+
+def _settle(
+    chosen: DataFrame, uri: str, topology: Topology | None, settle: Settle, on_progress: Progress | None
+) -> Settled:
+    """Collect the choice first: nothing is moved unless all of it could be computed."""
+    queues = _by_queue(chosen)
+    jobs = Jobs(uri, topology=topology)
+    moved = 0
+
+    def told(count: int) -> None:
+        if on_progress is not None:
+            on_progress(moved + count)
+
+    for queue, own in queues.items():
+        moved += _done(uri, partial(_settle_queue, jobs, queue, own, settle, told))
+    return Settled(sum(map(len, queues.values())), moved)
+
+
+async def _settle_queue(
+    jobs: Jobs, queue: str, own: dict[str, dict[str, object]], settle: Settle, progress: Progress
+) -> int:
+    async with DeadLetters(jobs, queue) as dead:
+        return await settle(dead, own, progress)
+
+
+def _by_queue(chosen: DataFrame) -> dict[str, dict[str, dict[str, object]]]:
+    """The changes to the envelope of each job, by queue and id. Raises DeadLettersError."""
+    missing = {"queue", "job_id"} - set(chosen.columns)
+    if missing:
+        raise DeadLettersError(
+            f"a choice of dead letters needs the columns queue and job_id: {min(missing)} is missing"
+        )
+    edits = "args" in chosen.columns
+    queues: dict[str, dict[str, dict[str, object]]] = {}
+    for row in chosen.select("queue", "job_id", *(["args"] if edits else [])).toLocalIterator():
+        changes: dict[str, object] = {}
+        if edits and row["args"] is not None:
+            changes["args"] = _arguments(row["args"], row["job_id"])
+        queues.setdefault(row["queue"], {})[row["job_id"]] = changes
+    return queues
+
+
+def _arguments(given: object, job_id: str) -> list[object]:
+    found = given
+    if isinstance(given, str):
+        try:
+            found = json.loads(given)
+        except ValueError:
+            found = None
+    if not isinstance(found, list):
+        raise DeadLettersError(f"job {job_id}: args are an array or the text of a JSON array, not {given!r}")
+    return found
+
+
+async def _all(jobs: Jobs, queue: str) -> list[DeadJob]:
+    async with DeadLetters(jobs, queue) as dead:
+        return await dead.all()
+
+
+def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run `work` to its end. Raises DeadLettersError."""
+    try:
+        return run(work())
+    except (ClientError, InvalidURI, JobsError, OSError) as problem:
+        text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
+        raise DeadLettersError(f"dead letters on {address(uri)}: {text}") from None
+
+
+def _row(queue: str, letter: DeadJob) -> dict[str, object]:
+    """The columns of `schemas.DEAD_LETTER`."""
+    return {
+        "queue": queue,
+        "job_id": letter.id,
+        "job_type": letter.type,
+        "attempt": letter.attempt,
+        "died_at": None if letter.died_at is None else datetime.fromisoformat(letter.died_at),
+        "reason": letter.reason,
+        "error_type": letter.error_type,
+        "error_message": letter.error,
+        "fingerprint": letter.fingerprint,
+        "args": _args_text(letter.body),
+        "envelope": letter.body,
+    }
+
+
+def _args_text(body: bytes) -> str | None:
+    """The arguments as they stand in the envelope; None if it is none."""
+    try:
+        return bytes(msgspec.json.decode(body, type=_Arguments).args).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class _Arguments(msgspec.Struct):
+    args: msgspec.Raw

@@ -1,0 +1,175 @@
+"""Dead letters as a DataFrame and back into their queues, on both brokers, and with the mover killed half-way."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+
+from waybill.client import BasicProperties, blocking
+from waybill.ojs.identifiers import new_id
+from waybill.pipeline.dead_letters import DeadLettersError, Settled, discard, redrive
+
+pytestmark = pytest.mark.spark
+
+_numbers = itertools.count(1)
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+DEAD_LETTER_EXCHANGE = "ojs.exchange.dlx"
+
+
+class Morgue:
+    """The dead letter queue of a queue of its own, filled and looked at with a plain client."""
+
+    def __init__(self, uri: str) -> None:
+        self.queue = f"dead-{next(_numbers)}"
+        self.uri = uri
+        self.ids: list[str] = []
+        self._connection = blocking.connect(uri)
+        self._channel = self._connection.channel()
+
+    @property
+    def letters(self) -> str:
+        return f"ojs.queue.dlx.{self.queue}"
+
+    @property
+    def alive(self) -> str:
+        return f"ojs.queue.{self.queue}"
+
+    def fill(self, count: int) -> None:
+        """Put dead letters in, every third of another type. The queues are declared as a client of jobs does."""
+        probe = "import asyncio, sys; from waybill.ojs import DeadLetters, Jobs\n"
+        probe += (
+            "async def main():\n  async with DeadLetters(Jobs(sys.argv[1]), sys.argv[2]): pass\nasyncio.run(main())"
+        )
+        subprocess.run([sys.executable, "-c", probe, self.uri, self.queue], check=True, env=environment())
+        for number in range(count):
+            job_id = new_id()
+            self.ids.append(job_id)
+            envelope = {
+                "specversion": "1.0",
+                "id": job_id,
+                "type": "report.make" if number % 3 == 0 else "email.send",
+                "queue": self.queue,
+                "args": [number],
+                "error": {"type": "Timeout", "message": f"no answer from 10.0.0.{number}"},
+            }
+            properties = BasicProperties(delivery_mode=2, message_id=job_id, type=str(envelope["type"]))
+            self._channel.publish(json.dumps(envelope).encode(), routing_key=self.letters, properties=properties)
+
+    def count(self, name: str) -> int:
+        return self._channel.declare_queue(name, durable=True, passive=True).message_count
+
+    def taken(self, name: str) -> list[dict[str, object]]:
+        """All that is in a queue, which is empty then."""
+        found = []
+        while (delivery := self._channel.get(name, no_ack=True)) is not None:
+            found.append(json.loads(delivery.body))
+        return found
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return spark.read.format("ojs").options(uri=self.uri, deadLetters=self.queue).load()
+
+    def close(self) -> None:
+        for name in (self.letters, self.alive):
+            self._channel.delete_queue(name)
+        self._connection.close()
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.fixture
+def morgue(broker_uri: str) -> Iterator[Morgue]:
+    made = Morgue(broker_uri)
+    yield made
+    made.close()
+
+
+def test_they_are_read_in_their_order_and_stay(spark: SparkSession, morgue: Morgue) -> None:
+    morgue.fill(30)
+    for _ in range(2):
+        rows = morgue.read(spark).collect()
+        assert [row.job_id for row in rows] == morgue.ids
+    assert [row.args for row in rows] == [f"[{number}]" for number in range(30)]
+    assert {row.queue for row in rows} == {morgue.queue}
+    assert {row.error_type for row in rows} == {"Timeout"}
+    assert rows[0].error_message == "no answer from 10.0.0.0"
+    groups = {row.fingerprint: row["count"] for row in morgue.read(spark).groupBy("fingerprint").count().collect()}
+    assert sorted(groups.values()) == [10, 20]
+    assert morgue.count(morgue.letters) == 30
+
+
+def test_chosen_jobs_go_back_with_edited_arguments_and_others_stay(spark: SparkSession, morgue: Morgue) -> None:
+    morgue.fill(12)
+    chosen = morgue.read(spark).where("job_type = 'report.make'").select("queue", "job_id")
+    edited = chosen.withColumn("args", F.when(F.col("job_id") == morgue.ids[0], F.lit('["edited"]')))
+    seen: list[int] = []
+    assert redrive(edited, morgue.uri, on_progress=seen.append) == Settled(wanted=4, done=4)
+    assert seen == [1, 2, 3, 4]
+    alive = {job["id"]: job["args"] for job in morgue.taken(morgue.alive)}
+    assert alive == {morgue.ids[0]: ["edited"], morgue.ids[3]: [3], morgue.ids[6]: [6], morgue.ids[9]: [9]}
+    left = [row.job_id for row in morgue.read(spark).collect()]
+    assert left == [job_id for number, job_id in enumerate(morgue.ids) if number % 3]
+    assert redrive(chosen.limit(0), morgue.uri) == Settled(0, 0)
+
+
+def test_chosen_letters_are_dropped(spark: SparkSession, morgue: Morgue) -> None:
+    morgue.fill(6)
+    assert discard(morgue.read(spark).where("job_type = 'email.send'"), morgue.uri) == Settled(4, 4)
+    assert [row.job_id for row in morgue.read(spark).collect()] == [morgue.ids[0], morgue.ids[3]]
+    assert morgue.count(morgue.alive) == 0
+
+
+def test_a_mover_that_is_killed_loses_no_job(spark: SparkSession, morgue: Morgue) -> None:
+    morgue.fill(60)
+    program = """if True:
+        import sys
+        from waybill.ojs import DeadLetters, Jobs
+        from waybill.pipeline import dead_letters
+        moving = {sys.argv[2]: {job_id: {} for job_id in sys.argv[3:]}}
+        dead_letters._by_queue = lambda chosen: moving
+        dead_letters.redrive(None, sys.argv[1], rate=200, on_progress=lambda count: print(count, flush=True))
+    """
+    command = [sys.executable, "-c", program, morgue.uri, morgue.queue, *morgue.ids]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as mover:
+        assert mover.stdout is not None
+        for line in mover.stdout:
+            if int(line) == 20:
+                mover.kill()
+                break
+    rest = {row.job_id for row in morgue.read(spark).collect()}
+    alive = [str(job["id"]) for job in morgue.taken(morgue.alive)]
+    assert rest | set(alive) == set(morgue.ids)
+    assert len(alive) == len(set(alive))
+    assert len(rest & set(alive)) <= 1
+    assert len(alive) < 60
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"deadLetters": " , "}, "deadLetters is the name of a queue"),
+        ({"deadLetters": "x", "profile": "y"}, "profile is spec or web"),
+        ({"deadLetters": "x", "startingOffsets": "3"}, "unknown option"),
+        ({"deadLetters": "x"}, "127.0.0.1:1"),
+    ],
+)
+def test_errors_name_the_cause(spark: SparkSession, options: dict[str, str], message: str) -> None:
+    reader = spark.read.format("ojs").options(uri="amqp://user:hidden-secret@127.0.0.1:1/%2F", **options)
+    with pytest.raises(PySparkException) as error:
+        reader.load().collect()
+    assert message in str(error.value)
+    assert "hidden-secret" not in str(error.value)
+
+
+def test_a_choice_without_ids_is_no_choice(spark: SparkSession) -> None:
+    with pytest.raises(DeadLettersError, match="job_id is missing"):
+        redrive(spark.createDataFrame([("q",)], "queue string"), "amqp://127.0.0.1:1/")
