@@ -1,6 +1,8 @@
 """Dead letters: found with their errors, tried again without a loss, on both brokers."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -100,3 +102,36 @@ async def test_discard_and_purge(jobs: Jobs, eye: Eye, queue_name: str) -> None:
         assert found[2].error_type == "InvalidJob"
         assert await dead.purge() == 3
         assert await dead.all() == []
+
+
+async def test_a_killed_retry_loses_nothing(jobs: Jobs, broker_uri: str, eye: Eye, queue_name: str) -> None:
+    failing = Failing(jobs, queue_name)
+    pushed = await jobs.push_many([failing.handler.job(number) for number in range(60)])
+    async with Worker(jobs, concurrency=10) as worker:
+        await until(lambda: worker.counts["discarded"] == 60)
+    command = [sys.executable, "-m", "waybill", "dlq", "retry", "--all", "--rate", "100", "--queue", queue_name]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", *sys.path])}
+    process = await asyncio.create_subprocess_exec(*command, "--uri", broker_uri, env=environment)
+    while await eye.count(f"ojs.queue.{queue_name}") < 5:
+        await asyncio.sleep(0.005)
+    process.kill()
+    await process.wait()
+    await until_requeued(eye, f"ojs.queue.dlx.{queue_name}", 50)
+    again = set()
+    while (message := await eye.get(f"ojs.queue.{queue_name}")) is not None:
+        again.add(message.properties.message_id)
+    async with DeadLetters(jobs, queue_name) as dead:
+        still = {job.id for job in await dead.all()}
+    assert again | still == {envelope.id for envelope in pushed}
+    assert again
+    assert still
+    assert len(again & still) <= 1, "the one that was confirmed and not yet acknowledged"
+
+
+async def until_requeued(eye: Eye, queue: str, most_taken: int) -> None:
+    """Wait until the broker has noticed that the process is gone, and given back what that held."""
+    async with asyncio.timeout(20):
+        before = -1
+        while (count := await eye.count(queue)) != before or count < 60 - most_taken:
+            before = count
+            await asyncio.sleep(0.1)

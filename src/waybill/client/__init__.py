@@ -31,6 +31,7 @@ from waybill.client.errors import (
     ResourceLocked,
 )
 from waybill.client.inspection import Inspector
+from waybill.client.pipeline import OutgoingMessage, Unpublished
 from waybill.client.pool import ChannelPool, ConnectionPool
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.uri import InvalidURI
@@ -58,6 +59,7 @@ __all__ = [
     "MessageReturned",
     "NotAllowed",
     "NotFound",
+    "OutgoingMessage",
     "PreconditionFailed",
     "ProtocolError",
     "QueueDeclared",
@@ -65,5 +67,6 @@ __all__ = [
     "ReconnectPolicy",
     "ResourceLocked",
     "ReturnedMessage",
+    "Unpublished",
     "connect",
 ]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -18,6 +18,7 @@ from waybill.client.errors import (
     error_of,
     publish_error_of,
 )
+from waybill.client.pipeline import WINDOW, OutgoingMessage, Unpublished, publish_all
 from waybill.client.requests import Send, ask, ignore
 from waybill.engine.amqp091.client.channel import ClientChannel, Reply
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
@@ -170,6 +171,10 @@ class Channel(ChannelEvents):
         future: asyncio.Future[None] = self._new_future()
         channel.publish(body, exchange, routing_key, properties, mandatory, future)
         return future
+
+    async def publish_many(self, messages: Iterable[OutgoingMessage], *, window: int = WINDOW) -> list[Unpublished]:
+        """Publish many, pipelined; those that failed, see `waybill.client.pipeline.publish_all`."""
+        return await publish_all(self, messages, window=window)
 
     async def drain(self) -> None:
         """Return when publishing is welcome: the transport is not above its high-water mark, the broker blocks nobody.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from waybill.engine.amqp091.client.delivery import Delivery
@@ -93,6 +93,33 @@ class Consumer:
         if self.error is not None:
             raise self.error
         raise StopAsyncIteration
+
+    async def batches(self, size: int, *, wait_s: float = 0.05) -> AsyncIterator[list[Delivery]]:
+        """Iterate over lists of at least one and at most `size` deliveries: what comes within `wait_s` of the first.
+
+            async for batch in consumer.batches(100):
+                store(batch)
+                batch[-1].ack(multiple=True)
+
+        The channel's prefetch count must be `size` or more, or 0, or no batch is ever full. Ends and raises as the
+        iteration over single deliveries does.
+        """
+        loop = asyncio.get_running_loop()
+        async for first in self:
+            batch = [first]
+            deadline = loop.time() + wait_s
+            while len(batch) < size and not self._closed:
+                if self._backlog:
+                    batch.append(self._backlog.popleft())
+                    continue
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        batch.append(await anext(self))
+                except (TimeoutError, StopAsyncIteration):
+                    break
+                except Exception:  # noqa: BLE001 - the next round raises it again; what is here must not get lost
+                    break
+            yield batch
 
     def _enqueue(self, delivery: Delivery) -> None:
         self._backlog.append(delivery)
