@@ -34,6 +34,8 @@ AWAITED: Final[dict[str, str]] = {
     "waybill.engine.amqp10.filters": "links of AMQP 1.0 take no filters yet",
     "waybill.engine.amqp10.selector": "links of AMQP 1.0 take no filters yet",
     "waybill.engine.amqp10.view": "links of AMQP 1.0 take no filters yet",
+    "waybill.engine.amqp10.management": "links of AMQP 1.0 do not lead to it yet",
+    "waybill.engine.amqp10.resources": "links of AMQP 1.0 do not lead to it yet",
 }
 
 # The deterministic core: bytes, completions and `now` go in, bytes and appends come out.
