@@ -11,6 +11,9 @@ from pathlib import Path
 
 import click
 
+from waybill.cli.health import serve_health
+from waybill.cli.reload import run_again_on_changes
+from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.middleware import JobLogFilter, log_context
 from waybill.transport.loop import run
@@ -59,25 +62,52 @@ def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
         thread.join()
 
 
+def read_queues(text: str | None) -> dict[str, int] | None:
+    """Read `critical=6,default`: queues with their weights, 1 unless given. Raises click.BadParameter."""
+    if not text:
+        return None
+    weights = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition("=")
+        if weight and not (weight.isdecimal() and int(weight) > 0):
+            raise click.BadParameter(f"the weight of {name} is no positive number: {weight!r}", param_hint="--queues")
+        weights[name] = int(weight or 1)
+    return weights
+
+
+async def work(worker: Worker, health_host: str, health_port: int | None) -> None:
+    """Run a worker to its end, with probes if a port is given for them."""
+    with serve_health(worker, health_host, health_port) if health_port is not None else contextlib.nullcontext():
+        await worker.run()
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
-@click.option("--queues", help="Queues to consume, with commas between.  [default: those of the handlers]")
+@click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(min=1), help="Jobs at a time.")
+@click.option("--processes", type=click.IntRange(min=1), help="Processes for CPU-bound handlers.  [default: one a CPU]")
 @click.option("--prefetch", type=click.IntRange(min=1), help="Jobs held at a time.  [default: the concurrency]")
 @click.option("--grace-period", default=30.0, show_default=True, help="Seconds that a shutdown waits for jobs.")
 @click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
+@click.option("--health-port", type=click.IntRange(0, 65535), help="Answer the probes /live and /ready on this port.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="The address for the probes.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
 def command(
     target: str,
     queues: str | None,
     concurrency: int,
+    processes: int | None,
     prefetch: int | None,
     grace_period: float,
     metrics_port: int | None,
+    health_port: int | None,
+    health_host: str,
     *,
     coordinator: bool,
+    reload: bool,
     log_jobs: bool,
     as_json: bool,
 ) -> None:
@@ -86,14 +116,19 @@ def command(
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. SIGTSTP stops taking new jobs, SIGCONT
     goes on. A second SIGTERM ends the grace period.
     """
+    weights = read_queues(queues)
+    if reload:
+        run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_period)
+        return
     handler = logging.StreamHandler()
     handler.addFilter(JobLogFilter())
     logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
     try:
         worker = Worker(
             load_jobs(target),
-            queues=queues.split(",") if queues else None,
+            queues=weights,
             concurrency=concurrency,
+            processes=processes,
             prefetch=prefetch,
             grace_period=grace_period,
             middleware=[log_context] if log_jobs else [],
@@ -102,7 +137,10 @@ def command(
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
-        run(worker.run())
+        try:
+            run(work(worker, health_host, health_port))
+        except ClientError as error:
+            raise click.ClickException(str(error)) from None
     click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_threads:
         # The interpreter would wait at its exit for threads that have outlived their time limit.
