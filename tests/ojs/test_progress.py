@@ -99,14 +99,14 @@ async def test_a_retry_goes_on_from_the_checkpoint(broker_uri: str, eye: Eye, qu
 
         async with Worker(jobs):
             await resume.push()
-            retried = await eye.wait_for(f"ojs.queue.retry.{queue_name}.1000")
-            assert retried.json()["checkpoint"]["state"] == {"row": 1}
-            await eye.publish("ojs.exchange.direct", queue_name, retried.body, headers=retried.headers)
-            while not await eye.exists(f"ojs.queue.retry.{queue_name}.2000"):
-                await asyncio.sleep(0.02)
-            retried = await eye.wait_for(f"ojs.queue.retry.{queue_name}.2000")
-            assert retried.json()["checkpoint"]["sequence"] == 2
-            await eye.publish("ojs.exchange.direct", queue_name, retried.body, headers=retried.headers)
+            for number, delay_ms in enumerate((1000, 2000), 1):
+                waiting = f"ojs.queue.retry.{queue_name}.{delay_ms}"
+                while not await eye.exists(waiting):
+                    await asyncio.sleep(0.02)
+                retried = await eye.wait_for(waiting)
+                assert retried.json()["checkpoint"]["state"] == {"row": number}
+                assert retried.json()["checkpoint"]["sequence"] == number
+                await eye.publish("ojs.exchange.direct", queue_name, retried.body, headers=retried.headers)
             await until(lambda: len(seen) == 3)
     assert seen == [None, {"row": 1}, {"row": 2}]
 
