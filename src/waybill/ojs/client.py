@@ -306,6 +306,10 @@ class Jobs:
         """Close."""
         await self.close()
 
+    async def session(self) -> Session:
+        """Return the connection that pushes go over, connecting if need be: for parts of this package."""
+        return await self._open()
+
     async def _open(self) -> Session:
         if self._session is None:
             async with self._opening:
@@ -512,6 +516,7 @@ def _envelope_of(job: NewJob, now: datetime) -> Envelope:
         priority=options.get("priority", 0),
         retry=options.get("retry"),
         tags=options.get("tags", []),
+        rate_limit=options.get("rate_limit"),
     )
     timeout = options.get("timeout")
     if timeout is not None:

@@ -18,6 +18,7 @@ import msgspec
 
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.identifiers import is_uuid7
+from waybill.ojs.rate_limit_policy import read_rate_limit
 from waybill.ojs.retry import DEFAULT_RETRY, Retry
 from waybill.ojs.timestamps import parse_timestamp, resolve_moment
 
@@ -190,6 +191,8 @@ def validate(envelope: Envelope, now: datetime) -> None:
     for name in ("timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms"):
         if (getattr(envelope, name) or 0) < 0:
             raise InvalidJob(name, "must not be negative")
+    if envelope.rate_limit is not None:
+        read_rate_limit(envelope.rate_limit)
     if envelope.scheduled_at is not None:
         envelope.scheduled_at = resolve_moment(envelope.scheduled_at, "scheduled_at", now)
     if envelope.expires_at is not None:

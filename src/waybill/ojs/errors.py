@@ -104,6 +104,15 @@ class ProcessLost(Exception):
     """The process that did a job is no more: killed by the kernel for want of memory, or by a fault of its own."""
 
 
+class PostponeJob(Exception):
+    """Raised by a handler or a middleware: not now. The job comes again after `seconds`; no attempt is used."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` are rounded up to one of the delays that there are queues for."""
+        super().__init__(f"postponed by {seconds:g} s")
+        self.seconds = seconds
+
+
 class FailJob(JobError):
     """A permanent failure that the handler has recognised."""
 

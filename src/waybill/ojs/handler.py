@@ -40,6 +40,7 @@ class Options(TypedDict, total=False):
     meta: dict[str, object]
     tags: list[str]
     unique_key: str
+    rate_limit: dict[str, object]
     correlation_id: str
     traceparent: str
     tracestate: str

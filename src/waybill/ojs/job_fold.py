@@ -58,6 +58,8 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
     elif kind == "job.heartbeat":
         if job.state == State.ACTIVE.value:
             job.visible_until = _text(data.get("visible_until"))
+    elif kind == "job.scheduled":
+        _postpone(job, event)
     elif kind == "job.progress":
         _note_progress(job, event)
     elif kind == "job.failed" and job.rank < _END_RANK:
@@ -93,6 +95,14 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         job.next_retry_at = _text(data.get("next_retry_at"))
         job.rank = rank
         job.visible_until = None
+
+
+def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
+    """Take back the start of an attempt that was put off; one that has begun again meanwhile stays."""
+    if job.state == State.ACTIVE.value and job.started_at is not None and job.started_at <= event.time:
+        job.state = State.SCHEDULED.value
+        job.scheduled_at = _text(event.data.get("scheduled_at"))
+        job.rank = job.attempt * _PHASES_PER_ATTEMPT
 
 
 def _begin_anew(job: JobRecord) -> None:

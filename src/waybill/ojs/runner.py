@@ -17,7 +17,7 @@ from waybill.ojs.at_once import Ended
 from waybill.ojs.calls import Calls
 from waybill.ojs.cancellations import Cancellations
 from waybill.ojs.envelope import is_expired, read_envelope
-from waybill.ojs.errors import InvalidJob
+from waybill.ojs.errors import InvalidJob, PostponeJob
 from waybill.ojs.execution import (
     AttemptKey,
     Ending,
@@ -310,6 +310,8 @@ class Runner:
         elif error is None:
             # One that was cancelled too: it was done before it heard of it.
             self._settlement.completed(execution, ended.result, duration)
+        elif isinstance(error, PostponeJob):
+            self._settlement.postponed(execution, error.seconds)
         elif isinstance(error, TypeError) and not self._accepts(execution):
             self._settlement.failed(execution, arguments_failure(execution, error, now), duration)
         else:

@@ -38,6 +38,7 @@ from waybill.ojs.events import (
     JobExpired,
     JobFailed,
     JobRetrying,
+    JobScheduled,
 )
 from waybill.ojs.execution import LOST, AttemptKey, Execution, Failure
 from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
@@ -216,6 +217,21 @@ class Settlement:
         _log.error("job %s has no handler for its type %s", execution.envelope.id, job_type)
         record = ErrorRecord(type="UnknownJobType", message=f"no handler for {job_type}", code="INVALID_JOB_TYPE")
         self._discard(execution.delivery, execution.queue, execution.envelope, execution.attempt - 1, record)
+
+    def postponed(self, execution: Execution, seconds: float) -> None:
+        """Settle an attempt that shall begin later: the same one, after a while at the broker."""
+        self._start(self._postpone(execution, seconds))
+
+    async def _postpone(self, execution: Execution, seconds: float) -> None:
+        delivery, queue = execution.delivery, execution.queue
+        headers = kept_headers(delivery.properties.headers)
+        if not await self._republish(delivery, queue, delivery.body, headers, seconds):
+            return
+        envelope = execution.envelope
+        events = self._session.events
+        due = format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
+        events.record(envelope.id, JobScheduled(job_type=envelope.type, queue=queue, scheduled_at=due))
+        events.after(lambda: self._ack(execution.delivery, queue))
 
     def hand_back(self, delivery: Delivery, queue: str) -> None:
         """Return a job that was never started.

@@ -1,6 +1,6 @@
 """Middleware, one file each: what is wrapped around the enqueuing and around the execution of every job.
 
-What needs a package that a plain installation does not have is loaded when it is asked for.
+What needs a package that a plain installation does not have, or the client itself, is loaded when it is asked for.
 """
 
 from importlib import import_module
@@ -13,11 +13,18 @@ from waybill.ojs.middleware.retry_in_place import RetryInPlace
 from waybill.ojs.middleware.time_limit import TimeLimit
 
 if TYPE_CHECKING:
+    from waybill.ojs.middleware.concurrency_limit import ConcurrencyLimit
     from waybill.ojs.middleware.encryption import DecryptionFailed, Encryption
+    from waybill.ojs.middleware.limited import Patience
     from waybill.ojs.middleware.metrics import JobMetrics
+    from waybill.ojs.middleware.rate_limit import JobRateLimits, RateLimit
     from waybill.ojs.middleware.tracing import Tracing
 
 _LAZY: Final = {
+    "ConcurrencyLimit": "concurrency_limit",
+    "JobRateLimits": "rate_limit",
+    "Patience": "limited",
+    "RateLimit": "rate_limit",
     "DecryptionFailed": "encryption",
     "Encryption": "encryption",
     "JobMetrics": "metrics",
@@ -27,6 +34,7 @@ _LAZY: Final = {
 __all__ = [
     "Call",
     "Chain",
+    "ConcurrencyLimit",
     "DecryptionFailed",
     "Encryption",
     "Enqueue",
@@ -35,8 +43,11 @@ __all__ = [
     "JobLogging",
     "JobMetrics",
     "JobMiddleware",
+    "JobRateLimits",
     "JsonLogFormatter",
     "Middleware",
+    "Patience",
+    "RateLimit",
     "RetryInPlace",
     "TimeLimit",
     "Tracing",

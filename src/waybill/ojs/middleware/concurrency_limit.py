@@ -1,0 +1,45 @@
+"""At most so many jobs of a key at a time, over all workers.
+
+jobs.use(ConcurrencyLimit(jobs, 5, key="stripe"))
+jobs.use(ConcurrencyLimit(jobs, 1, key=lambda job: f"tenant-{job.meta['tenant']}"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waybill.ojs.client import Jobs
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.middleware.chain import Call, JobMiddleware
+from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
+
+
+class ConcurrencyLimit(JobMiddleware):
+    """Runs a job while it holds a permit of its key; see `waybill.ojs.permits` for how that holds over crashes."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        count: int,
+        *,
+        key: str | Callable[[JobContext], str | None],
+        patience: Patience | None = None,
+    ) -> None:
+        """`key` names what is limited, for each job if it is a function; jobs for which it is None are not limited.
+
+        Raises ValueError for a count below 1.
+        """
+        self._key = key
+        self._patience = patience or Patience()
+        self._permits = KeyedPermits(jobs, count)
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Hold a permit while the job runs."""
+        key = self._key if isinstance(self._key, str) else self._key(job)
+        if key is None:
+            return await call(job)
+        permit = await acquire(self._permits.of(key), self._patience)
+        try:
+            return await call(job)
+        finally:
+            permit.release()

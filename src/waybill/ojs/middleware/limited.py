@@ -1,0 +1,65 @@
+"""What limits have in common: permits by key, and what becomes of a job for which there is none."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from waybill.ojs.client import Jobs
+from waybill.ojs.errors import DiscardJob, PostponeJob
+from waybill.ojs.permits import Permit, Permits
+from waybill.ojs.rate_limit_policy import OnLimit
+
+KEYS_REMEMBERED: Final = 1000
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a job waits for a permit in its worker, where it keeps a place, before it goes back to the broker.
+
+    Then it comes again after `postpone_seconds`, without having used an attempt. With `drop` it is discarded instead.
+    """
+
+    wait_seconds: float = 5.0
+    postpone_seconds: float = 1.0
+    drop: bool = False
+
+    def for_action(self, action: OnLimit) -> Patience:
+        """Return what a job's own `on_limit` means."""
+        if action == "wait":
+            return self
+        return replace(self, wait_seconds=min(self.wait_seconds, 0.05), drop=action == "drop")
+
+
+class KeyedPermits:
+    """Permits for as many keys as there are; those of keys that were not used for long are forgotten here."""
+
+    def __init__(self, jobs: Jobs, count: int, period_seconds: float | None = None) -> None:
+        """See `Permits`."""
+        if count < 1 or (period_seconds is not None and period_seconds < 0.001):
+            raise ValueError("a limit is of at least 1 job, in at least a millisecond")
+        self._jobs = jobs
+        self._count = count
+        self._period_seconds = period_seconds
+        self._by_key: OrderedDict[str, Permits] = OrderedDict()
+
+    def of(self, key: str) -> Permits:
+        """Return the permits of a key. Raises InvalidJob for one that breaks the rules."""
+        permits = self._by_key.get(key)
+        if permits is None:
+            permits = self._by_key[key] = Permits(self._jobs, key, self._count, period_seconds=self._period_seconds)
+            if len(self._by_key) > KEYS_REMEMBERED:
+                self._by_key.popitem(last=False)
+        self._by_key.move_to_end(key)
+        return permits
+
+
+async def acquire(permits: Permits, patience: Patience) -> Permit:
+    """Return a permit. Raises PostponeJob, or DiscardJob, if there is none in time."""
+    try:
+        return await permits.acquire(patience.wait_seconds)
+    except TimeoutError as error:
+        if patience.drop:
+            raise DiscardJob("the limit of its key is reached", type="rate_limited") from error
+        raise PostponeJob(patience.postpone_seconds) from error

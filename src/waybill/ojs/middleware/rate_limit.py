@@ -1,0 +1,89 @@
+"""At most so many starts of jobs of a key in a period, over all workers.
+
+jobs.use(RateLimit(jobs, 100, timedelta(minutes=1), key="mail"))
+jobs.use(JobRateLimits(jobs))       # what each job itself asks for with `rate_limit`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+from waybill.ojs.client import Jobs
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.middleware.chain import Call, JobMiddleware
+from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
+from waybill.ojs.rate_limit_policy import RateLimitPolicy, read_rate_limit
+
+
+class RateLimit(JobMiddleware):
+    """Starts a job with a permit of its key, which comes back after the period: a sliding window.
+
+    With `evenly`, starts are spaced: one in each `period / count`.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        count: int,
+        period: timedelta,
+        *,
+        key: str | Callable[[JobContext], str | None],
+        evenly: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
+        """`key` as for ConcurrencyLimit. Raises ValueError for a count below 1 or a period below a millisecond."""
+        self._key = key
+        self._patience = patience or Patience()
+        self._permits = _permits(jobs, count, period, evenly=evenly)
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Use a permit, then run the job."""
+        key = self._key if isinstance(self._key, str) else self._key(job)
+        if key is not None:
+            await acquire(self._permits.of(key), self._patience)
+        return await call(job)
+
+
+class JobRateLimits(JobMiddleware):
+    """Enforces the `rate_limit` of each job (ojs-rate-limiting section 6): concurrency, rate and throttle by key."""
+
+    def __init__(self, jobs: Jobs, *, patience: Patience | None = None) -> None:
+        """`patience` is for jobs whose `on_limit` is "wait"."""
+        self._jobs = jobs
+        self._patience = patience or Patience()
+        self._permits: dict[object, KeyedPermits] = {}
+
+    async def execute(self, job: JobContext, call: Call) -> object:
+        """Satisfy all limits of the job, then run it."""
+        if job.envelope.rate_limit is None:
+            return await call(job)
+        policy = read_rate_limit(job.envelope.rate_limit)
+        patience = self._patience.for_action(policy.on_limit)
+        async with AsyncExitStack() as stack:
+            # The permit that comes back first: one of a rate is used up, whether the job then runs or not.
+            if policy.concurrency is not None:
+                permits = self._of(policy.concurrency, lambda count: KeyedPermits(self._jobs, count))
+                stack.callback((await acquire(permits.of(policy.key), patience)).release)
+            for window, evenly in ((policy.rate, False), (policy.throttle, True)):
+                if window is not None:
+                    permits = self._of(
+                        (window, evenly),
+                        lambda found: _permits(self._jobs, found[0].limit, found[0].period, evenly=found[1]),
+                    )
+                    await acquire(permits.of(policy.key), patience)
+            return await call(job)
+
+    def _of(self, setting: object, make: Callable[..., KeyedPermits]) -> KeyedPermits:
+        if setting not in self._permits:
+            self._permits[setting] = make(setting)
+        return self._permits[setting]
+
+
+def _permits(jobs: Jobs, count: int, period: timedelta, *, evenly: bool) -> KeyedPermits:
+    seconds = period.total_seconds()
+    return KeyedPermits(jobs, 1, seconds / count) if evenly else KeyedPermits(jobs, count, seconds)
+
+
+__all__ = ["JobRateLimits", "RateLimit", "RateLimitPolicy"]
