@@ -110,6 +110,7 @@ def refresh(spark: SparkSession, store: Tables, progress: Progress) -> None:
     _replace(store, gold.activity(jobs, attempts), tables.ACTIVITY, progress)
     _replace(store, gold.failures(attempts), tables.FAILURES, progress)
     _replace(store, gold.dead_letters(jobs), tables.DEAD_LETTERS, progress)
+    _replace(store, gold.retries(attempts), tables.RETRIES, progress)
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:

@@ -218,6 +218,19 @@ DEAD_LETTERS: Final = _table(
         "example_message": _TEXT,
     },
 )
+# How attempts of each number ended. The sketch is of the milliseconds from a job's first failure to its completion.
+RETRIES: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "queue": _TEXT,
+        "job_type": _TEXT,
+        "attempt": _INT,
+        "ended": _LONG,
+        "completed": _LONG,
+        "recovery_sketch": _BYTES,
+    },
+)
 
 # The ranks of the percentile arrays in gold: median, 95th, 99th.
 PERCENTILES: Final = (0.5, 0.95, 0.99)

@@ -2,7 +2,7 @@
 
     DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
-    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters}
+    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters,retries}
                                                                links to the current version below DIR/versions
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
@@ -39,6 +39,7 @@ JOBS: Final = Table("silver/jobs", schemas.JOBS)
 ACTIVITY: Final = Table("gold/activity", schemas.ACTIVITY)
 FAILURES: Final = Table("gold/failures", schemas.FAILURES)
 DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
+RETRIES: Final = Table("gold/retries", schemas.RETRIES)
 
 
 class TablesError(RuntimeError):

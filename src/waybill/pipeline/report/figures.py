@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from waybill.pipeline import tables
+from waybill.pipeline.report.recommendations import Recommendation, recommend
 from waybill.pipeline.tables import Tables
 from waybill.pipeline.transforms import gold
 
@@ -152,6 +153,7 @@ class Report:
     failures: list[Failure]
     dead_letters: list[DeadLetters]
     workers: list[WorkerShare]
+    recommendations: list[Recommendation]
     malformed_reasons: dict[str, int]
 
     def as_json(self) -> dict[str, object]:
@@ -185,6 +187,7 @@ def collect(spark: SparkSession, store: Tables) -> Report:
         failures=_failures(store.read(spark, tables.FAILURES)),
         dead_letters=_dead_letters(store.read(spark, tables.DEAD_LETTERS)),
         workers=_workers(attempts),
+        recommendations=recommend(spark, store),
         malformed_reasons=dict(list(malformed.items())[:_ROWS_MAX]),
     )
 

@@ -10,6 +10,7 @@ from waybill import __version__
 from waybill.pipeline.report import charts
 from waybill.pipeline.report.charts import BarRow, Segment
 from waybill.pipeline.report.figures import Failure, JobType, Percentiles, Report, WorkerShare
+from waybill.pipeline.report.recommendations import Recommendation, advices
 from waybill.pipeline.report.words import duration, number, share, span
 
 _BARS_MAX: Final = 12
@@ -24,6 +25,7 @@ def render(report: Report, made_at: datetime) -> str:
         _timeline(report),
         _outcomes(report),
         _job_types(report.job_types),
+        _recommendations(report.recommendations),
         _workers(report.workers),
         _quarantine(report.malformed_reasons),
     )
@@ -162,6 +164,16 @@ def _job_types(rows: list[JobType]) -> str:
         for row in rows
     ]
     return _card("Job types", "with their percentiles", _table(head, body, texts=2), "wide")
+
+
+def _recommendations(rows: list[Recommendation]) -> str:
+    body = [
+        (row.job_type, name, advice.evidence, number(advice.value)) for row in rows for name, advice in advices(row)
+    ]
+    if not body:
+        return ""
+    head = ("Job type", "Setting", "Because", "Recommended")
+    return _card("Recommendations", "and what they rest on", _table(head, body, texts=3), "wide")
 
 
 def _workers(rows: list[WorkerShare]) -> str:

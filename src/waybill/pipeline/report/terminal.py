@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waybill.pipeline.report.figures import Percentiles, Report, Totals
+from waybill.pipeline.report.recommendations import advices
 from waybill.pipeline.report.words import duration, number, share, span
 
 
@@ -14,7 +15,8 @@ def show(report: Report, console: Console) -> None:
     console.print(
         Panel(_summary(report), title="[bold]Jobs[/bold]", subtitle=span(report.start, report.end), expand=False)
     )
-    for table in (_job_types(report), _failures(report), _dead_letters(report), _workers(report), _malformed(report)):
+    tables = (_job_types, _failures, _dead_letters, _recommendations, _workers, _malformed)
+    for table in (make(report) for make in tables):
         if table.row_count:
             console.print(table)
 
@@ -90,6 +92,16 @@ def _dead_letters(report: Report) -> Table:
     for row in report.dead_letters:
         counts = (number(row.jobs), share(row.jobs, total))
         table.add_row(row.reason, ", ".join(row.job_types), *counts, _one_line(row.example_message))
+    return table
+
+
+def _recommendations(report: Report) -> Table:
+    table = _table("Recommendations", "job type", "set")
+    table.add_column("to", justify="right")
+    table.add_column("because", style="dim")
+    for row in report.recommendations:
+        for name, advice in advices(row):
+            table.add_row(row.job_type, name, number(advice.value), Text(advice.evidence))
     return table
 
 

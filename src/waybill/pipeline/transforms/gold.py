@@ -3,12 +3,13 @@
 The same functions give the minutes that are stored and the finer buckets that a report of a short run is drawn with.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
-from waybill.pipeline.schemas import ACTIVITY, DEAD_LETTERS, FAILURES, PERCENTILES
+from waybill.pipeline.schemas import ACTIVITY, DEAD_LETTERS, FAILURES, PERCENTILES, RETRIES
 
 UNKNOWN: Final = "unknown"
 # The k of a KLL sketch: ranks are right within 0.4 %, which the 99th percentile needs.
@@ -101,9 +102,34 @@ def dead_letters(jobs: DataFrame, bucket_seconds: int = 60) -> DataFrame:
     )
 
 
-def percentiles(sketch: Column) -> Column:
-    """The percentiles of `schemas.PERCENTILES` from a sketch; null for an empty one."""
-    ranks = F.array(*(F.lit(rank) for rank in PERCENTILES))
+def retries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """How attempts ended, by their number (`schemas.RETRIES`): what the tries after the first were good for."""
+    ended = attempts.where("outcome != 'running'").withColumn("at", F.col("finished_at"))
+    failed = ended.where("outcome = 'failed'").groupBy("job_id").agg(F.min("finished_at").alias("first_failed_at"))
+    recovery = F.unix_millis("finished_at") - F.unix_millis("first_failed_at")
+    completed = F.col("outcome") == "completed"
+    return (
+        ended.join(failed, "job_id", "left")
+        .withColumn("recovery_ms", F.when(completed & (recovery >= 0), recovery))
+        .groupBy(_bucket(bucket_seconds), "queue", "job_type", "attempt")
+        .agg(
+            F.count("*").alias("ended"),
+            F.count_if(completed).alias("completed"),
+            F.kll_sketch_agg_bigint("recovery_ms", _SKETCH_SIZE).alias("recovery_sketch"),
+        )
+        .where("bucket is not null")
+        .select(*RETRIES.fieldNames())
+    )
+
+
+def merged_percentiles(sketch: str, ranks: Sequence[float]) -> Column:
+    """An aggregate: the percentiles of all that the sketches of a group have seen; null if that is nothing."""
+    return percentiles(F.kll_merge_agg_bigint(sketch, _SKETCH_SIZE), ranks)
+
+
+def percentiles(sketch: Column, wanted: Sequence[float] = PERCENTILES) -> Column:
+    """The percentiles of a sketch; null for an empty one."""
+    ranks = F.array(*(F.lit(rank) for rank in wanted))
     filled = F.kll_sketch_get_n_bigint(sketch) > 0
     return F.when(filled, F.kll_sketch_get_quantile_bigint(F.when(filled, sketch), ranks))
 
