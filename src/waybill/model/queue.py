@@ -214,6 +214,14 @@ class Queue(EntryQueue):
             self.max_length_bytes != NO_LIMIT and self.ready_bytes + size > self.max_length_bytes
         )
 
+    def has_room(self, count: i64, size: i64) -> bool:
+        """Whether so many messages of so many bytes in all would be taken, or make room for themselves."""
+        if not (self.is_limited and self.refuses_overflow):
+            return True
+        return (self.max_length == NO_LIMIT or self.ready_count + count <= self.max_length) and (
+            self.max_length_bytes == NO_LIMIT or self.ready_bytes + size <= self.max_length_bytes
+        )
+
     def _drop_overflow(self) -> None:
         while self.ready_count > 0 and (
             (self.max_length != NO_LIMIT and self.ready_count > self.max_length)

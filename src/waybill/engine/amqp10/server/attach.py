@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.coordinator import CAPABILITIES, CoordinatorLink
 from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node
 from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
@@ -30,6 +31,7 @@ from waybill.wire.amqp10.performatives import (
     Attach,
     Detach,
 )
+from waybill.wire.amqp10.transactions import Coordinator
 
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
@@ -109,6 +111,9 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     target = attach.target
     if target is None:
         raise link_fault(INVALID_FIELD, "a link needs a target")
+    if isinstance(target, COMPOSITE) and isinstance(target, Coordinator):
+        _attach_coordinator(session, attach, handle)
+        return
     if not (isinstance(target, COMPOSITE) and isinstance(target, Target)):
         raise link_fault(NOT_IMPLEMENTED, "a target of that kind")
     if attach.initial_delivery_count is None:
@@ -160,6 +165,27 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     link.grant()
 
 
+def _attach_coordinator(session: "Session", attach: Attach, handle: i64) -> None:
+    """A link that declares and discharges transactions; it may do without a source (4.3)."""
+    terminus = _terminus(session, attach, None)
+    link = CoordinatorLink(session, attach, handle, terminus)
+    session.incoming[link.peer_handle] = link
+    terminus.take(link.end)
+    session.send(
+        Attach(
+            name=attach.name,
+            handle=int(handle),
+            role=ROLE_RECEIVER,
+            snd_settle_mode=attach.snd_settle_mode,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            source=attach.source,
+            target=Coordinator(CAPABILITIES),
+            max_message_size=int(link.max_message_size),
+        )
+    )
+    link.grant()
+
+
 def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     source = attach.source
     if source is None:
@@ -179,7 +205,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         is_settled = attach.snd_settle_mode == SENDER_SETTLED
         link = OutgoingLink(session, attach, handle, node, terminus, is_settled=is_settled)
         if isinstance(node.queue, Stream):
-            node.queue.subscribe(link, None)
+            node.queue.subscribe(link, node.filters.stream_offset)
         else:
             node.queue.add_consumer(link)
             link.go_on_copying()

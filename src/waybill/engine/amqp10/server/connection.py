@@ -14,22 +14,26 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
-from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault
+from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault, link_fault
 from waybill.engine.amqp10.server.sasl import SaslLayer, log_in_without_sasl
 from waybill.engine.amqp10.server.session import Session
+from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import CONNECTION_CLOSED, SESSION_ENDED, Terminus
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import NotAllowed
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import (
     CONNECTION_FORCED,
     DECODE_ERROR,
     FRAMING_ERROR,
+    ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_ALLOWED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
+    TRANSACTION_UNKNOWN_ID,
     UNAUTHORIZED_ACCESS,
     Error,
 )
@@ -48,8 +52,9 @@ from waybill.wire.amqp10.frames import (
 from waybill.wire.amqp10.message import Header  # noqa: F401 - so that all composite types are known
 from waybill.wire.amqp10.performatives import Begin, Close, End, Open, Performative, decode_performative
 from waybill.wire.amqp10.sections import MessageFacts
+from waybill.wire.amqp10.transactions import TransactionalState
 from waybill.wire.amqp10.transfer import TransferFacts
-from waybill.wire.amqp10.types import Symbol
+from waybill.wire.amqp10.types import Described, Symbol
 
 HEADER: Final = "header"
 SASL: Final = "sasl"
@@ -90,6 +95,8 @@ class Connection(ServerEngine):
         self.channel_max: i64 = host.limits.channel_max
         self.sessions: dict[i64, Session] = {}
         self.suspended: list[Terminus] = []
+        self.transactions: dict[bytes, LinkTransaction] = {}
+        self.transaction_count = 0
         self.out = BytesWriter()
         self.transfer_facts = TransferFacts()
         self.message_facts = MessageFacts()
@@ -257,6 +264,15 @@ class Connection(ServerEngine):
     @property
     def user_name(self) -> str:
         return self.user.name
+
+    def transaction(self, state: Composite | Described | None) -> LinkTransaction:
+        """The transaction that a state names. Raises a link fault if there is none."""
+        if isinstance(state, COMPOSITE) and isinstance(state, TransactionalState):
+            transaction = self.transactions.get(state.txn_id)
+            if transaction is not None:
+                return transaction
+            raise link_fault(TRANSACTION_UNKNOWN_ID, f"no transaction {state.txn_id!r} is declared")
+        raise link_fault(ILLEGAL_STATE, "a transactional state is needed")
 
     def check_permission(self, action: str, kind: str, name: str) -> None:
         """Raises `AccessRefused` unless this connection's user may do `action`."""

@@ -14,6 +14,7 @@ from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault, ses
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.target import TargetNode
+from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LinkEnd, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
@@ -36,7 +37,7 @@ from waybill.wire.amqp10.error import (
     Error,
 )
 from waybill.wire.amqp10.errors import DecodeError
-from waybill.wire.amqp10.messaging import Rejected
+from waybill.wire.amqp10.messaging import Accepted, Rejected, Released
 from waybill.wire.amqp10.performatives import DELIVERY_TAG_LIMIT, RECEIVER_SECOND, Attach, Flow
 from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.transfer import TransferFacts
@@ -72,6 +73,7 @@ class IncomingLink(Timer):
         self._delivery_id: i64 = NO_DELIVERY
         self._tag = b""
         self._is_settled = False
+        self._transaction: LinkTransaction | None = None
         self._properties = PropertyFacts()
         self._is_pausing = False
 
@@ -168,6 +170,10 @@ class IncomingLink(Timer):
             raise link_fault(TRANSFER_LIMIT_EXCEEDED, "more deliveries than the link-credit allows")
         self._delivery_id = facts.delivery_id
         self._is_settled = facts.settled == 1
+        self._transaction = None
+        if facts.state == descriptors.TRANSACTIONAL_STATE:
+            state = decode_state(data, facts.state_start, facts.state_end)
+            self._transaction = self.connection.transaction(state)
         if facts.more or facts.resume or self.settles_second:
             self._tag = data[facts.tag : facts.tag_end]
 
@@ -279,6 +285,9 @@ class IncomingLink(Timer):
 
     def _give(self, queues: list[Queue], message: Message) -> None:
         """Publish to these queues, and have the outcome told."""
+        if self._transaction is not None:
+            self._post(self._transaction, queues, message)
+            return
         refused = False
         needs_commit = message.durable
         location: i64 = 0
@@ -302,6 +311,15 @@ class IncomingLink(Timer):
             self.terminus.settling[self._tag] = self._delivery_id
         session.accepted(self._delivery_id, settles=not self.settles_second)
 
+    def _post(self, transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
+        """Keep a message back for its transaction (4.4.1): the outcome told now is that of a commit."""
+        limit = self.connection.host.runtime.memory_limit_bytes
+        if transaction.size + message.size > limit:
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
+        transaction.publish(queues, message)
+        if not self._is_settled:
+            self.session.send_outcome(self._delivery_id, transaction.state(Accepted()))
+
     def _find_route(self, data: bytes, found: PropertyFacts) -> Route | None:
         """The route of a message that is not known yet; None if its outcome is that it has none."""
         try:
@@ -313,7 +331,10 @@ class IncomingLink(Timer):
             fault = fault_of(error)
             if self._is_settled:
                 raise fault from None
-            self.session.send_outcome(self._delivery_id, Rejected(fault.error).encode())
+            refusal = Rejected(fault.error)
+            transaction = self._transaction
+            state = refusal.encode() if transaction is None else transaction.state(refusal)
+            self.session.send_outcome(self._delivery_id, state)
             return None
         if route is None:
             self._not_routed()
@@ -322,7 +343,8 @@ class IncomingLink(Timer):
     def _not_routed(self) -> None:
         """As RabbitMQ 4: released, so that the sender knows that nobody has it."""
         if not self._is_settled:
-            self.session.send_outcome(self._delivery_id, RELEASED_STATE)
+            state = RELEASED_STATE if self._transaction is None else self._transaction.state(Released())
+            self.session.send_outcome(self._delivery_id, state)
 
     def _check_user_id(self, claimed: bytes) -> None:
         user = self.connection.user

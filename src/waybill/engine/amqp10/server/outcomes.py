@@ -89,8 +89,4 @@ def settle(
     outcome.apply(link, entry)
     if not settled:
         session.settled_by_us(number, outcome.state.encode())
-    link.unsettled_count -= 1
-    if link.terminus.lifetime is not None:
-        link.terminus.lifetime.check()
-    if not link.is_active:
-        link.regain()
+    link.settled_later()

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from waybill.engine.amqp10.filters import FilterSet
 from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
+from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
 from waybill.model.consumer import Consumer
@@ -25,12 +28,13 @@ from waybill.model.message import NO_TTL
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.wire.amqp10.error import RESOURCE_DELETED, STOLEN, Error
+from waybill.wire.amqp10.error import INVALID_FIELD, RESOURCE_DELETED, STOLEN, Error
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
 from waybill.wire.amqp10.messaging import Received
 from waybill.wire.amqp10.performatives import Attach, Flow
 from waybill.wire.amqp10.scan import put_uint
 from waybill.wire.amqp10.sections import write_header
+from waybill.wire.amqp10.transactions import TXN_ID, TransactionalState
 from waybill.wire.amqp10.transfer import TransferFacts, write_transfer
 
 if TYPE_CHECKING:
@@ -79,7 +83,10 @@ class OutgoingLink(Consumer):
         # What else an outcome may mean is looked at outside of the hot path.
         self.takes_accepted = ACCEPTED in self.outcomes and terminus.lifetime is None
         self.copies = source.copies
-        self.selects = source.copies
+        self.filters: FilterSet | None = source.filters if source.filters.filters else None
+        self._is_stream = isinstance(self.queue, Stream)
+        self.selects = not self._is_stream and (source.copies or self.filters is not None)
+        self.acquiring: LinkTransaction | None = None
         self.resuming: deque[Resumed] = deque()
         self._shunned: set[i64] = set()
         self.default_outcome: Outcome = source.default_outcome
@@ -116,7 +123,10 @@ class OutgoingLink(Consumer):
         )
 
     def chooses(self, entry: Entry) -> bool:
-        return entry.sequence not in self._shunned
+        if entry.sequence in self._shunned:
+            return False
+        filters = self.filters
+        return filters is None or filters.matches(entry.message, amqp10_content(entry.message))
 
     def go_on_copying(self) -> None:
         """A link that copies goes on where it was when it was detached (3.5.2)."""
@@ -129,6 +139,8 @@ class OutgoingLink(Consumer):
         session = self.session
         connection = self.connection
         message = entry.message
+        if self._is_stream and self._is_done_with(entry):
+            return
         content = message.content
         priority = message.priority
         if message.format is not AMQP10:
@@ -154,8 +166,8 @@ class OutgoingLink(Consumer):
             session.unsettled[number] = entry
         out = connection.out
         size = self._frame_size + len(header) + len(content)
-        if size > connection.peer_max_frame_size:
-            self._deliver_in_pieces(number, entry.sequence, header + content)
+        if size > connection.peer_max_frame_size or self.acquiring is not None:
+            self._deliver_in_pieces(number, entry, header + content)
         else:
             write_i32_be(out, i32(size))
             out.write(self._head)
@@ -171,6 +183,15 @@ class OutgoingLink(Consumer):
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
+
+    def _is_done_with(self, entry: Entry) -> bool:
+        """Whether the link passes over a message of a stream, which shows all that it has."""
+        is_wanted = self.chooses(entry)
+        if self.no_ack or not is_wanted:
+            # Streams count every delivery as unsettled.
+            entry.queue.accept(entry)
+            self.unsettled_count -= 1
+        return not is_wanted
 
     def _header(self, entry: Entry, priority: i64) -> bytes:
         """The header section of a delivery: the ttl is what is left of it (3.2.1)."""
@@ -191,12 +212,16 @@ class OutgoingLink(Consumer):
         )
         return scratch.getvalue()
 
-    def _deliver_in_pieces(self, number: i64, sequence: i64, payload: bytes) -> None:
+    def _deliver_in_pieces(self, number: i64, entry: Entry, payload: bytes) -> None:
         facts = self._transfer_facts()
         facts.delivery_id = number
         facts.message_format = 0
         facts.settled = 1 if self.no_ack else 0
-        self._send_pieces(facts, int(sequence).to_bytes(TAG_SIZE, "big"), b"", payload)
+        state = b""
+        if self.acquiring is not None:
+            state = self.acquiring.state(None)
+            self.acquiring.acquire(self, number, entry)
+        self._send_pieces(facts, int(entry.sequence).to_bytes(TAG_SIZE, "big"), state, payload)
 
     def _send_pieces(self, facts: TransferFacts, tag: bytes, state: bytes, payload: bytes) -> None:
         size = self.connection.peer_max_frame_size - HEADER_ROOM - len(tag) - len(state)
@@ -266,6 +291,7 @@ class OutgoingLink(Consumer):
             ahead = (self.delivery_count - seen) & WRAP
             credit: i64 = flow.link_credit
             self.credit = max(credit - ahead, 0) if ahead <= WRAP >> 1 else credit
+        self._acquire(flow.properties)
         self.drains = flow.drain
         if self.drains:
             self.session.wants_drain()
@@ -273,6 +299,24 @@ class OutgoingLink(Consumer):
         self.regain()
         if flow.echo and not flow.drain:
             self.send_flow()
+
+    def _acquire(self, properties: dict[str, object] | None) -> None:
+        """Deliveries take part in the transaction that the flow names (4.4.3), until another flow names none."""
+        identifier = (properties or {}).get(TXN_ID)
+        if identifier is None:
+            self.acquiring = None
+        elif isinstance(identifier, bytes):
+            self.acquiring = self.connection.transaction(TransactionalState(identifier))
+        else:
+            raise link_fault(INVALID_FIELD, f"{TXN_ID} is binary")
+
+    def settled_later(self) -> None:
+        """A delivery that a transaction had is settled."""
+        self.unsettled_count -= 1
+        if self.terminus.lifetime is not None:
+            self.terminus.lifetime.check()
+        if not self.is_active:
+            self.regain()
 
     def send_flow(self) -> None:
         self.session.send_flow(

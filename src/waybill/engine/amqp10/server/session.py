@@ -14,11 +14,13 @@ from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, f
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.transaction import Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.store import CommitWaiter
 from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.disposition import (
     ACCEPTED_STATE,
     DispositionFacts,
@@ -36,7 +38,9 @@ from waybill.wire.amqp10.error import (
 )
 from waybill.wire.amqp10.performatives import Attach, Begin, Detach, Flow, Performative
 from waybill.wire.amqp10.scan import NO_STATE
+from waybill.wire.amqp10.transactions import TransactionalState
 from waybill.wire.amqp10.transfer import scan_transfer
+from waybill.wire.amqp10.types import Described
 
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.connection import Connection
@@ -133,7 +137,12 @@ class Session(CommitWaiter):
             outgoing = self.outgoing.get(handle)
             incoming = self.incoming.get(handle)
             if outgoing is not None:
-                outgoing.take_flow(flow)
+                try:
+                    outgoing.take_flow(flow)
+                except Fault as fault:
+                    if fault.scope != LINK:
+                        raise
+                    self.detach_outgoing(outgoing, fault.error)
             elif incoming is not None:
                 incoming.take_flow(flow)
             elif handle not in self.detaching:
@@ -362,9 +371,12 @@ class Session(CommitWaiter):
             identifiers = [number for number in self.unsettled if (number - first) & WRAP < count]
         else:
             identifiers = [(facts.first + index) & WRAP for index in range(int(count))]
-        state = None
+        state: Composite | Described | None = None
         if facts.state != NO_STATE:
             state = decode_state(data, facts.state_start, facts.state_end)
+        if facts.state == descriptors.TRANSACTIONAL_STATE:
+            self._retire(identifiers, state, facts, count)
+            return
         outcome = outcome_of(state)
         for number in identifiers if outcome is None or outcome.keeps_order else reversed(identifiers):
             entry = self.unsettled.get(number)
@@ -378,6 +390,31 @@ class Session(CommitWaiter):
                 if fault.scope != LINK:
                     raise
                 self.detach_outgoing(link, fault.error)
+
+    def _retire(
+        self, identifiers: list[i64], state: Composite | Described | None, facts: DispositionFacts, count: i64
+    ) -> None:
+        """Outcomes that take effect with a transaction (4.4.2)."""
+        transaction = self.connection.transaction(state)
+        outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
+        if outcome is None:
+            return
+        for retired in transaction.retired:
+            # A provisional outcome may change until the discharge.
+            if retired.link.session is self and (retired.number - facts.first) & WRAP < count:
+                retired.outcome = outcome
+                retired.is_settled = facts.settled
+        for number in identifiers:
+            entry = self.unsettled.get(number)
+            if entry is None:
+                continue
+            link = entry.holder
+            assert isinstance(link, OutgoingLink)  # noqa: S101 - nothing else fills `unsettled`
+            if outcome.name not in link.outcomes:
+                self.detach_outgoing(link, Error(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link"))
+                continue
+            del self.unsettled[number]
+            transaction.retire(Retired(link, number, entry, outcome, is_settled=facts.settled))
 
     def _take_sender_disposition(self, facts: DispositionFacts) -> None:
         """The peer settles what it sent (rcv-settle-mode second), or says nothing new."""

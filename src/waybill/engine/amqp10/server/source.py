@@ -6,14 +6,20 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, NodeAddress, parse_address
+from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
+from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
+from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
+from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters
 from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node, subscription_queue
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
 from waybill.engine.amqp10.termini import Terminus
+from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.model.exchange import TopicExchange
 from waybill.model.queue import Queue
 from waybill.model.stream import Stream
+from waybill.model.virtual_host import QUEUE as BOUND_QUEUE
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
 from waybill.wire.amqp10.messaging import (
@@ -53,6 +59,7 @@ class SourceNode:
         self.outcomes = _outcomes(asked)
         self.default_outcome = _default_outcome(asked.default_outcome)
         self.copies = False
+        self.filters = FilterSet()
         self.distribution_mode = DISTRIBUTION_MOVE
         self.properties: dict[str, object] | None = None
         self.address = self._address(name)
@@ -80,10 +87,17 @@ class SourceNode:
             self.connection.check_permission("read", "queue", node.name)
             join_lifetime(self.session, self.terminus, queue)
             self._distribute(queue)
+            self._filter(STREAM_FILTERS if isinstance(queue, Stream) else QUEUE_FILTERS)
             return queue
         if node.kind == EXCHANGE_NODE or (node.kind == PLAIN and node.name in virtual_host.exchanges):
             return self._subscribe(node)
         raise NotFound(f"no queue or exchange '{node.name}' in vhost '{virtual_host.name}'")
+
+    def _filter(self, kind: str) -> None:
+        try:
+            self.filters = read_filters(self.asked.filter, kind)
+        except FilterError as error:
+            raise link_fault(error.condition, str(error)) from None
 
     def _distribute(self, queue: Queue) -> None:
         """A stream has its messages for everybody; of a queue there may be copies."""
@@ -110,13 +124,23 @@ class SourceNode:
         virtual_host = connection.virtual_host
         exchange = virtual_host.exchange(node.name)
         connection.check_permission("read", "exchange", node.name)
-        key = node.key
-        if key is None:
-            key = "#" if isinstance(exchange, TopicExchange) else ""
-        connection.check_topic("read", node.name, key)
+        self._filter(EXCHANGE_FILTERS)
+        bindings = self.filters.bindings
+        if node.key is not None:
+            bindings = [(node.key, {})]
+        elif not bindings:
+            bindings = [("#" if isinstance(exchange, TopicExchange) else "", {})]
+        for key, _ in bindings:
+            connection.check_topic("read", node.name, key)
         durable = self.asked.durable != DURABLE_NONE
         queue = subscription_queue(self.session, self.terminus, durable=durable)
-        virtual_host.bind_queue(queue, node.name, key, {})
+        wanted = [Binding(node.name, queue.name, BOUND_QUEUE, key, arguments) for key, arguments in bindings]
+        for binding in list(queue.bindings.values()):
+            # The link was attached with other filters before.
+            if binding.key not in {other.key for other in wanted}:
+                virtual_host.unbind(BOUND_QUEUE, queue.name, binding.source, binding.routing_key, binding.arguments)
+        for binding in wanted:
+            virtual_host.bind_queue(queue, node.name, binding.routing_key, binding.arguments)
         return queue
 
     def answer(self) -> Source:
@@ -130,6 +154,7 @@ class SourceNode:
             dynamic=self.asked.dynamic,
             dynamic_node_properties=self.properties,
             distribution_mode=self.distribution_mode,
+            filter=self.filters.in_force or None,
             default_outcome=self.default_outcome.state,
             outcomes=tuple(Symbol(name) for name in self.outcomes),
         )
