@@ -29,18 +29,10 @@ ARROWS: Final[dict[str, set[str]]] = {
 FREE: Final = {"cli"}
 
 # Packages that nothing uses yet, each with what will. An entry goes when that is there.
-<<<<<<< HEAD
 AWAITED: Final[dict[str, str]] = {
-    "waybill.wire.amqp10.filters": "links of AMQP 1.0 take no filters yet",
-    "waybill.engine.amqp10.filters": "links of AMQP 1.0 take no filters yet",
-    "waybill.engine.amqp10.selector": "links of AMQP 1.0 take no filters yet",
-    "waybill.engine.amqp10.view": "links of AMQP 1.0 take no filters yet",
     "waybill.engine.amqp10.management": "links of AMQP 1.0 do not lead to it yet",
     "waybill.engine.amqp10.resources": "links of AMQP 1.0 do not lead to it yet",
 }
-=======
-AWAITED: Final[dict[str, str]] = {}
->>>>>>> 8d0f330 (Filter, and take part in transactions, over AMQP 1.0)
 
 # The deterministic core: bytes, completions and `now` go in, bytes and appends come out.
 CORE: Final = ("model", "wire", "engine", "storage", "node")
