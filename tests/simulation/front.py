@@ -12,6 +12,8 @@ from mypy_extensions import i64
 from waybill.testing.simulated_disk import SimulatedDisk, SimulatedFile
 
 SEGMENTS: Final = "messages/"
+STREAMS: Final = "streams/"
+CUT_BYTES: Final = 200
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Plants:
 
     `confirm_before_sync`: a sync is done after the commit that asked for it was reported. `no_checksum`: every
     checksum fits. `no_directory_sync`: none is done. `roll_without_sync`: a segment is not synced once it is full.
-    `no_sync_after_recovery`: what recovery read is not synced.
+    `no_sync_after_recovery`: what recovery read is not synced. `stream_cut_short`: the end of a stream is lost when it
+    is opened again.
     """
 
     confirm_before_sync: bool = False
@@ -28,6 +31,7 @@ class Plants:
     no_directory_sync: bool = False
     roll_without_sync: bool = False
     no_sync_after_recovery: bool = False
+    stream_cut_short: bool = False
 
     @staticmethod
     def only(name: str) -> "Plants":
@@ -48,7 +52,10 @@ class Front:
         return FrontFile(self, name, self.disk.create(name))
 
     def open(self, name: str) -> "FrontFile":
-        return FrontFile(self, name, self.disk.open(name))
+        file = self.disk.open(name)
+        if self.plants.stream_cut_short and name.startswith(STREAMS):
+            file.truncate(max(file.size() - CUT_BYTES, 0))
+        return FrontFile(self, name, file)
 
     def list_directory(self, name: str) -> list[str]:
         return self.disk.list_directory(name)

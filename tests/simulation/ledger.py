@@ -1,78 +1,52 @@
 """The reference model: what clients know of every message, and the promises that follow from it.
 
-It knows nothing about how the broker works. Everything in it comes from what clients sent and received, and from when
-the broker was crashed. A broken promise raises `Violation` at the moment when a client can see it.
+It knows nothing about how the broker works, and no protocol. Everything in it comes from what clients sent and
+received, and from when the broker was crashed. A broken promise raises `Violation` at the moment when a client can see
+it.
 """
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
 
-NEVER: Final = float("inf")
-
-
-class Violation(AssertionError):
-    """The broker broke a promise."""
-
-    def __init__(self, promise: str, detail: str) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise
-
-
-@dataclass(frozen=True)
-class QueueSpec:
-    """A queue of the workload. `dead_letter_to`: where rejected messages go; `is_ordered`: FIFO by publisher holds."""
-
-    name: str
-    durable: bool = True
-    arguments: tuple[tuple[str, object], ...] = ()
-    dead_letter_to: str | None = None
-    is_ordered: bool = True
+from tests.simulation.message import (
+    COMMITTED,
+    COMMITTING,
+    OPEN,
+    ROLLED_BACK,
+    Copy,
+    Message,
+    Transaction,
+)
+from tests.simulation.queues import FOREVER, QueueSpec
+from tests.simulation.removal import (
+    Binding,
+    Contents,
+    Removals,
+    check_age,
+    check_delivery_count,
+    check_gone,
+)
+from tests.simulation.stream_history import StreamHistory, StreamReader
+from tests.simulation.subscription import Consumers, Subscription
+from tests.simulation.violation import Violation
 
 
 @dataclass
-class Copy:
-    """One message in one queue, as clients know it.
+class Arrival:
+    """A message that a client received now, sent at some time from `sent_after` on.
 
-    `deliveries`: how often a client received it, `unflagged` of them without the flag redelivered. `settle_sent`: a
-    client sent an ack for it (or a reject that drops it). `settled_in` and `settled_at`: the life of the node in which
-    that settle was processed, and when that became known. `durable_at`: when it became known to be on disk.
+    `subscription` is None for one that was asked for. `reader` and `offset` belong to a stream; `death`: the reason of
+    its first death, if it is a dead letter.
     """
 
-    message: "Message"
     queue: QueueSpec
-    deliveries: int = 0
-    unflagged: int = 0
-    settle_sent: bool = False
-    reject_sent: bool = False
-    settled_in: int = -1
-    settled_at: float = NEVER
-    durable_at: float = NEVER
-
-
-@dataclass
-class Message:
-    """One publish. `stream` is the channel that published it, `number` its place there."""
-
-    key: str
-    stream: str
-    number: int
     body: bytes
-    persistent: bool
-    published_in: int
-    copies: dict[str, Copy] = field(default_factory=dict)
-    confirmed: bool = False
-
-
-@dataclass
-class Subscription:
-    """One consumer, from consume to its end. `last` holds the newest number first delivered, by publishing channel."""
-
-    queue: QueueSpec
-    prefetch: int
-    no_ack: bool
-    name: str
-    last: dict[str, int] = field(default_factory=dict)
-    outstanding: int = 0
+    now: float
+    sent_after: float
+    redelivered: bool
+    subscription: Subscription | None = None
+    reader: StreamReader | None = None
+    offset: int = -1
+    death: object = None
 
 
 class Ledger:
@@ -81,6 +55,14 @@ class Ledger:
     def __init__(self, queues: list[QueueSpec]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self.messages: dict[str, Message] = {}
+        self.contents = {queue.name: Contents(queue) for queue in queues}
+        self.streams = {queue.name: StreamHistory(queue) for queue in queues if queue.is_stream}
+        self.transactions: list[Transaction] = []
+        self.consumers = Consumers()
+        # Queues that go with their last consumer, and may never have had one.
+        self.unconsumed: set[str] = set()
+        self.removals = Removals()
+        self.binding = Binding()
         self.life = 0
         self.crashes = 0
         self.connections_lost = 0
@@ -93,44 +75,166 @@ class Ledger:
         self.delivered_count = 0
         self.redelivered_count = 0
 
-    # --- what clients do and see ---
+    # --- queues that come and go ---
 
-    def publish(self, stream: str, number: int, body: bytes, queues: list[str], *, persistent: bool) -> Message:
-        key = body.partition(b" ")[0].decode()
-        message = Message(key, stream, number, body, persistent, self.life)
+    def add_private(self, queue: QueueSpec) -> None:
+        """One channel has made itself a queue."""
+        self.queues[queue.name] = queue
+        self.contents[queue.name] = Contents(queue)
+        if not queue.exclusive:
+            self.unconsumed.add(queue.name)
+
+    def subscribed(self, subscription: Subscription, now: float) -> None:
+        self.consumers.add(subscription, now)
+        self.unconsumed.discard(subscription.queue.name)
+
+    def private_ended(self, queue: QueueSpec) -> None:
+        for copy in self.contents[queue.name].copies:
+            copy.may_be_gone = True
+
+    def public_queues(self) -> list[QueueSpec]:
+        return [queue for queue in self.queues.values() if not queue.is_private]
+
+    def departed(self) -> None:
+        """A channel has ended or taken back its deliveries: what was on the way to it, nobody has seen."""
+        for contents in self.contents.values():
+            contents.departures += 1
+
+    # --- publishing ---
+
+    def publish(self, message: Message, queues: list[str], ttl_s: float, *, is_bound: bool) -> None:
+        """A client sends a message that goes to these queues, if they are bound. `ttl_s`: its own time to live."""
         for name in queues:
-            message.copies[name] = Copy(message, self.queues[name])
-            target = self.queues[name].dead_letter_to
-            if target is not None:
-                message.copies.setdefault(target, Copy(message, self.queues[target]))
-        self.messages[key] = message
-        return message
+            queue = self.queues[name]
+            copy = self._copy(message, queue, FOREVER if queue.is_stream else min(ttl_s, queue.ttl_s))
+            if queue.is_roaming and is_bound:
+                copy.route_version = self.binding.version
+                copy.is_barred = self.binding.is_bound is False
+                copy.may_be_gone = self.binding.is_bound is not True
+            if queue.dead_letter_to is not None and queue.dead_letter_to not in message.copies:
+                self._copy(message, self.queues[queue.dead_letter_to], FOREVER)
+        self.messages[message.key] = message
 
-    def confirm(self, message: Message) -> None:
-        if message.confirmed:
+    def _copy(self, message: Message, queue: QueueSpec, ttl_s: float) -> Copy:
+        copy = Copy(message, queue, ttl_s)
+        copy.may_be_gone = queue.is_volatile and self.removals.is_under_way(queue, message.sent_at)
+        message.copies[queue.name] = copy
+        self.contents[queue.name].copies.append(copy)
+        return copy
+
+    def confirm(self, message: Message, now: float) -> None:
+        if message.is_confirmed or message.is_refused:
             raise Violation("one confirm a message", f"{message.key} was confirmed twice")
-        message.confirmed = True
+        message.confirmed_at = now
         self.confirmed_count += 1
+        for copy in message.copies.values():
+            if copy.route_version and copy.route_version != self.binding.version:
+                # The binding came or went meanwhile: nobody can tell where the message went.
+                copy.may_be_gone = True
+                copy.is_barred = False
 
-    def deliver(
-        self, queue: QueueSpec, body: bytes, *, redelivered: bool, subscription: Subscription | None, sent_after: float
-    ) -> Copy:
-        """A client received a message, which the broker sent after a certain time. The copy that it is."""
+    def refuse(self, message: Message) -> None:
+        """The broker has said that it did not take a message, as a full queue may do."""
+        refusing = [copy for copy in message.copies.values() if copy.queue.refuses]
+        if not any(self.contents[copy.queue.name].could_be_full() for copy in refusing):
+            raise Violation("only a full queue refuses", message.key)
+        message.is_refused = True
+        if len(refusing) == 1:
+            refusing[0].is_barred = True
+
+    # --- transactions ---
+
+    def begin(self) -> Transaction:
+        transaction = Transaction()
+        self.transactions.append(transaction)
+        return transaction
+
+    def committing(self, transaction: Transaction, now: float) -> None:
+        """A client sends its commit: from now on it may have been carried out."""
+        transaction.state = COMMITTING
+        transaction.life = self.life
+        for message in transaction.messages:
+            message.routed_after = now
+            message.published_in = self.life
+        for copy in transaction.settled:
+            copy.settle_sent = True
+
+    def committed(self, transaction: Transaction, now: float) -> None:
+        transaction.state = COMMITTED
+        for message in transaction.messages:
+            self.confirm(message, now)
+        for copy in transaction.settled:
+            self.settled(copy, now, durably=True)
+
+    def rolled_back(self, transaction: Transaction) -> None:
+        transaction.state = ROLLED_BACK
+
+    def _check_transaction(self, copy: Copy) -> None:
+        transaction = copy.message.transaction
+        if transaction is None:
+            return
+        if transaction.state in {OPEN, ROLLED_BACK}:
+            raise Violation("a transaction takes effect when it is committed", f"{copy}: {transaction.state}")
+        if copy.is_kept and not copy.queue.is_stream:
+            transaction.seen_in = self.life
+        self._check_whole(transaction, str(copy))
+
+    def _check_undone(self, copy: Copy) -> None:
+        """A message came that a transaction may have settled: then that did not happen."""
+        for transaction in self.transactions:
+            if transaction.state == COMMITTING and transaction.life < self.life and copy in transaction.settled:
+                transaction.undone_in = self.life
+                self._check_whole(transaction, str(copy))
+
+    def _check_whole(self, transaction: Transaction, what: str) -> None:
+        if self.is_damaged or transaction.state != COMMITTING:
+            return
+        if transaction.seen_in > transaction.life and transaction.undone_in > transaction.life:
+            raise Violation("a transaction is recovered as a whole or not at all", what)
+
+    # --- delivering ---
+
+    def deliver(self, arrival: Arrival) -> Copy:
+        """A client received a message. The copy that it is."""
+        queue, body = arrival.queue, arrival.body
         message = self.messages.get(body.partition(b" ")[0].decode("utf-8", "replace"))
         if message is None or message.body != body:
             raise Violation("nothing appears that was never published", f"{body[:60]!r} in {queue.name}")
         copy = message.copies.get(queue.name)
-        if copy is None:
+        if copy is None or (copy.is_barred and copy.route_version in {0, self.binding.version}):
             raise Violation(
                 "nothing appears that was never published", f"{message.key} in {queue.name}, not sent there"
             )
         self.delivered_count += 1
-        self._check_settled(copy, sent_after)
-        self._check_redelivered(copy, redelivered)
+        self._check_transaction(copy)
+        subscription = arrival.subscription
         if subscription is not None:
-            self._check_subscription(subscription, copy, redelivered)
+            self.consumers.delivered(subscription, arrival.now, arrival.sent_after)
+        if arrival.reader is not None:
+            self._read(arrival, copy)
+            return copy
+        self._check_settled(copy, arrival.sent_after)
+        self._check_undone(copy)
+        check_age(copy, arrival.sent_after)
+        check_gone(copy, arrival.sent_after, redelivered=arrival.redelivered)
+        self._check_redelivered(copy, redelivered=arrival.redelivered)
+        source = copy.source
+        if source is not None and not self.is_damaged:
+            self.contents[source.queue.name].check_death(source, arrival.death, arrival.now)
+        if subscription is not None:
+            subscription.took(copy, arrival.now, arrival.sent_after, redelivered=arrival.redelivered)
         copy.deliveries += 1
+        check_delivery_count(copy, has_crashed=self.life > 0)
         return copy
+
+    def _read(self, arrival: Arrival, copy: Copy) -> None:
+        subscription, reader = arrival.subscription, arrival.reader
+        if subscription is None or reader is None:
+            raise Violation("a stream is read by consumers", str(copy))
+        subscription.outstanding += 1
+        if subscription.outstanding > subscription.prefetch:
+            raise Violation("credit holds", f"{subscription.name} has {subscription.outstanding}")
+        self.streams[copy.queue.name].read(reader, arrival.offset, copy.message)
 
     def settled(self, copy: Copy, now: float, *, durably: bool) -> None:
         """The settle of a copy is known to be processed, perhaps even known to be on disk."""
@@ -141,46 +245,25 @@ class Ledger:
             copy.durable_at = min(copy.durable_at, now)
 
     def _check_settled(self, copy: Copy, sent_after: float) -> None:
-        what = f"{copy.message.key} in {copy.queue.name}"
         if self.is_damaged or self._may_die_again(copy):
             return
         if copy.durable_at <= sent_after:
-            raise Violation("nothing durably settled comes back", what)
+            raise Violation("nothing durably settled comes back", str(copy))
         if copy.settled_in == self.life and copy.settled_at <= sent_after:
-            raise Violation("nothing settled comes back", what)
+            raise Violation("nothing settled comes back", str(copy))
 
     def _may_die_again(self, copy: Copy) -> bool:
-        """A crash may undo a dead-lettering together with the rejection that caused it; then it happens again."""
-        return self.crashes > 0 and any(
-            other.queue.dead_letter_to == copy.queue.name for other in copy.message.copies.values()
-        )
+        """A crash may undo a dead-lettering together with the settle that caused it; then it happens again."""
+        return self.crashes > 0 and copy.source is not None
 
-    def _check_redelivered(self, copy: Copy, redelivered: bool) -> None:
-        what = f"{copy.message.key} in {copy.queue.name}"
-        if not redelivered:
-            # Two clients may see the first delivery and the second one in the other order, but only one is the first.
-            copy.unflagged += 1
-            if copy.unflagged > 1 and not self.is_damaged and not self._may_die_again(copy):
-                raise Violation("redelivered is honest", f"{what} came {copy.unflagged} times without the flag")
-        else:
+    def _check_redelivered(self, copy: Copy, *, redelivered: bool) -> None:
+        if redelivered:
             self.redelivered_count += 1
-
-    def _check_subscription(self, subscription: Subscription, copy: Copy, redelivered: bool) -> None:
-        if not subscription.no_ack:
-            subscription.outstanding += 1
-            if subscription.prefetch and subscription.outstanding > subscription.prefetch:
-                raise Violation(
-                    "prefetch holds", f"{subscription.name} has {subscription.outstanding} of {subscription.prefetch}"
-                )
-        message = copy.message
-        if not redelivered and copy.queue.is_ordered:
-            newest = subscription.last.get(message.stream, -1)
-            if message.number <= newest:
-                raise Violation(
-                    "a queue is first in, first out",
-                    f"{subscription.name} got {message.stream} number {message.number} after {newest}",
-                )
-            subscription.last[message.stream] = message.number
+            return
+        # Two clients may see the first delivery and the second one in the other order, but only one is the first.
+        copy.unflagged += 1
+        if copy.unflagged > 1 and not self.is_damaged and not self._may_die_again(copy):
+            raise Violation("redelivered is honest", f"{copy} came {copy.unflagged} times without the flag")
 
     # --- faults ---
 
@@ -188,38 +271,46 @@ class Ledger:
         """The node died without warning."""
         self.life += 1
         self.crashes += 1
+        self.departed()
 
     # --- the end ---
 
-    def check_drained(self) -> None:
+    def check_drained(self, now: float) -> None:
         """Every queue was consumed until it was empty, with an ack for each message: is anything missing?"""
         if self.is_damaged:
             return
         for message in self.messages.values():
+            is_promised = message.is_confirmed or self._was_carried_out(message)
             for copy in message.copies.values():
                 if copy.deliveries and not copy.unflagged and not (self.life or self.connections_lost):
-                    raise Violation("redelivered is honest", f"{message.key} in {copy.queue.name} came with flags only")
-            if message.confirmed:
-                for copy in message.copies.values():
-                    self._check_present(copy)
+                    raise Violation("redelivered is honest", f"{copy} came with flags only")
+                if is_promised and not copy.queue.is_stream:
+                    self._check_present(copy, now)
 
-    def _check_present(self, copy: Copy) -> None:
-        message = copy.message
-        is_kept = message.persistent and copy.queue.durable
-        if not is_kept and message.published_in != self.life:
+    def check_streams(self, counts: dict[str, int], firsts: dict[str, int]) -> None:
+        """The same for streams, of which a reader has seen everything from `firsts` on."""
+        for name, stream in self.streams.items():
+            if not self.is_damaged:
+                messages = [copy.message for copy in self.contents[name].copies]
+                stream.check(messages, firsts.get(name, 0), counts[name])
+
+    def _was_carried_out(self, message: Message) -> bool:
+        """Whether its transaction was, though nobody was told: a later life still showed a part of it."""
+        transaction = message.transaction
+        if transaction is None or transaction.state != COMMITTING:
+            return False
+        return transaction.seen_in > transaction.life or transaction.seen_in == transaction.life == self.life
+
+    def _check_present(self, copy: Copy, now: float) -> None:
+        if not copy.is_kept and copy.message.published_in != self.life:
             return  # A crash may take it.
-        if copy.settle_sent or copy.queue.name in self.lossy:
+        if copy.settle_sent or copy.may_be_gone or copy.is_barred or copy.queue.name in self.lossy:
             return
-        what = f"{message.key} in {copy.queue.name}, {copy.deliveries} deliveries"
+        if copy.source is not None:
+            return  # It is there only as a dead letter, and looked for as such.
+        what = f"{copy}, {copy.deliveries} deliveries"
+        if not self.contents[copy.queue.name].reasons(copy, now):
+            raise Violation("a confirmed message is present until settled or removed by a policy", f"{what}: lost")
         target = copy.queue.dead_letter_to
-        if copy.reject_sent and target is not None:
-            if message.copies[target].settle_sent:
-                return
-            raise Violation("a rejected message is dead-lettered", f"{what}: lost on its way to {target}")
-        if self._is_target_only(copy):
-            return
-        raise Violation("a confirmed message is present until settled", f"{what}: lost")
-
-    def _is_target_only(self, copy: Copy) -> bool:
-        """Whether a message can be in this queue only as a dead letter."""
-        return any(other.queue.dead_letter_to == copy.queue.name for other in copy.message.copies.values())
+        if target is not None and target not in self.lossy and not copy.message.copies[target].settle_sent:
+            raise Violation("a dead message goes where its queue says", f"{what}: lost on its way to {target}")

@@ -1,16 +1,52 @@
-"""Plants bugs into the store, from outside, for as long as a block lasts."""
+"""Plants bugs into the broker, from outside, for as long as a block lasts: the proof that each check can fail.
 
-import hashlib
-from collections.abc import Iterator
+Bugs of the store are made by what stands between it and the disk (`front`), so they can be planted into any build. Bugs
+of the broker's logic replace one of its functions by a wrong one, which only interpreted code lets us do.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 from unittest.mock import patch
 
-import waybill.node.passwords
+import waybill.model.queue
 import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
+from tests.simulation.profile import Troubles
+from waybill.engine.amqp091.server.channel import Channel
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.model.entry import Entry
+from waybill.model.lane import Lane
+from waybill.model.message import Message
+from waybill.model.queue import Queue
+from waybill.model.runtime import Runtime
+from waybill.model.stream import Stream
+from waybill.model.timers import Timer
+from waybill.model.transaction import ACCEPT, RELEASE, Transaction
+from waybill.model.virtual_host import VirtualHost
+from waybill.storage.message_log import MessageLog
 
-IS_COMPILED = not waybill.storage.log.__file__.endswith(".py")
+IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
+
+CALM: Final = Troubles()
+CRASHES: Final = Troubles(kills=2, power_losses=2)
+
+
+@dataclass(frozen=True)
+class LogicBug:
+    """`wrong` takes the place of `name` in `owner`. `theme`: a queue that such runs always have."""
+
+    owner: Any
+    name: str
+    wrong: Callable[..., Any]
+    troubles: Troubles
+    theme: str | None = None
+
+
+# --- the wrong functions ---
 
 
 def fits(data: bytes, index: int, length: int) -> bool:
@@ -19,20 +55,246 @@ def fits(data: bytes, index: int, length: int) -> bool:
     return True
 
 
-def quick_hash(password: bytes, salt: bytes) -> bytes:
-    """In place of a password hash that is slow on purpose: every life of a node would spend 20 ms on it."""
-    return hashlib.sha256(salt + password).digest()
+def publish_at_once(channel: Channel, queues: list[Queue], message: Message) -> None:
+    """In place of keeping a publish for the commit."""
+    del channel
+    for queue in queues:
+        queue.publish(message, 0)
+
+
+def commit_half(transaction: Transaction, runtime: Runtime) -> bool:
+    """A commit that leaves the last message out."""
+    transaction.publishes = transaction.publishes[:-1]
+    return _commit(transaction, runtime)
+
+
+class _LateOutcomes(Timer):
+    """What a transaction settled, some time after what it published."""
+
+    def __init__(self, outcomes: list[tuple[Entry, str, int]]) -> None:
+        self.outcomes = outcomes
+
+    def fire(self, now: float) -> None:
+        del now
+        for entry, outcome, _ in self.outcomes:
+            if outcome == ACCEPT:
+                entry.queue.accept(entry)
+            else:
+                entry.queue.reject(entry)
+
+
+def commit_in_two_steps(transaction: Transaction, runtime: Runtime) -> bool:
+    """A crash may fall between what a transaction published and what it settled."""
+    late = _LateOutcomes([outcome for outcome in transaction.outcomes if outcome[1] != RELEASE])
+    outcomes = transaction.outcomes
+    transaction.outcomes = [outcome for outcome in outcomes if outcome[1] == RELEASE]
+    accepted = _commit(transaction, runtime)
+    transaction.outcomes = outcomes
+    runtime.timers.schedule(runtime.now + 0.1, late)
+    return accepted
+
+
+def expire_early(queue: Queue, now: float) -> None:
+    """The clock of time to live runs ahead by a minute."""
+    _expire_due(queue, now + 60.0)
+
+
+def lives_on(entry: Entry) -> bool:
+    """Nobody looks at the age of what is delivered."""
+    del entry
+    return True
+
+
+def always_room(queue: Queue, size: int) -> bool:
+    del queue, size
+    return False
+
+
+def drop_nothing(queue: Queue) -> None:
+    del queue
+
+
+def drop_one_too_many(queue: Queue) -> None:
+    """The limit is one lower than was asked for."""
+    queue.max_length -= 1
+    _drop_overflow(queue)
+    queue.max_length += 1
+
+
+def kill_silently(queue: Queue, entry: Entry, reason: str) -> None:
+    """Dead letters go nowhere."""
+    del reason
+    queue._remove(entry)
+
+
+def say_rejected(host: VirtualHost, queue: Queue, message: Message, reason: str) -> None:
+    """Every dead letter was rejected, by its record."""
+    del reason
+    _dead_letter(host, queue, message, "rejected")
+
+
+def has_one_more(consumer: ChannelConsumer) -> bool:
+    """Credit is one more than the prefetch count."""
+    return not consumer.prefetch or consumer.unsettled_count <= consumer.prefetch
+
+
+def has_own_credit(consumer: ChannelConsumer) -> bool:
+    """The credit of the whole channel is forgotten."""
+    return not consumer.prefetch or consumer.unsettled_count < consumer.prefetch
+
+
+def activate_anyone(queue: Queue, consumer: ChannelConsumer) -> None:
+    """The single active consumer is not alone."""
+    if not consumer.is_active:
+        consumer.is_active = True
+        queue.active.append(consumer)
+    queue.runtime.mark_dirty(queue)
+
+
+def take_any(queue: Queue) -> ChannelConsumer | None:
+    """Priorities of consumers do not count."""
+    for consumer in list(queue.active):
+        if consumer.has_credit():
+            queue.active.remove(consumer)
+            queue.active.append(consumer)
+            return consumer  # type: ignore[return-value]
+        consumer.is_active = False
+        queue.active.remove(consumer)
+    return None
+
+
+def to_lowest_lane(queue: Queue) -> Lane:
+    return next(lane for lane in queue.lanes if lane.count)
+
+
+def append_released(lane: Lane, entry: Entry) -> None:
+    """What comes back goes to the end, and forgets that it was delivered."""
+    entry.redelivered = False
+    lane.push(entry)
+
+
+def read_from_next(stream: Stream, start: object) -> int:
+    """Readers always begin at the end."""
+    del start
+    return int(stream.log.next_offset)
+
+
+def tell_but_read_on(connection: Connection) -> None:
+    """The alarm is told, and publishers go on."""
+    before = connection.output.pause_reading
+    connection.output.pause_reading = lambda: None  # type: ignore[method-assign]
+    _alarm_changed(connection)
+    connection.output.pause_reading = before  # type: ignore[method-assign]
+
+
+def wait_for_ever(connection: Connection, now: float) -> None:
+    """A peer's silence is not noticed."""
+    connection._received_at = now
+    _handle_timeout(connection, now)
+
+
+def keep_silent(connection: Connection, now: float) -> None:
+    """No heartbeat is sent."""
+    connection._sent_at = now
+    _handle_timeout(connection, now)
+
+
+def purge_in_memory(queue: Queue) -> int:
+    """A purge forgets to tell the store."""
+    count = int(queue.ready_count)
+    for lane in queue.lanes:
+        list(lane.clear())
+    queue.ready_count = queue.ready_bytes = 0
+    return count
+
+
+def own_nothing(host: VirtualHost, connection: object) -> list[Queue]:
+    """Exclusive queues are forgotten when their connection goes."""
+    del host, connection
+    return []
+
+
+def unbind_nothing(host: VirtualHost, *arguments: object) -> None:
+    del host, arguments
+
+
+def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int) -> None:
+    """An ack is not written."""
+    del log, queue_id, sequence, location
+
+
+_commit = Transaction.commit
+_expire_due = Queue.expire_due
+_drop_overflow = Queue._drop_overflow
+_dead_letter = VirtualHost.dead_letter
+_alarm_changed = Connection.alarm_changed
+_handle_timeout = Connection.handle_timeout
+
+LOGIC_BUGS: Final[dict[str, LogicBug]] = {
+    "transaction_in_two_steps": LogicBug(Transaction, "commit", commit_in_two_steps, CRASHES),
+    "transaction_at_once": LogicBug(Transaction, "publish", publish_at_once, CALM),
+    "transaction_half_applied": LogicBug(Transaction, "commit", commit_half, CALM),
+    "expired_early": LogicBug(Queue, "expire_due", expire_early, CALM, "patient"),
+    "expired_delivered": LogicBug(waybill.model.queue, "_lives_for_now", lives_on, CALM, "plain"),
+    "limit_ignored": LogicBug(Queue, "_drop_overflow", drop_nothing, CALM, "narrow"),
+    "limit_too_low": LogicBug(Queue, "_drop_overflow", drop_one_too_many, CALM, "narrow"),
+    "overflow_taken": LogicBug(Queue, "_is_full", always_room, CALM, "strict"),
+    "dead_letter_lost": LogicBug(Queue, "_kill", kill_silently, CALM, "mortal"),
+    "wrong_cause_of_death": LogicBug(VirtualHost, "dead_letter", say_rejected, CALM, "crowded"),
+    "credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_one_more, CALM),
+    "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, CALM),
+    "two_active_consumers": LogicBug(Queue, "activate", activate_anyone, CALM, "single"),
+    "consumer_priority_ignored": LogicBug(Queue, "_highest_with_credit", take_any, CALM, "plain"),
+    "message_priority_ignored": LogicBug(Queue, "_first_lane", to_lowest_lane, CALM, "levels"),
+    "redelivery_unflagged": LogicBug(Lane, "push_front", append_released, CALM, "plain"),
+    "stream_read_elsewhere": LogicBug(Stream, "_offset_of", read_from_next, CALM, "log"),
+    "alarm_ignored": LogicBug(Connection, "alarm_changed", tell_but_read_on, CALM),
+    "silence_unnoticed": LogicBug(Connection, "handle_timeout", wait_for_ever, Troubles(silent_deaths=3)),
+    "heartbeat_not_sent": LogicBug(Connection, "handle_timeout", keep_silent, CALM),
+    "purge_not_stored": LogicBug(Queue, "purge", purge_in_memory, CRASHES, "volatile"),
+    "exclusive_queue_stays": LogicBug(VirtualHost, "queues_of", own_nothing, CALM),
+    "unbind_ignored": LogicBug(VirtualHost, "unbind", unbind_nothing, CALM, "roaming"),
+    "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, CRASHES),
+}
+
+# Runs with a bug of the store have the troubles that bring it to light.
+STORE_TROUBLES: Final = {
+    "confirm_before_sync": Troubles(power_losses=2),
+    "no_checksum": Troubles(kills=2, power_losses=1, bit_flips=6),
+    "no_directory_sync": Troubles(power_losses=2),
+    "roll_without_sync": Troubles(power_losses=3),
+    "no_sync_after_recovery": Troubles(kills=2, power_losses=2),
+    "stream_cut_short": CRASHES,
+}
+PLANT_NAMES: Final = (*STORE_TROUBLES, *LOGIC_BUGS)
+
+
+@dataclass(frozen=True)
+class Planting:
+    """What a run with a planted bug is to be given."""
+
+    plants: Plants
+    troubles: Troubles | None = None
+    theme: str | None = None
+
+
+def can_be_planted(name: str) -> bool:
+    return not IS_COMPILED or (name in STORE_TROUBLES and name != "no_checksum")
 
 
 @contextmanager
-def planted(name: str | None) -> Iterator[Plants]:
-    """What the simulation is to be given; `no_checksum` is patched in, which only interpreted code lets us do."""
-    plants = Plants.only(name) if name else Plants()
+def planted(name: str | None) -> Iterator[Planting]:
+    """Plant a bug; without a name, none."""
+    if name is None:
+        yield Planting(Plants())
+        return
     with ExitStack() as stack:
-        if not IS_COMPILED:
-            stack.enter_context(patch.object(waybill.node.passwords, "stretch", quick_hash))
-            stack.enter_context(patch.object(waybill.node.passwords, "ITERATIONS", 1))
-        if plants.no_checksum:
+        if name == "no_checksum":
             for module in (waybill.storage.log, waybill.storage.message_log):
                 stack.enter_context(patch.object(module, "record_is_whole", fits))
-        yield plants
+        if name in STORE_TROUBLES:
+            yield Planting(Plants.only(name), STORE_TROUBLES[name])
+            return
+        bug = LOGIC_BUGS[name]
+        stack.enter_context(patch.object(bug.owner, bug.name, bug.wrong))
+        yield Planting(Plants(), bug.troubles, bug.theme)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from tests.simulation.front import Front, Plants
-from tests.simulation.ledger import Violation
+from tests.simulation.violation import Violation
 from waybill.engine.host import Output
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit
@@ -21,7 +21,11 @@ from waybill.testing.virtual_clock import Event, VirtualClock
 
 MAINTENANCE_INTERVAL_S: Final = 1.0
 CRASH_WITHIN_OPERATIONS: Final = 12
-ALARM_BYTES: Final = 1 << 30
+DISK_CAPACITY: Final = 1 << 40
+DISK_FREE_LIMIT_BYTES: Final = 1 << 20
+# A client shows a certificate: no password is stretched for each of its connections.
+USER: Final = "CN=sim"
+CERTIFICATE: Final[dict[str, object]] = {"subject": ((("commonName", "sim"),),)}
 FAILING_OPERATIONS: Final = ("append", "sync", "create", "sync_directory")
 
 
@@ -50,13 +54,17 @@ class PumpOutput(Output):
 class SimulatedServer:
     """One broker process after the other, on one disk."""
 
-    def __init__(self, clock: VirtualClock, random: Random, plants: Plants, died: Died) -> None:
+    def __init__(
+        self, clock: VirtualClock, random: Random, plants: Plants, died: Died, memory_alarm_bytes: int
+    ) -> None:
+        self.memory_alarm_bytes = memory_alarm_bytes
         self.clock = clock
         self.random = random
         self.plants = plants
-        self.disk = SimulatedDisk(random)
+        self.disk = SimulatedDisk(random, DISK_CAPACITY)
         self.life = 0
         self.node: Node | None = None
+        self.when_damaged: Callable[[], None] = lambda: None
         self._died = died
         self._options = JournalOptions(segment_bytes=random.choice((1 << 10, 1 << 13, 1 << 16, 1 << 20)))
         self._commit_delay_s = random.choice((0.0001, 0.002, 0.03))
@@ -86,13 +94,21 @@ class SimulatedServer:
         front = Front(self.disk, self.plants, self._options.segment_bytes)
         journal = Journal.open(front, list(FORMATS), self._options)
         front.is_recovering = False
-        if journal.report.damage and self._is_disk_honest:
-            raise Violation("damage is reported only if there is some", str(journal.report.damage[0]))
+        if journal.report.damage:
+            if self._is_disk_honest:
+                raise Violation("damage is reported only if there is some", str(journal.report.damage[0]))
+            self.when_damaged()
         options = NodeOptions("sim", "0", self.random.randbytes, self._memory_limit)
+        options.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
+        options.makes_guest = False
         self._is_committing = False
-        self.node = Node(journal, options, self.clock.now())
+        node = self.node = Node(journal, options, self.clock.now())
         # A small limit makes queues keep their messages on disk; the alarm at that limit would stop all publishers.
-        self.node._memory_alarm_bytes = ALARM_BYTES
+        node._memory_alarm_bytes = self.memory_alarm_bytes
+        node._filesystem = front
+        if USER not in node.administration.accounts.by_name:
+            node.administration.put_user(USER, "")
+            node.administration.set_permission(USER, "/", ".*", ".*", ".*")
         self._after_receive()
         self.clock.call_later(MAINTENANCE_INTERVAL_S, self._of_this_life(self._maintain))
 
@@ -145,12 +161,24 @@ class SimulatedServer:
         self._is_calm = True
         self.disk.crash_at = None
         self.disk.fail_next.clear()
+        self._free_disk()
 
     def fail_disk_soon(self) -> None:
         """The next operation of some kind reports an error."""
         if not self._is_calm:
             self._is_disk_honest = False
             self.disk.fail_next[self.random.choice(FAILING_OPERATIONS)] = errno.EIO
+
+    def fill_disk(self, *, is_full: bool) -> None:
+        """Leave less than the limit that raises the alarm, or so little that a write soon fails; for a while."""
+        used = DISK_CAPACITY - self.disk.free_space()
+        if self._is_calm or self.disk.capacity < DISK_CAPACITY:
+            return
+        self.disk.capacity = used + (self.random.randrange(4000) if is_full else DISK_FREE_LIMIT_BYTES - 1)
+        self.clock.call_later(self.random.uniform(0.5, 2.0), self._free_disk)
+
+    def _free_disk(self) -> None:
+        self.disk.capacity = DISK_CAPACITY
 
     def flip_bit_at_next_start(self) -> None:
         self._is_disk_honest = False
@@ -182,7 +210,7 @@ class SimulatedServer:
         except Crash:
             self.die()
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in {errno.EIO, errno.ENOSPC}:
                 raise
             self._crash_loses_power = False
             self.die()
@@ -197,6 +225,15 @@ class SimulatedServer:
 
         return happen
 
+    @property
+    def is_ending(self) -> bool:
+        """Its death is under way."""
+        return self._is_stopping or self.disk.crash_at is not None
+
+    def queue_names(self) -> list[str]:
+        """All queues of the virtual host that clients use."""
+        return [] if self.node is None else list(self.node.virtual_hosts["/"].queues)
+
     # --- connections ---
 
     def accept(self) -> SimulatedPump | None:
@@ -206,7 +243,7 @@ class SimulatedServer:
             return None
         pump = SimulatedPump(
             self.clock,
-            lambda pump: node.accept(PumpOutput(pump), pump.peer_address, self.clock.now()),
+            lambda pump: node.accept(PumpOutput(pump), pump.peer_address, self.clock.now(), CERTIFICATE),
             self._of_this_life(self._after_receive),
         )
         self._pumps.append(pump)

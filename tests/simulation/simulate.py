@@ -1,14 +1,15 @@
 """Run the simulator: `python -m tests.simulation.simulate [--seeds N] [--seed S] [--plant NAME] [--jobs N]`.
 
-A seed decides everything about a run, so a failure is replayed by its seed alone (and the same sources). Seeds that
-once failed are kept in seeds.txt and run with the tests for ever.
+A seed decides everything about a run, so a failure is replayed by its seed alone (and the same sources). A seed that
+fails is written to seeds.txt; those are run with the tests for ever.
 """
 
 import multiprocessing
 import secrets
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,22 +17,21 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tests.simulation.front import Plants
-from tests.simulation.planting import planted
-from tests.simulation.world import Outcome, Troubles, World
+from tests.simulation.planting import PLANT_NAMES, planted
+from tests.simulation.world import Outcome, World
 
 KEPT_SEEDS: Final = Path(__file__).parent / "seeds.txt"
-PLANT_NAMES: Final = tuple(Plants.__dataclass_fields__)
 FAILURES_SHOWN: Final = 10
 
-# Runs with a planted bug have the troubles that bring it to light.
-PLANT_TROUBLES: Final = {
-    "confirm_before_sync": Troubles(power_losses=2),
-    "no_checksum": Troubles(kills=2, power_losses=1, bit_flips=6),
-    "no_directory_sync": Troubles(power_losses=2),
-    "roll_without_sync": Troubles(power_losses=3),
-    "no_sync_after_recovery": Troubles(kills=2, power_losses=2),
-}
+
+@dataclass(frozen=True)
+class Result:
+    """What one seed brought: an outcome, or the error in a line and with all that leads to it."""
+
+    seed: int
+    outcome: Outcome | None
+    error: str = ""
+    details: str = ""
 
 
 def kept_seeds() -> list[int]:
@@ -40,62 +40,87 @@ def kept_seeds() -> list[int]:
     return [int(line) for line in lines if line]
 
 
+def keep_seed(seed: int, error: str) -> None:
+    if seed not in kept_seeds():
+        with KEPT_SEEDS.open("a") as file:
+            file.write(f"{seed}  # {error}\n")
+
+
 def replay_command(seed: int, plant: str | None = None) -> str:
-    planting = f" --plant {plant}" if plant else ""
-    return f"PYTHONPATH=src python -m tests.simulation.simulate --seed {seed}{planting}"
+    if plant is None:
+        return f"make simulate SEED={seed}"
+    return f"PYTHONPATH=src python -m tests.simulation.simulate --seed {seed} --plant {plant}"
 
 
 def run_seed(seed: int, plant: str | None = None) -> Outcome:
     """One run. Raises what went wrong, with the command that replays it as a note."""
     try:
-        with planted(plant) as plants:
-            return World(seed, plants, PLANT_TROUBLES.get(plant or "")).run()
+        with planted(plant) as planting:
+            return World(seed, planting.plants, planting.troubles, planting.theme).run()
     except Exception as error:
         error.add_note(f"replay: {replay_command(seed, plant)}")
         raise
 
 
-def try_seed(seed: int) -> tuple[int, Outcome | None, str]:
-    """The same for a worker process: outcome or the text of what went wrong."""
+def try_seed(seed: int) -> Result:
+    """The same for a worker process."""
     try:
-        return seed, run_seed(seed), ""
-    except Exception:  # noqa: BLE001 - whatever it is, it is what we look for
-        return seed, None, traceback.format_exc()
+        return Result(seed, run_seed(seed))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what we look for
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Result(seed, None, line, traceback.format_exc())
 
 
-def results(seeds: range, jobs: int) -> Iterator[tuple[int, Outcome | None, str]]:
+def results(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
     """The results of many seeds, as they come."""
     if jobs == 1:
         yield from map(try_seed, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap_unordered(try_seed, seeds, chunksize=4)
+
+
+@dataclass
+class Totals:
+    """Of all runs that went well."""
+
+    published: int = 0
+    confirmed: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        self.published += outcome.published
+        self.confirmed += outcome.confirmed
+        self.delivered += outcome.delivered
+        self.redelivered += outcome.redelivered
+
+    def __str__(self) -> str:
+        return (
+            f"{self.published} messages published, {self.confirmed} confirmed, "
+            f"{self.delivered} delivered ({self.redelivered} of them again)"
+        )
 
 
 def run_many(first: int, count: int, jobs: int, console: Console) -> int:
     """Run seeds in a row. Returns how many failed."""
     failures = 0
-    totals = Outcome(0, World(first).troubles)
+    totals = Totals()
     columns = (TextColumn("simulate"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=count)
-        for seed, outcome, error in results(range(first, first + count), jobs):
+        for result in results(range(first, first + count), jobs):
             progress.advance(task)
-            if outcome is None:
-                failures += 1
-                if failures <= FAILURES_SHOWN:
-                    console.print(
-                        f"[red]seed {seed} failed[/red]\n{error}\nreplay: {replay_command(seed)}\n", markup=True
-                    )
+            if result.outcome is not None:
+                totals.add(result.outcome)
                 continue
-            totals.published += outcome.published
-            totals.confirmed += outcome.confirmed
-            totals.delivered += outcome.delivered
-            totals.redelivered += outcome.redelivered
-    console.print(
-        f"{count} runs from seed {first}: {totals.published} published, {totals.confirmed} confirmed, "
-        f"{totals.delivered} delivered ({totals.redelivered} again), {failures} failed"
-    )
+            failures += 1
+            keep_seed(result.seed, result.error)
+            if failures <= FAILURES_SHOWN:
+                console.print(f"seed {result.seed} failed", style="red")
+                console.print(result.details, markup=False)
+                console.print(f"kept in {KEPT_SEEDS.name}; replay: {replay_command(result.seed)}\n")
+    console.print(f"{count} runs from seed {first}, {failures} failed: {totals}")
     return failures
 
 

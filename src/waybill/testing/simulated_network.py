@@ -10,9 +10,12 @@ as long as the connection stands, as TCP does; pieces have nothing to do with th
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from waybill.testing.virtual_clock import Event, VirtualClock
+
+LINGER_S: Final = 1.0
+FOREVER_S: Final = 1e9
 
 
 class Engine(Protocol):
@@ -40,20 +43,23 @@ class Engine(Protocol):
 class Conditions:
     """How one connection behaves: pieces of at most `piece_bytes`, each `delay_s` (at most) after the one before.
 
-    A sender's engine is asked to pause when `high_water_bytes` are on the way.
+    A sender's engine is asked to pause when `high_water_bytes` are on the way. `cut_chance`: of a piece that ends
+    somewhere else than it must.
     """
 
     piece_bytes: int = 1 << 16
     delay_s: float = 0.001
     high_water_bytes: int = 1 << 16
+    cut_chance: float = 0.1
 
 
 def random_conditions(random: Random) -> Conditions:
     """Mostly a good network, at times a dreadful one."""
     return Conditions(
-        piece_bytes=random.choice((40, 700, 1 << 16, 1 << 16, 1 << 16)),
+        piece_bytes=random.choice((60, 700, 1 << 16, 1 << 16, 1 << 16, 1 << 16)),
         delay_s=random.choice((0.0001, 0.001, 0.02)),
         high_water_bytes=random.choice((1 << 10, 1 << 14, 1 << 20)),
+        cut_chance=random.choice((0.0, 0.1, 0.5)),
     )
 
 
@@ -210,6 +216,9 @@ class Pipe:
         if not self._finished:
             self._finished = True
             self._schedule()
+            if self.connection.has_vanished:
+                # Nobody answers: the system gives up in the end.
+                self.connection.clock.call_later(LINGER_S, self._sender.lose)
 
     def pause(self) -> None:
         self._reading = False
@@ -245,13 +254,13 @@ class Pipe:
         if self._data:
             if not self._reading:
                 return
-            limit = self.connection.conditions.piece_bytes
-            size = len(self._data)
-            if size > 1 and self.connection.random.random() < 0.5:
+            conditions = self.connection.conditions
+            size = min(len(self._data), conditions.piece_bytes)
+            if size > 1 and self.connection.random.random() < conditions.cut_chance:
                 size = self.connection.random.randint(1, size)
-            piece = bytes(self._data[: min(size, limit)])
-            del self._data[: len(piece)]
-            if not self._writing and len(self._data) <= self.connection.conditions.high_water_bytes // 4:
+            piece = bytes(self._data[:size])
+            del self._data[:size]
+            if not self._writing and len(self._data) <= conditions.high_water_bytes // 4:
                 self._writing = True
                 self._sender.resume_writing()
             self._receiver.receive(piece)
@@ -272,6 +281,7 @@ class SimulatedConnection:
         self.conditions = conditions
         self.client = client
         self.server = server
+        self.has_vanished = False
         self._upward = Pipe(self, client, server)
         self._downward = Pipe(self, server, client)
         server.open(self._upward, self._downward)
@@ -302,6 +312,13 @@ class SimulatedConnection:
             self._upward.stall(seconds)
         if way != 1:
             self._downward.stall(seconds)
+
+    def vanish(self) -> None:
+        """The client's machine is gone: nothing comes from there any more, and nobody tells the server."""
+        self.has_vanished = True
+        self.client.vanish()
+        self._upward.cut()
+        self._downward.stall(FOREVER_S)
 
     def server_died(self) -> None:
         """The server's process is gone; the client notices a little later, and gets nothing before."""
