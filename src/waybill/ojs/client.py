@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar, Unpack
 
-from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned, ReconnectPolicy
+from waybill.client import ConnectionLost, ReconnectPolicy
 from waybill.ojs import delay_ladder
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
@@ -22,31 +22,26 @@ from waybill.ojs.envelope import (
     validate,
 )
 from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.events import JobEnqueued, JobScheduled
 from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
 from waybill.ojs.message import PushEncoder, push_properties
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.middleware.enqueue_batch import EnqueueBatch
+from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
-from waybill.ojs.push_template import PushTemplate, PushTemplates
+from waybill.ojs.push_template import PushTemplates
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
-from waybill.ojs.states import Operation, State, transition
+from waybill.ojs.states import Operation, transition
 from waybill.ojs.timestamps import format_timestamp, resolve_moment
 from waybill.ojs.topology import Topology
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-WINDOW: Final = 5000
-"""How many publishes of one `push_many` wait for their confirms at a time."""
-DRAIN_EVERY: Final = 100
 LIST_TIMEOUT_SECONDS: Final = 10.0
 LOSS_PAUSE_SECONDS: Final = 0.02
-
-SCHEDULED: Final = State.SCHEDULED.value
 
 
 class BatchFailed(PushFailed):
@@ -57,35 +52,6 @@ class BatchFailed(PushFailed):
         super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
         self.failures = failures
         self.pushed = pushed
-
-
-class _New:
-    """A valid job that nobody has published yet."""
-
-    __slots__ = ("envelope", "options", "template")
-
-    def __init__(self, envelope: Envelope, options: Options, template: PushTemplate | None = None) -> None:
-        self.envelope = envelope
-        self.options = options
-        self.template = template
-        """What its body can be made with, as long as nobody has changed the envelope."""
-
-
-class _Outgoing:
-    """A job on its way to the broker."""
-
-    __slots__ = ("body", "envelope", "exchange", "future", "key", "properties", "unique_key")
-
-    def __init__(
-        self, envelope: Envelope, body: bytes, properties: BasicProperties | bytes, exchange: str, key: str
-    ) -> None:
-        self.envelope = envelope
-        self.body = body
-        self.properties = properties
-        self.exchange = exchange
-        self.key = key
-        self.unique_key: str | None = None
-        self.future: asyncio.Future[None] | None = None
 
 
 class Jobs:
@@ -127,6 +93,7 @@ class Jobs:
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
         self._encoder = PushEncoder(self.topology.max_priority)
+        self._direct = self.topology.direct
         self._templates = PushTemplates()
         self._session: Session | None = None
         self._control: Control | None = None
@@ -211,7 +178,7 @@ class Jobs:
             return _without_failures(await self._enqueue(made, now))
         return _without_failures(await self._enqueue_through_middleware(made, now))
 
-    async def _enqueue_through_middleware(self, made: list[_New], now: datetime) -> list[Envelope | PushFailed]:
+    async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         async def publish(arrived: dict[int, Envelope]) -> dict[int, Envelope | PushFailed]:
             for index, envelope in arrived.items():
                 validate(envelope, now)
@@ -234,17 +201,24 @@ class Jobs:
             done.append(one.envelope if outcome is None else outcome)
         return done
 
-    async def _enqueue(self, jobs: list[_New], now: datetime) -> list[Envelope | PushFailed]:
+    async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
         if not jobs:
             return []
+        for one in jobs:
+            one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
+            if len(one.body) > MAX_ENVELOPE_BYTES:
+                message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
+                raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
         session = await self._open()
         deadline = time.monotonic() + self._push_timeout_seconds
         await self._declare(session, [one.envelope for one in jobs], deadline)
-        outgoing = [self._address(session, one, now) for one in jobs]
-        failures = {failure.job_id: failure for failure in await self._publish(session, outgoing, deadline)}
-        await self._recorded(session)
-        return [failures.get(one.envelope.id, one.envelope) for one in outgoing]
+        found = await self._publish(session, jobs, deadline, lambda one: self._address(session, one, now))
+        await _recorded(session)
+        if not found:
+            return [one.envelope for one in jobs]
+        failures = {failure.job_id: failure for failure in found}
+        return [failures.get(one.envelope.id, one.envelope) for one in jobs]
 
     async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -317,14 +291,14 @@ class Jobs:
                     self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
         return self._session
 
-    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime, time: str) -> _New:
+    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
         """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
         options: Options = {}
         if isinstance(job, NewJob):
             options = job.options
             template = self._templates.find(job)
             if template is not None:
-                return _New(template.envelope(job.args, time), options, template)
+                return Outgoing(template.envelope(job.args, time), options, template)
             envelope = _envelope_of(job, now)
             validate(envelope, now)
         elif isinstance(job, dict):
@@ -335,7 +309,7 @@ class Jobs:
         _stamp(envelope, now)
         if isinstance(job, NewJob):
             self._templates.learn(job, envelope, now)
-        return _New(envelope, options)
+        return Outgoing(envelope, options)
 
     async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
         """Declare what the jobs need, going on through lost connections until the deadline."""
@@ -352,19 +326,17 @@ class Jobs:
             except ConnectionLost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
-    def _address(self, session: Session, new: _New, now: datetime) -> _Outgoing:
-        envelope, options = new.envelope, new.options
+    def _address(self, session: Session, one: Outgoing, now: datetime) -> None:
+        """Fill in the properties of a job's message, and where it is published."""
+        if one.exchange:
+            return
+        envelope, options = one.envelope, one.options
         topology = session.declarer.topology
-        body = envelope.encode() if new.template is None else new.template.body(envelope)
-        if len(body) > MAX_ENVELOPE_BYTES:
-            message = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
-            raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
         traceparent, tracestate = _trace(envelope, options)
-        properties: BasicProperties | bytes
-        if tracestate is None and not _needs_more_headers(envelope, options):
-            properties = self._encoder.encode(envelope, traceparent)
+        if tracestate is None and (one.template is not None or not _needs_more_headers(envelope, options)):
+            one.properties = self._encoder.encode(envelope, traceparent)
         else:
-            properties = push_properties(
+            one.properties = push_properties(
                 envelope,
                 max_priority=topology.max_priority,
                 traceparent=traceparent,
@@ -374,92 +346,42 @@ class Jobs:
             )
         if envelope.state == SCHEDULED:
             seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
-            exchange = topology.delay_level(delay_ladder.entry_level(seconds))
-            key = delay_ladder.routing_key(seconds, envelope.queue)
+            one.exchange = topology.delay_level(delay_ladder.entry_level(seconds))
+            one.key = delay_ladder.routing_key(seconds, envelope.queue)
         else:
-            exchange, key = topology.direct, envelope.queue
-        outgoing = _Outgoing(envelope, body, properties, exchange, key)
-        outgoing.unique_key = options.get("unique_key")
-        return outgoing
+            one.exchange, one.key = self._direct, envelope.queue
 
-    async def _publish(self, session: Session, jobs: list[_Outgoing], deadline: float) -> list[PushFailed]:
+    async def _publish(
+        self, session: Session, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
+    ) -> list[PushFailed]:
         """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
         failures: list[PushFailed] = []
         redeclared = False
         while jobs:
-            again: list[_Outgoing] = []
-            returned: list[_Outgoing] = []
-            await self._publish_once(session, jobs, again, returned, failures)
+            publication = Publication(session)
+            await publication.run(jobs, address)
+            failures += publication.failures
+            jobs, returned = publication.lost, publication.returned
             if returned and not redeclared:
                 # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
                 redeclared = True
                 for one in returned:
                     session.declarer.forget_queue(one.envelope.queue)
                 await self._declare(session, [one.envelope for one in returned], deadline)
-                again += returned
+                jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            jobs = again
             if jobs and not await _is_back(session, deadline):
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
 
-    async def _publish_once(
-        self,
-        session: Session,
-        jobs: list[_Outgoing],
-        lost: list[_Outgoing],
-        returned: list[_Outgoing],
-        failures: list[PushFailed],
-    ) -> None:
-        channel = session.publishing
-        start = 0
-        for index, one in enumerate(jobs):
-            if index % DRAIN_EVERY == DRAIN_EVERY - 1:
-                await channel.drain()
-            one.future = channel.publish_nowait(
-                one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
-            )
-            if index - start >= WINDOW:
-                # Half of them, so that there is a lot to write after each wait.
-                for earlier in jobs[start : start + WINDOW // 2]:
-                    await _outcome(session, earlier, lost, returned, failures)
-                start += WINDOW // 2
-        for one in jobs[start:]:
-            await _outcome(session, one, lost, returned, failures)
 
-    @staticmethod
-    async def _recorded(session: Session) -> None:
-        """Wait until the events recorded so far are confirmed."""
-        confirmed = asyncio.Event()
-        session.events.after(confirmed.set)
-        await confirmed.wait()
-
-
-def _record(session: Session, one: _Outgoing) -> None:
-    """Write the events of a confirmed job."""
-    envelope = one.envelope
-    events = session.events
-    # A worker may have started the job by now; its queue wait counts from the time of its envelope.
-    if envelope.state != SCHEDULED and one.unique_key is None and envelope.enqueued_at is not None:
-        events.record_enqueued(envelope.id, envelope.enqueued_at, envelope.type, envelope.queue, envelope.priority)
-        return
-    later = envelope.scheduled_at if envelope.state == SCHEDULED else None
-    if later is not None:
-        data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)
-        events.record(envelope.id, data, envelope.enqueued_at)
-    events.record(
-        envelope.id,
-        JobEnqueued(
-            job_type=envelope.type,
-            queue=envelope.queue,
-            priority=envelope.priority,
-            scheduled_at=later,
-            unique_key=one.unique_key,
-        ),
-        envelope.enqueued_at,
-    )
+async def _recorded(session: Session) -> None:
+    """Wait until the events recorded so far are confirmed."""
+    confirmed = asyncio.Event()
+    session.events.after(confirmed.set)
+    await confirmed.wait()
 
 
 async def _is_back(session: Session, deadline: float) -> bool:
@@ -471,28 +393,6 @@ async def _is_back(session: Session, deadline: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _outcome(
-    session: Session,
-    one: _Outgoing,
-    lost: list[_Outgoing],
-    returned: list[_Outgoing],
-    failures: list[PushFailed],
-) -> None:
-    """Wait for the confirm of one publish, and put it where it belongs."""
-    if one.future is None:
-        return
-    try:
-        await one.future
-    except ConnectionLost:
-        lost.append(one)
-    except MessageReturned:
-        returned.append(one)
-    except MessageNacked as error:
-        failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", f"the queue does not take it: {error}"))
-    else:
-        _record(session, one)
 
 
 def _needs_more_headers(envelope: Envelope, options: Options) -> bool:
