@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -97,6 +97,10 @@ soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; th
 	@while [ "$$SECONDS" -lt $(SOAK_SECONDS) ]; do \
 		$(BUILT_RUN) -m tests.simulation.simulate --seeds 500 --jobs 2; \
 	done
+
+JOBS ?= 200000
+soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
+	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance

@@ -1,0 +1,106 @@
+"""The processes of the run: a broker, workers and a coordinator, each of which can be killed and started again."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from tests.ojs.broker_process import BrokerProcess
+from tests.rabbitmq import RabbitMQ
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+QUEUE = "soak"
+
+
+class Broker(Protocol):
+    """What RabbitMQ and ours have in common."""
+
+    def uri(self, virtual_host: str) -> str: ...
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class House:
+    """Starts everything, kills what chance picks, and ends everything."""
+
+    def __init__(self, broker_name: str, directory: Path, workers: int, chance: random.Random) -> None:
+        self.kills = {"worker": 0, "coordinator": 0, "broker": 0}
+        self.restarts = 0
+        self.store = directory / "store.sqlite"
+        self._directory = directory
+        self._chance = chance
+        self._broker: Broker = (
+            RabbitMQ() if broker_name == "rabbitmq" else BrokerProcess(REPOSITORY, directory / "broker")
+        )
+        self._workers: list[subprocess.Popen[bytes] | None] = [None] * workers
+        self._coordinator: subprocess.Popen[bytes] | None = None
+        self._log = (directory / "log").open("ab")
+
+    @property
+    def uri(self) -> str:
+        return self._broker.uri("/ojs")
+
+    def start(self) -> None:
+        self._broker.start()
+        for index in range(len(self._workers)):
+            self._start_worker(index)
+        self._start_coordinator()
+
+    def kill_something(self) -> str:
+        """End a process with SIGKILL and start its successor; what it was."""
+        what = self._chance.choices(("worker", "coordinator", "broker"), (6, 2, 2))[0]
+        if what == "worker":
+            index = self._chance.randrange(len(self._workers))
+            _kill(self._workers[index])
+            self._start_worker(index)
+        elif what == "coordinator":
+            _kill(self._coordinator)
+            self._start_coordinator()
+        else:
+            self._broker.kill()
+            self._broker.start()
+        self.kills[what] += 1
+        return what
+
+    def restart_the_dead(self) -> None:
+        """Do what a supervisor does: a process that loses its broker while it starts ends with an error."""
+        for index, process in enumerate(self._workers):
+            if process is not None and process.poll() is not None:
+                self._start_worker(index)
+                self.restarts += 1
+        if self._coordinator is not None and self._coordinator.poll() is not None:
+            self._start_coordinator()
+            self.restarts += 1
+
+    def close(self) -> None:
+        for process in (*self._workers, self._coordinator):
+            _kill(process)
+        self._broker.close()
+        self._log.close()
+
+    def _start_worker(self, index: int) -> None:
+        program = ["-m", "tests.soak.jobs.programs", self.uri, str(self._directory), QUEUE]
+        self._workers[index] = self._spawn(program)
+
+    def _start_coordinator(self) -> None:
+        uri = ["--uri", self.uri]
+        program = ["-m", "waybill", "coordinator", QUEUE, "--database", str(self.store), *uri]
+        self._coordinator = self._spawn(program)
+
+    def _spawn(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(REPOSITORY)])}
+        return subprocess.Popen(
+            [sys.executable, *arguments], stdout=self._log, stderr=self._log, cwd=REPOSITORY, env=environment
+        )
+
+
+def _kill(process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.wait()
