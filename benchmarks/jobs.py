@@ -1,0 +1,270 @@
+"""Compare Waybill's jobs with Celery, Dramatiq, Taskiq and FastStream: the same work, on the same machine, in one run.
+
+    python -m benchmarks.jobs [--quick] [--rounds N] [--json FILE]
+
+Debian's RabbitMQ with all of them, then Waybill on its own broker. One worker process each; durable queues, persistent
+messages, publisher confirms, acknowledgements after the work. Waybill writes its events, and a coordinator of its own
+process keeps the state of all jobs beside it where the table says so. The peers' programs are in benchmarks/peers; they
+run in an environment of their own, build/peers, made of the `bench` extra.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+
+from benchmarks.contenders import (
+    REPOSITORY,
+    Contender,
+    RabbitMQContender,
+    UnavailableError,
+    WaybillContender,
+    build_compiled,
+)
+
+PAGE: Final = REPOSITORY / "docs" / "benchmarks-jobs.md"
+PEERS_ENVIRONMENT: Final = REPOSITORY / "build" / "peers"
+RUN_TIMEOUT_S: Final = 900.0
+PEERS: Final = ("celery", "dramatiq", "taskiq", "faststream")
+NOOP: Final = "noop"
+SLEEP: Final = "sleep"
+
+HEADINGS: Final = (
+    "no-op jobs/s",
+    "ratio",
+    "worker CPU us/job",
+    "ratio",
+    "enqueue/s",
+    "ratio",
+    "client CPU us/job",
+    "10 ms jobs/s",
+    "worker MB",
+)
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A framework on a broker; `scale` times as many jobs where it would be done too soon to measure."""
+
+    name: str
+    program: str
+    scale: int = 1
+    has_coordinator: bool = False
+
+
+ON_RABBITMQ: Final = (
+    *(Competitor(name.capitalize(), name) for name in PEERS),
+    Competitor("Waybill", "waybill", 5),
+    Competitor("Waybill and coordinator", "waybill", 5, has_coordinator=True),
+)
+ON_OURS: Final = (
+    Competitor("Waybill, own broker", "waybill", 5),
+    Competitor("Waybill and coordinator, own broker", "waybill", 5, has_coordinator=True),
+)
+
+
+class Bench:
+    """The measured rows: by competitor, then by verb and kind of job."""
+
+    def __init__(self, noops: int, sleeps: int, ours: Path, peers: Path) -> None:
+        self.rows: dict[str, dict[str, list[Row]]] = {}
+        self.failures: list[str] = []
+        self._counts = {NOOP: noops, SLEEP: sleeps}
+        self._ours = ours
+        self._peers = peers
+
+    def measure(self, competitor: Competitor, uri: str) -> None:
+        """Push and do no-op jobs, then jobs that wait."""
+        with self._coordinator(competitor, uri):
+            for kind, count in self._counts.items():
+                for verb in ("push", "work"):
+                    try:
+                        row = self._run(competitor, [verb, uri, str(count * competitor.scale), kind])
+                    except UnavailableError as error:
+                        self.failures.append(f"{competitor.name}, {verb} {kind}: {error}")
+                        break
+                    rows = self.rows.setdefault(competitor.name, {})
+                    rows.setdefault(f"{verb} {kind}", []).append(row)
+
+    @contextmanager
+    def _coordinator(self, competitor: Competitor, uri: str) -> Iterator[None]:
+        if not competitor.has_coordinator:
+            yield
+            return
+        command = [sys.executable, "-m", "waybill", "coordinator", "bench", "--uri", uri]
+        with subprocess.Popen(
+            command, env=self._environment(competitor), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            if process.stdout is not None:
+                process.stdout.readline()
+            try:
+                yield
+            finally:
+                process.terminate()
+
+    def _run(self, competitor: Competitor, arguments: list[str]) -> Row:
+        python = sys.executable if competitor.program == "waybill" else str(self._peers)
+        command = [python, "-m", f"benchmarks.peers.{competitor.program}_jobs", *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=RUN_TIMEOUT_S,
+                check=False,
+                cwd=REPOSITORY,
+                env=self._environment(competitor),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(f"no end within {RUN_TIMEOUT_S:.0f} s") from error
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if not lines:
+            raise UnavailableError(done.stderr.strip()[-500:] or "no figures")
+        row: Row = json.loads(lines[-1])
+        return row
+
+    def _environment(self, competitor: Competitor) -> dict[str, str]:
+        path = [str(REPOSITORY)]
+        if competitor.program == "waybill":
+            path.insert(0, str(self._ours))
+        return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+
+    def rate(self, name: str, what: str) -> float:
+        """The median of jobs a second."""
+        return self._median(name, what, lambda row: row["count"] / row["seconds"])
+
+    def cpu_us(self, name: str, what: str) -> float:
+        """The median of CPU microseconds a job."""
+        return self._median(name, what, lambda row: row["cpu_seconds"] / row["count"] * 1e6)
+
+    def rss_mb(self, name: str, what: str) -> float:
+        """The median of the memory in the end."""
+        return self._median(name, what, lambda row: row["rss_mb"])
+
+    def _median(self, name: str, what: str, figure: Callable[[Row], float]) -> float:
+        rows = self.rows.get(name, {}).get(what, [])
+        return statistics.median(figure(row) for row in rows) if rows else float("nan")
+
+
+def make_peers_environment() -> tuple[Path, dict[str, str]]:
+    """The Python of the peers' environment, made if need be, and the versions of what is in it."""
+    python = PEERS_ENVIRONMENT / "bin" / "python"
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    requirements = project["project"]["optional-dependencies"]["bench"]
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    if not python.exists():
+        venv.create(PEERS_ENVIRONMENT, with_pip=True)
+    subprocess.run([*pip, "install", "-q", *requirements], check=True)
+    listed = subprocess.run([*pip, "list", "--format=json"], capture_output=True, text=True, check=True)
+    versions = {package["name"]: package["version"] for package in json.loads(listed.stdout)}
+    names = ("celery", "dramatiq", "taskiq", "taskiq-aio-pika", "faststream", "aio-pika", "pika", "uvloop")
+    return python, {name: versions[name] for name in names if name in versions}
+
+
+def table(bench: Bench) -> str:
+    """The figures as Markdown, with ratios to the best of the peers."""
+    peers = [name for name in bench.rows if name.lower() in PEERS]
+    best = {what: max(bench.rate(name, what) for name in peers) for what in ("push noop", "work noop", "work sleep")}
+    least = min(bench.cpu_us(name, "work noop") for name in peers)
+    lines = [
+        f"| | {' | '.join(HEADINGS)} |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name in bench.rows:
+        done, pushed, slept = (bench.rate(name, what) for what in ("work noop", "push noop", "work sleep"))
+        cpu = bench.cpu_us(name, "work noop")
+        lines.append(
+            f"| {name} | {done:,.0f} | {done / best['work noop']:.1f} | {cpu:.1f} | {least / cpu:.1f} "
+            f"| {pushed:,.0f} | {pushed / best['push noop']:.1f} | {bench.cpu_us(name, 'push noop'):.1f} "
+            f"| {slept:,.0f} | {bench.rss_mb(name, 'work noop'):.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def page(bench: Bench, command: str, rounds: int, versions: dict[str, str]) -> str:
+    """The whole page."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].split(":", 1)[1].strip() if models else "unknown"
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    listed = "\n".join(f"- {name} {version}" for name, version in versions.items())
+    return f"""# Benchmarks of jobs
+
+`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: medians of {rounds} rounds on {os.cpu_count()} cores
+({model}), Python {platform.python_version()}; the load average was {load} at the end.
+
+One worker process does no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
+durable, messages persistent, publishes confirmed, jobs acknowledged after the work. Waybill writes all its events. The
+ratios are to the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client) process.
+Where other programs run on the machine, the figures of CPU say more than those of throughput.
+
+{table(bench)}
+
+{listed}
+"""
+
+
+def run_round(bench: Bench, rabbitmq: Contender, ours: Contender, console: Console) -> None:
+    for contender, competitors in ((rabbitmq, ON_RABBITMQ), (ours, ON_OURS)):
+        contender.start()
+        try:
+            uri = f"amqp://guest:guest@127.0.0.1:{contender.port}/%2Fojs"
+            for competitor in competitors:
+                with console.status(competitor.name):
+                    bench.measure(competitor, uri)
+        finally:
+            contender.stop()
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--noops", default=20_000, show_default=True, help="No-op jobs of a run; Waybill does five times as many."
+)
+@click.option("--sleeps", default=10_000, show_default=True, help="Jobs of 10 ms of a run.")
+@click.option("--quick", is_flag=True, help="One round of short runs; writes no page.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
+@click.option("--page", "page_path", type=click.Path(dir_okay=False, path_type=Path), default=PAGE, show_default=True)
+def main(*, rounds: int, noops: int, sleeps: int, quick: bool, json_path: Path | None, page_path: Path) -> None:
+    console = Console()
+    if quick:
+        rounds, noops, sleeps = 1, noops // 10, sleeps // 10
+    rabbitmq, ours = RabbitMQContender(), WaybillContender(compiled=True)
+    try:
+        with console.status("preparing"):
+            versions = {"": rabbitmq.prepare(), " ": ours.prepare()}
+            python, of_peers = make_peers_environment()
+            bench = Bench(noops, sleeps, build_compiled(), python)
+        for _ in range(rounds):
+            run_round(bench, rabbitmq, ours, console)
+    except UnavailableError as error:
+        raise click.ClickException(str(error)) from error
+    print(table(bench))
+    for failure in bench.failures:
+        console.print(f"[red]{failure}[/red]")
+    if json_path is not None:
+        json_path.write_text(json.dumps({"rows": bench.rows, "failures": bench.failures}, indent=1) + "\n")
+    if not quick and not bench.failures:
+        command = " ".join(["python -m benchmarks.jobs", *sys.argv[1:]])
+        page_path.write_text(page(bench, command, rounds, versions | of_peers))
+        console.print(f"written: {page_path}")
+    if bench.failures:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

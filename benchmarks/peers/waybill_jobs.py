@@ -1,0 +1,54 @@
+"""Waybill: handlers as coroutines. Events are written to the stream; a job counts when it is acknowledged."""
+
+import asyncio
+
+from benchmarks.peers.meter import CONCURRENCY, NOOP, PREFETCH, SLEEP_SECONDS, Arguments, Meter
+from waybill.ojs import Jobs, Worker
+from waybill.transport.loop import run
+
+QUEUE = "bench"
+WORKER_QUEUE = f"ojs.queue.{QUEUE}"
+
+arguments = Arguments()
+meter = Meter(arguments.count)
+jobs = Jobs(arguments.uri)
+last = asyncio.Event()
+
+
+def count() -> None:
+    if meter.job_done():
+        last.set()
+
+
+@jobs.handler("bench.noop", queue=QUEUE)
+async def noop(number: int) -> None:
+    count()
+
+
+@jobs.handler("bench.sleep", queue=QUEUE)
+async def sleep(number: int) -> None:
+    await asyncio.sleep(SLEEP_SECONDS)
+    count()
+
+
+handler = noop if arguments.kind == NOOP else sleep
+
+
+async def push() -> None:
+    async with jobs:
+        await jobs.push_many([])
+        meter.start()
+        await jobs.push_many(handler.job(number) for number in range(arguments.count))
+        meter.report()
+
+
+async def work() -> None:
+    async with Worker(jobs, queues=[QUEUE], concurrency=CONCURRENCY, prefetch=PREFETCH) as worker:
+        await last.wait()
+        while worker.tally.acked[QUEUE] < arguments.count:
+            await asyncio.sleep(0)
+        meter.report()
+
+
+if __name__ == "__main__":
+    run(push() if arguments.verb == "push" else work())
