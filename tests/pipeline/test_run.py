@@ -64,7 +64,14 @@ def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: Own
         steps: list[object] = []
         run_once(spark, Settings(stream.uri, tmp_path, stream=stream.name), steps.append)
     names = [step.name for step in steps if isinstance(step, TableWritten)]
-    assert names == ["silver/attempts", "silver/jobs", "gold/activity", "gold/failures", "gold/dead_letters"]
+    assert names == [
+        "silver/attempts",
+        "silver/jobs",
+        "gold/activity",
+        "gold/failures",
+        "gold/dead_letters",
+        "gold/retries",
+    ]
     states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
     assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
     totals = collect(spark, Tables(tmp_path)).totals
