@@ -50,7 +50,7 @@ def test_a_reader_keeps_its_version_while_the_next_is_written(spark: SparkSessio
 
 def test_events_without_their_checkpoint_are_refused(tmp_path: Path) -> None:
     store = Tables(tmp_path)
-    (tmp_path / tables.EVENTS.name).mkdir(parents=True)
+    (tmp_path / tables.EVENTS.name / "date=2026-03-01").mkdir(parents=True)
     with pytest.raises(TablesError, match="no checkpoint"):
         store.prepare()
 

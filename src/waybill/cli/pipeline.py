@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,8 +59,7 @@ def run(uri: str, data: Path, stream: str, once: bool) -> None:
 def report(data: Path, html: Path | None, as_json: bool) -> None:
     """Show throughput, waits, run times, failures and dead letters."""
     console = Console(stderr=True)
-    if not data.is_dir():
-        raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
+    _check_directory(data)
     with _explained_failures(), _spark(console, data, short=True) as spark:
         from waybill.pipeline.report.figures import collect
         from waybill.pipeline.report.page import render
@@ -76,6 +76,64 @@ def report(data: Path, html: Path | None, as_json: bool) -> None:
             click.echo(json.dumps(figures.as_json(), indent=2))
         else:
             show(figures, Console())
+
+
+@command.command()
+@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option("--keep-days", type=click.IntRange(min=0), help="Drop the events of days before so many days ago.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compact(data: Path, keep_days: int | None, as_json: bool) -> None:
+    """Write the events in few large files, and drop old ones. Not while `run` is running."""
+    console = Console(stderr=True)
+    _check_directory(data)
+    with _explained_failures(), _spark(console, data, short=False) as spark:
+        from waybill.pipeline.compaction import compact as compact_events
+        from waybill.pipeline.tables import Tables
+
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("compacting", total=None)
+            done = compact_events(
+                spark,
+                Tables(data),
+                keep_days=keep_days,
+                today=datetime.now(UTC).date(),
+                on_day=lambda count, total: progress.update(task, completed=count, total=total),
+            )
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    click.echo(f"{done.files_before:,} files are {done.files_after:,} now; {done.days_rewritten:,} days written anew, ")
+    click.echo(f"{done.days_dropped:,} days dropped")
+
+
+@command.command()
+@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def backfill(data: Path, as_json: bool) -> None:
+    """Compute all tables of silver and gold anew from the events that are kept. For after an update of Waybill."""
+    console = Console(stderr=True)
+    _check_directory(data)
+    written: dict[str, float] = {}
+    with _explained_failures(), _spark(console, data, short=False) as spark:
+        from waybill.pipeline.run import REFRESHED, TableWritten, refresh
+        from waybill.pipeline.tables import Tables
+
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("computing", total=len(REFRESHED))
+
+            def note(step: object) -> None:
+                if isinstance(step, TableWritten):
+                    written[step.name] = round(step.seconds, 3)
+                    progress.advance(task)
+
+            store = Tables(data)
+            with store.locked():
+                refresh(spark, store, note)
+    if as_json:
+        click.echo(json.dumps({"tables": written}))
+        return
+    for name, seconds in written.items():
+        click.echo(f"{name} in {seconds:.1f} s")
 
 
 @command.command()
@@ -129,6 +187,11 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
                 f"{row['jobs']:>8,}  {row['fingerprint']}  {row['queue']}  {row['job_type']}  {row['error_type']}"
             )
         click.echo(f"{total:,} chosen, {moved:,} moved{' (dry run)' if dry_run else ''}")
+
+
+def _check_directory(data: Path) -> None:
+    if not data.is_dir():
+        raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
 
 
 class _Steps:

@@ -29,6 +29,7 @@ from waybill.client.consumer import Consumer
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.engine.amqp091.client.delivery import Delivery as AsyncDelivery
 from waybill.transport.loop import new_event_loop
+from waybill.transport.loop import run as run  # noqa: PLC0414 - for whoever may use the client only
 from waybill.wire.amqp091.properties import BasicProperties
 
 T = TypeVar("T")

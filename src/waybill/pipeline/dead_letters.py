@@ -24,10 +24,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from waybill.client import ClientError, InvalidURI
+from waybill.client.blocking import run
 from waybill.ojs import SPEC, WEB, DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.schemas import DEAD_LETTER
-from waybill.transport.loop import run
 
 Progress: TypeAlias = Callable[[int], None]
 Settle: TypeAlias = Callable[[DeadLetters, dict[str, dict[str, object]], Progress], Awaitable[int]]

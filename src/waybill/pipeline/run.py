@@ -21,6 +21,15 @@ from waybill.pipeline.tables import Table, Tables
 from waybill.pipeline.transforms import bronze, gold, silver
 
 _POLL_S: Final = 0.2
+REFRESHED: Final = (
+    tables.ATTEMPTS,
+    tables.JOBS,
+    tables.ACTIVITY,
+    tables.FAILURES,
+    tables.DEAD_LETTERS,
+    tables.RETRIES,
+)
+"""The tables that `refresh` writes, in this order."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +72,22 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
     Raises TablesError and PipelineError; whatever was written before is complete, and the next run goes on from there.
     """
-    ingest(spark, settings, progress)
-    refresh(spark, Tables(settings.directory), progress)
+    store = Tables(settings.directory)
+    with store.locked():
+        _ingest(spark, settings, store, progress)
+        refresh(spark, store, progress)
 
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Bring bronze and quarantine up to what the stream holds now. Raises TablesError and PipelineError."""
     store = Tables(settings.directory)
-    store.prepare()
-    query = _start(spark, settings, store, progress, once=True)
-    try:
-        _await(query, lambda: None)
-    finally:
-        query.stop()
+    with store.locked():
+        _ingest(spark, settings, store, progress)
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Follow the stream until interrupted; silver and gold are computed anew after a trigger that brought events."""
     store = Tables(settings.directory)
-    store.prepare()
     written = [False]
 
     def note(step: BatchWritten | TableWritten) -> None:
@@ -93,9 +99,20 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
             written[0] = False
             refresh(spark, store, progress)
 
-    query = _start(spark, settings, store, note, once=False)
+    with store.locked():
+        store.prepare()
+        query = _start(spark, settings, store, note, once=False)
+        try:
+            _await(query, refresh_if_written)
+        finally:
+            query.stop()
+
+
+def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Progress) -> None:
+    store.prepare()
+    query = _start(spark, settings, store, progress, once=True)
     try:
-        _await(query, refresh_if_written)
+        _await(query, lambda: None)
     finally:
         query.stop()
 

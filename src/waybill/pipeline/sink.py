@@ -32,12 +32,12 @@ from waybill.client import (
     MessageReturned,
     connect,
 )
+from waybill.client.blocking import run
 from waybill.ojs import WEB, BatchFailed, InvalidJob, Jobs, JobsError, NewJob, Topology
 from waybill.ojs.identifiers import new_id
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
-from waybill.transport.loop import run
 
 _JOB_OPTIONS: Final = ("uri", "type", "queue", "profile", "prefix", "queueType", "timeoutMs")
 _MESSAGE_OPTIONS: Final = ("uri", "exchange", "routingKey", "mandatory", "timeoutMs")

@@ -2,15 +2,20 @@
 
     DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
-    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters,retries}
+    DIR/lock                                                   held by whoever writes
+    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters,retries}, and DIR/bronze/events, too
                                                                links to the current version below DIR/versions
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
-Silver and gold are computed anew from bronze. A new version is written beside the old one and the link is moved to it
-in one step, so that a reader sees one or the other; the old version stays until the next one is there.
+Silver and gold are computed anew from bronze, and compaction writes bronze anew. A new version is written beside the
+old one and the link is moved to it in one step, so that a reader sees one or the other; the old version stays until the
+next one is there.
 """
 
+import fcntl
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -63,19 +68,35 @@ class Tables:
     def exists(self, table: Table) -> bool:
         return self.path(table).is_dir()
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers away. Raises TablesError if there is one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TablesError(
+                    f"{self.directory} is being written by another process: wait for it, or end it"
+                ) from None
+            yield
+
     def prepare(self) -> None:
         """Make the directory and clear away what an interrupted write left. Raises TablesError.
 
         Batch ids come from the checkpoint: without it they would start from 0 again and replace other events.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self.exists(EVENTS) and not self.checkpoint.is_dir():
+        if not self.exists(EVENTS):
+            self.publish(self.new_version(EVENTS, exists=True), EVENTS)
+        elif any(self.path(EVENTS).iterdir()) and not self.checkpoint.is_dir():
             raise TablesError(
                 f"{self.directory} has events but no checkpoint, so it is not known up to where they were read: "
                 "restore the directory 'checkpoint', or start with an empty directory."
             )
-        for staging in self.directory.glob("*/*/.spark-staging-*"):
-            shutil.rmtree(staging)
+        for table in (EVENTS, QUARANTINE):
+            for staging in self.path(table).glob(".spark-staging-*"):
+                shutil.rmtree(staging)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The rows of `table`; none if nothing was written yet."""
@@ -90,11 +111,22 @@ class Tables:
 
     def replace(self, rows: DataFrame, table: Table) -> None:
         """Write `rows` as the new version of `table`, all or nothing."""
-        versions = self.directory / "versions" / table.name.replace("/", "-")
-        existing = sorted(path.name for path in versions.glob("*")) if versions.is_dir() else []
-        number = int(existing[-1]) + 1 if existing else 1
-        fresh = versions / f"{number:0{_VERSION_DIGITS}}"
+        fresh = self.new_version(table)
         rows.write.mode("error").parquet(str(fresh))
+        self.publish(fresh, table)
+
+    def new_version(self, table: Table, *, exists: bool = False) -> Path:
+        """Where the next version of `table` is to be written; what an interrupted write left there is cleared away."""
+        versions = self.directory / "versions" / table.name.replace("/", "-")
+        current = self.path(table)
+        number = int(current.name) if current.parent == versions else 0
+        fresh = versions / f"{number + 1:0{_VERSION_DIGITS}}"
+        shutil.rmtree(fresh, ignore_errors=True)
+        (fresh if exists else versions).mkdir(parents=True, exist_ok=True)
+        return fresh
+
+    def publish(self, fresh: Path, table: Table) -> None:
+        """Make `fresh`, of `new_version`, the current version in one step; the one before it stays for its readers."""
         previous = self.path(table)
         link = self.directory / table.name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +134,6 @@ class Tables:
         draft.unlink(missing_ok=True)
         draft.symlink_to(Path("..") / fresh.relative_to(self.directory), target_is_directory=True)
         draft.replace(link)
-        for name in existing:
-            if versions / name != previous:
-                shutil.rmtree(versions / name)
+        for version in fresh.parent.iterdir():
+            if version not in (fresh, previous):
+                shutil.rmtree(version)

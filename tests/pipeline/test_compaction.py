@@ -1,0 +1,94 @@
+"""Compaction changes files and no rows, whatever happens in between."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from tests.pipeline.histories import Event, history, rows
+from waybill.pipeline import run, tables
+from waybill.pipeline.compaction import compact
+from waybill.pipeline.schemas import EVENT
+from waybill.pipeline.tables import Tables, TablesError
+
+pytestmark = pytest.mark.spark
+
+EVENTS = history(3, 30)
+
+
+def write(spark: SparkSession, store: Tables, batch_id: int, events: list[Event]) -> None:
+    run.write_bronze(spark.createDataFrame(rows([events]), EVENT).repartition(3), batch_id, store)
+    commits = store.checkpoint / "commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    (commits / str(batch_id)).write_text("v1")
+
+
+@pytest.fixture
+def store(spark: SparkSession, tmp_path: Path) -> Tables:
+    """Bronze of four batches, as a query would have written them."""
+    made = Tables(tmp_path)
+    made.prepare()
+    quarter = len(EVENTS) // 4
+    for number in range(4):
+        write(spark, made, number, EVENTS[number * quarter : (number + 1) * quarter])
+    return made
+
+
+def events(spark: SparkSession, store: Tables) -> list[Row]:
+    found: list[Row] = store.read(spark, tables.EVENTS).drop("batch_id").orderBy("event_id", "offset").collect()
+    return found
+
+
+def test_many_files_become_few_and_no_row_changes(spark: SparkSession, store: Tables) -> None:
+    before = events(spark, store)
+    reader = store.read(spark, tables.EVENTS)
+    done = compact(spark, store)
+    assert done.files_after < done.files_before
+    assert done.days_rewritten > 0
+    assert events(spark, store) == before
+    # Whoever had begun to read before goes on with the old files.
+    assert reader.count() == len(before)
+    again = compact(spark, store)
+    assert events(spark, store) == before
+    assert again.files_after <= done.files_after
+
+
+def test_the_last_batch_can_run_again_after_it(spark: SparkSession, store: Tables) -> None:
+    before = events(spark, store)
+    compact(spark, store)
+    quarter = len(EVENTS) // 4
+    write(spark, store, 3, EVENTS[3 * quarter : 4 * quarter])
+    assert events(spark, store) == before
+
+
+def test_old_days_are_dropped(spark: SparkSession, store: Tables) -> None:
+    days = sorted({row["date"] for row in store.read(spark, tables.EVENTS).select("date").distinct().collect()})
+    last = days[-1]
+    done = compact(spark, store, keep_days=0, today=last)
+    assert done.days_dropped == len(days) - 1
+    assert {row["date"] for row in store.read(spark, tables.EVENTS).collect()} == {last}
+    assert compact(spark, store, keep_days=0, today=date(2100, 1, 1)).files_after == 0
+    assert events(spark, store) == []
+
+
+def test_it_does_not_run_beside_a_writer(spark: SparkSession, store: Tables) -> None:
+    with store.locked(), pytest.raises(TablesError, match="written by another process"):
+        compact(spark, store)
+
+
+def test_a_compaction_that_died_leaves_everything_as_it_was(
+    spark: SparkSession, store: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = events(spark, store)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "publish", die)
+        with pytest.raises(KeyboardInterrupt):
+            compact(spark, store)
+    assert events(spark, store) == before
+    assert compact(spark, store).days_rewritten > 0
+    assert events(spark, store) == before
