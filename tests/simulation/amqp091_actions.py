@@ -24,6 +24,8 @@ from waybill.wire.amqp091.methods import (
     BasicReject,
     QueueBind,
     QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
     QueuePurge,
@@ -230,7 +232,13 @@ def ask(client: Client) -> None:
 
 
 def _ask(client: Client) -> Conversation:
-    yield client.ask(BasicQos(0, client.actor.habits.prefetch), BasicQosOk)
+    limited = [queue for queue in client.ledger.public_queues() if queue.max_length is not None]
+    if limited and client.random.random() < 0.5:
+        queue = client.random.choice(limited)
+        answer = yield client.ask(QueueDeclare(queue.name, passive=True), QueueDeclareOk)
+        client.ledger.contents[queue.name].check_count(answer.message_count)
+    else:
+        yield client.ask(BasicQos(0, client.actor.habits.prefetch), BasicQosOk)
 
 
 def cancel(client: Client) -> None:

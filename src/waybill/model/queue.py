@@ -395,6 +395,8 @@ class Queue(EntryQueue):
             selection.went_back(self.lanes.index(lane), entry.sequence)
         self.ready_count += 1
         self.ready_bytes += self._counted(entry.message)
+        if self.is_limited and not self.refuses_overflow:
+            self._drop_overflow()
         self._arm_expiry()
         self.runtime.mark_dirty(self)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.server.peer import Bench, Channel
-from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, QueueDeclare
+from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicNack, QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 
@@ -152,6 +152,19 @@ def test_only_what_waits_counts(channel: Channel) -> None:
     channel.publish(b"4")
     assert channel.depth() == 2
     assert all(held)
+    assert channel.take_all() == [b"3", b"4"]
+
+
+def test_what_comes_back_to_a_full_queue_is_its_oldest(channel: Channel) -> None:
+    channel.declare("q", {"x-max-length": 2})
+    channel.publish(b"1")
+    channel.publish(b"2")
+    held = [channel.get(no_ack=False), channel.get(no_ack=False)]
+    channel.publish(b"3")
+    channel.publish(b"4")
+    assert all(held)
+    channel.send(BasicNack(0, multiple=True))
+    assert channel.depth() == 2
     assert channel.take_all() == [b"3", b"4"]
 
 

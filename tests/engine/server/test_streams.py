@@ -15,6 +15,8 @@ from waybill.wire.amqp091.methods import (
     QueueDeclare,
     QueueDelete,
     QueueDeleteOk,
+    TxSelect,
+    TxSelectOk,
 )
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -154,6 +156,27 @@ def test_a_stream_takes_nothing_back(stream: Channel, bystander: Channel, method
     read(stream, "first", 10)
     stream.send(method)
     stream.peer.expect_refused(540)
+
+
+@pytest.mark.ours  # 3.10 takes them as acknowledgements
+@pytest.mark.parametrize("selects", [False, True], ids=["", "in a transaction"])
+def test_a_refused_settlement_keeps_what_other_queues_have_lent(
+    bench: Bench, stream: Channel, *, selects: bool
+) -> None:
+    channel = bench.channel()
+    channel.declare("q", durable=True)
+    channel.publish(b"lent", "q", properties=BasicProperties(delivery_mode=2))
+    channel.qos(100)
+    if selects:
+        channel.call(TxSelect(), TxSelectOk)
+    assert channel.get(queue="q", no_ack=False)
+    read(channel, "first", 10)
+    channel.send(BasicNack(0, multiple=True))
+    channel.peer.expect_refused(540)
+    # Everything goes on: what was lent is back, and what is published is stored.
+    other = bench.channel()
+    assert other.take_all("q") == [b"lent"]
+    append(bench, 10, 1)
 
 
 def test_unacknowledged_deliveries_are_forgotten_with_their_reader(bench: Bench, stream: Channel) -> None:

@@ -350,15 +350,16 @@ class Channel(CommitWaiter):
         tags = self._tags_up_to(tag) if multiple else [tag]
         if tag not in self.unsettled and (not multiple or tag > self.delivery_tag):
             raise self._unknown_tag(tag, method_id)
+        # Before anything is taken: what this channel holds of other queues must go back to them.
+        if outcome != ACCEPT and any(isinstance(self.unsettled[number].queue, Stream) for number in tags):
+            raise connection_fault(
+                NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
+            )
         if self.transaction is not None:
             for number in tags:
                 self.transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
             return
         entries = [self.unsettled.pop(number) for number in tags]
-        if outcome != ACCEPT and any(isinstance(entry.queue, Stream) for entry in entries):
-            raise connection_fault(
-                NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
-            )
         was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
         if outcome == RELEASE:
