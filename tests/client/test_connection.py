@@ -25,6 +25,13 @@ def with_login(uri: str, login: str) -> str:
     return f"amqp://{login}@{uri.rpartition('@')[2]}"
 
 
+async def test_a_login_by_scram(waybill_uri: str) -> None:
+    async with connect(f"{waybill_uri}?auth_mechanism=SCRAM-SHA-256") as connection:
+        await connection.channel()
+    with pytest.raises(AuthenticationFailed):
+        await connect(with_login(waybill_uri, "guest:wrong") + "?auth_mechanism=SCRAM-SHA-256")
+
+
 async def test_a_wrong_password_is_told_and_not_shown(broker_uri: str) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         await connect(with_login(broker_uri, "guest:s3cret-word"))

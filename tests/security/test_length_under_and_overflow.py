@@ -26,7 +26,7 @@ LIES = [
 def test_in_a_table(bench: Bench, bystander: Channel, lie: bytes) -> None:
     channel = bench.channel()
     channel.peer.write(declare(lie))
-    channel.peer.expect_refused(502)
+    channel.peer.expect_refused(501)
 
 
 @pytest.mark.parametrize("lie", LIES, ids=repr)
@@ -55,4 +55,4 @@ def test_a_body_of_2_to_the_64(bench: Bench, bystander: Channel) -> None:
 def test_a_method_too_short_to_have_a_name(bench: Bench, bystander: Channel, payload: bytes) -> None:
     peer = bench.connect()
     peer.write(b"\x01\x00\x00" + len(payload).to_bytes(4, "big") + payload + b"\xce")
-    peer.expect_refused(502)
+    peer.expect_refused(501)

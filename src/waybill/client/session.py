@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
+from secrets import token_urlsafe
 from typing import Final
 
 from waybill.client.errors import AuthenticationFailed, ConnectFailed, error_of
@@ -14,6 +16,7 @@ from waybill.transport.pump import Pump
 from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED
 
 CLOSE_TIMEOUT_S: Final = 5.0
+NONCE_BYTES: Final = 18
 
 
 class Session(ConnectionEvents):
@@ -53,8 +56,9 @@ class Session(ConnectionEvents):
         `on_end` is called at the very moment in which the connection is of no more use.
         """
         session = Session(address, on_end)
+        settings = replace(address.settings, nonce=token_urlsafe(NONCE_BYTES))
         session.pump = pump = Pump(
-            lambda _: ClientEngine(address.settings, session, clock.now()), clock, on_lost=session._transport_lost
+            lambda _: ClientEngine(settings, session, clock.now()), clock, on_lost=session._transport_lost
         )
         try:
             async with asyncio.timeout(address.connect_timeout_s):

@@ -5,7 +5,7 @@
 | heartbeat | seconds, 0: none (default 60) |
 | connection_timeout | milliseconds for TCP, TLS and the handshake together (default 30000) |
 | channel_max, frame_max | limits to propose |
-| auth_mechanism | plain, amqplain or external |
+| auth_mechanism | plain, amqplain, scram-sha-256 or external |
 | cacertfile, certfile, keyfile | PEM files for amqps |
 | verify | verify_peer (default) or verify_none |
 
@@ -28,7 +28,12 @@ from waybill.engine.amqp091.client.settings import (
 from waybill.transport.tls import client_context
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
-MECHANISMS: Final = {"plain": "PLAIN", "amqplain": "AMQPLAIN", "external": "EXTERNAL"}
+MECHANISMS: Final = {
+    "plain": "PLAIN",
+    "amqplain": "AMQPLAIN",
+    "scram-sha-256": "SCRAM-SHA-256",
+    "external": "EXTERNAL",
+}
 DEFAULT_CONNECT_TIMEOUT_S: Final = 30.0
 MAX_SHORT: Final = 0xFFFF
 MAX_LONG: Final = 0xFFFFFFFF

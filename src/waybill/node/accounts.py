@@ -9,6 +9,7 @@ from waybill.engine.scram import ScramKeys
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.store import Store
+from waybill.node.login_guard import LoginGuard
 from waybill.node.passwords import SALT_SIZE, SCRYPT, Credential, PasswordCheck, make_credential, nobodys_keys
 
 USER: Final = "user"
@@ -36,6 +37,7 @@ class Accounts:
         self._store = store
         self._random_bytes = random_bytes
         self._check = PasswordCheck()
+        self._guard = LoginGuard()
         self._secret = random_bytes(SECRET_SIZE)
 
     def recover(self) -> None:
@@ -60,10 +62,18 @@ class Accounts:
 
     # --- logging in ---
 
-    def authenticate(self, name: str, password: str, peer_address: str) -> User | None:
-        """The user of that name if this is their password and they may come from there, or None."""
+    def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
+        """The user of that name if this is their password and they may come from there, or None.
+
+        An address that has guessed wrong too often is refused for a while, except for what was right before.
+        """
         account = self._admitted(name, peer_address)
-        if account is None or not self._check.is_right(account.credential, password):
+        if account is None:
+            return None
+        if not self._guard.may_guess(peer_address, now) and not self._check.is_proved(account.credential, password):
+            return None
+        if not self._check.is_right(account.credential, password):
+            self._guard.guessed_wrong(peer_address, now)
             return None
         if account.credential.algorithm != SCRYPT:
             # An imported hash is weak. Now that the password is known, it is kept as if it had been set here.

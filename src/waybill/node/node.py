@@ -236,7 +236,7 @@ class Node(Host):
     # --- for the engines ---
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
-        return self._accounts.authenticate(user, password, peer_address)
+        return self._accounts.authenticate(user, password, peer_address, self.runtime.now)
 
     def user_proved(self, user: str, peer_address: str) -> User | None:
         return self._accounts.user_proved(user, peer_address)

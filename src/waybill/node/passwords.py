@@ -53,11 +53,15 @@ class PasswordCheck:
     def __init__(self) -> None:
         self._proved: set[bytes] = set()
 
+    def is_proved(self, credential: Credential, password: str) -> bool:
+        """Whether it was found right before; that costs next to nothing."""
+        return bool(credential.hash) and _proof(credential, password) in self._proved
+
     def is_right(self, credential: Credential, password: str) -> bool:
         if not credential.hash:
             return False
         octets = password.encode("utf-8", "surrogateescape")
-        proof = hashlib.sha256(credential.hash + octets).digest()
+        proof = _proof(credential, password)
         if proof in self._proved:
             return True
         if credential.algorithm == SCRYPT:
@@ -74,6 +78,10 @@ class PasswordCheck:
             self._proved.clear()
         self._proved.add(proof)
         return True
+
+
+def _proof(credential: Credential, password: str) -> bytes:
+    return hashlib.sha256(credential.hash + password.encode("utf-8", "surrogateescape")).digest()
 
 
 def stretch(octets: bytes, salt: bytes) -> bytes:

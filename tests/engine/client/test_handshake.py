@@ -1,6 +1,8 @@
 """From the protocol header to connection.open-ok, and what may go wrong on the way."""
 
 import pytest
+from scramp import ScramMechanism
+from scramp.core import ScramServer
 
 from tests.conformance.requirement import requirement
 from tests.engine.client.peer import Cut, Peer
@@ -13,10 +15,12 @@ from waybill.wire.amqp091.methods import (
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
+    Method,
 )
 
 
@@ -95,6 +99,57 @@ def test_a_method_out_of_turn_ends_the_connection(method: ConnectionTune) -> Non
     assert isinstance(peer.methods()[0], ConnectionClose)
     assert peer.engine.closed
     assert close_reason(peer).initiator is Initiator.CLIENT
+
+
+def scram_settings() -> ConnectionSettings:
+    return ConnectionSettings(user="u,=", password="pencil", mechanism="SCRAM-SHA-256", nonce="abc")
+
+
+def scram_peer() -> tuple[Peer, ScramServer]:
+    """A client that has answered the first challenge of a server that we did not write."""
+    information = ScramMechanism("SCRAM-SHA-256").make_auth_info("pencil", iteration_count=4096)
+    server = ScramMechanism("SCRAM-SHA-256").make_server({"u,=": information}.__getitem__)
+    peer = Peer(settings=scram_settings())
+    peer.send(0, ConnectionStart(mechanisms="PLAIN SCRAM-SHA-256"))
+    (start_ok,) = peer.methods()
+    assert isinstance(start_ok, ConnectionStartOk)
+    server.set_client_first(start_ok.response.decode())
+    peer.send(0, ConnectionSecure(server.get_server_first().encode()))
+    (secure_ok,) = peer.methods()
+    assert isinstance(secure_ok, ConnectionSecureOk)
+    server.set_client_final(secure_ok.response.decode())
+    return peer, server
+
+
+def test_scram_with_a_server_that_we_did_not_write() -> None:
+    peer, server = scram_peer()
+    peer.send(0, ConnectionSecure(server.get_server_final().encode()))
+    assert peer.methods() == [ConnectionSecureOk(b"")]
+    peer.send(0, ConnectionTune(10, 8192, 30))
+    assert isinstance(peer.methods()[0], ConnectionTuneOk)
+
+
+@pytest.mark.parametrize("method", [ConnectionSecure(b"v=AAAA"), ConnectionTune()])
+def test_a_server_that_does_not_prove_itself_is_left(method: Method) -> None:
+    peer, _ = scram_peer()
+    peer.send(0, method)
+    assert isinstance(peer.methods()[0], ConnectionClose)
+    assert peer.engine.closed
+    assert "does not prove" in close_reason(peer).text
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [b"", b"r=abc,s=AAAA,i=4096", b"r=other,s=AAAA,i=4096", b"r=abcd,s=?,i=4096", b"r=abcd,s=AAAA,i=1",
+     b"r=abcd,s=AAAA,i=999999999", b"r=abcd,s=AAAA,i=x", b"\xff"],
+)  # fmt: skip
+def test_a_malformed_scram_challenge_ends_the_connection(challenge: bytes) -> None:
+    peer = Peer(settings=scram_settings())
+    peer.send(0, ConnectionStart(mechanisms="SCRAM-SHA-256"))
+    peer.methods()
+    peer.send(0, ConnectionSecure(challenge))
+    assert isinstance(peer.methods()[0], ConnectionClose)
+    assert peer.engine.closed
 
 
 def test_the_password_is_in_no_repr() -> None:

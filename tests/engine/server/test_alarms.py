@@ -79,6 +79,35 @@ def test_messages_that_consumers_hold_count(whole_bench: NodeBench) -> None:
     publisher.peer.connection.expect(ConnectionUnblocked)
 
 
+def hold_and_fill_memory(bench: NodeBench) -> Channel:
+    """One connection that holds what fills the memory, and has published it."""
+    channel = bench.channel()
+    channel.declare("q")
+    channel.consume()
+    for _ in range(LIMIT_MB):
+        channel.publish(MEGABYTE)
+    return channel
+
+
+def test_a_publisher_that_holds_what_fills_the_memory_may_settle_it(whole_bench: NodeBench) -> None:
+    channel = hold_and_fill_memory(whole_bench)
+    channel.peer.connection.expect(ConnectionBlocked)
+    assert not is_paused(channel.peer)
+    channel.deliveries(LIMIT_MB)
+    channel.ack(LIMIT_MB, multiple=True)
+    channel.peer.connection.expect(ConnectionUnblocked)
+
+
+def test_it_is_held_back_if_it_goes_on_publishing(whole_bench: NodeBench) -> None:
+    channel = hold_and_fill_memory(whole_bench)
+    channel.peer.connection.expect(ConnectionBlocked)
+    channel.publish(bytes(1 << 19))
+    assert not is_paused(channel.peer)
+    channel.publish(bytes(1 << 19))
+    assert is_paused(channel.peer)
+    channel.peer.connection.expect_nothing()
+
+
 def test_one_who_does_not_understand_is_only_held_back(whole_bench: NodeBench) -> None:
     peer = whole_bench.plug()
     properties: dict[str, object] = {"capabilities": {"connection.blocked": False}}

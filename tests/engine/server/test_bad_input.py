@@ -84,17 +84,25 @@ def test_a_heartbeat_on_a_channel(channel: Channel) -> None:
     refused(channel, frame(FRAME_HEARTBEAT, 1, b""), 501)
 
 
-@pytest.mark.ours
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_method_frame_without_a_whole_method_id(channel: Channel, size: int) -> None:
-    refused(channel, frame(FRAME_METHOD, 1, bytes([0, 50, 0][:size])), 502)
+    refused(channel, frame(FRAME_METHOD, 1, bytes([0, 50, 0][:size])), 501)
 
 
-@pytest.mark.ours
 @pytest.mark.parametrize("missing", [1, 2, 5, 8])
 def test_a_truncated_method(channel: Channel, missing: int) -> None:
     payload = QueueDeclare("queue", arguments={"x-max-length": 5}).encode()
-    refused(channel, frame(FRAME_METHOD, 1, payload[:-missing]), 502)
+    channel.peer.write(frame(FRAME_METHOD, 1, payload[:-missing]))
+    close = channel.peer.connection.expect(ConnectionClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (501, 50, 10)
+
+
+def test_octets_after_the_arguments_of_a_method(channel: Channel) -> None:
+    refused(channel, frame(FRAME_METHOD, 1, QueueDeclare("queue").encode() + b"more"), 501)
+
+
+def test_a_truncated_publish(channel: Channel) -> None:
+    refused(channel, frame(FRAME_METHOD, 1, BasicPublish("", "queue").encode()[:-2]), 501)
 
 
 @pytest.mark.ours

@@ -156,6 +156,17 @@ def test_deleting_a_queue_cancels_its_consumers(bench: Bench, channel: Channel) 
     assert other.consume(tag=tag) == tag
 
 
+def test_who_deletes_a_queue_hears_of_that_before_its_consumer_is_cancelled(channel: Channel) -> None:
+    """py-amqp takes a cancel in the place of delete-ok for a failure of the delete."""
+    channel.declare("q")
+    tag = channel.consume()
+    channel.send(QueueDelete("q"))
+    assert isinstance(channel.next().method, QueueDeleteOk)
+    cancel = channel.next().method
+    assert isinstance(cancel, BasicCancel)
+    assert cancel.consumer_tag == tag
+
+
 def test_a_client_that_does_not_know_cancels_is_told_nothing(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     peer = bench.plug()

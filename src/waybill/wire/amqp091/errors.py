@@ -16,7 +16,7 @@ class DecodeError(ValueError):
 
 
 class FrameError(DecodeError):
-    """The frame itself is damaged: unknown type, too big, or without its end octet (0-9-1, 4.2.3)."""
+    """The frame itself is damaged: unknown type, too big, without its end octet, its arguments cut off or too many."""
 
     reply_code: ClassVar[int] = FRAME_ERROR
 

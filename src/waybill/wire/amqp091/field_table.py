@@ -30,7 +30,7 @@ from typing import Final
 from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
 
-from waybill.wire.amqp091.errors import DecodeError, EncodeError
+from waybill.wire.amqp091.errors import DecodeError, EncodeError, FrameError
 from waybill.wire.amqp091.octets import (
     MAX_U64,
     Reader,
@@ -162,7 +162,7 @@ class _TableDecoder:
         size = reader.u32()
         outer_end = reader.end
         if size > outer_end - reader.offset:
-            raise DecodeError(f"a table of {size} octets in {outer_end - reader.offset}")
+            raise FrameError(f"a table of {size} octets in {outer_end - reader.offset}")
         reader.end = reader.offset + size
         return outer_end
 

@@ -9,7 +9,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from waybill.wire.amqp091.errors import DecodeError, EncodeError
+from waybill.wire.amqp091.errors import DecodeError, EncodeError, FrameError
 
 MAX_SHORT_STRING: Final = 255
 MAX_U8: Final = 0xFF
@@ -33,7 +33,7 @@ class Reader:
         """Move on by `size` octets; the offset where they start."""
         start = self.offset
         if size > self.end - start:
-            raise DecodeError(f"{size} octets wanted at {start}, {self.end - start} left")
+            raise FrameError(f"{size} octets wanted at {start}, {self.end - start} left")
         self.offset = start + size
         return start
 
@@ -99,7 +99,7 @@ class Reader:
     def finish(self) -> None:
         """Nothing may be left."""
         if self.offset != self.end:
-            raise DecodeError(f"{self.end - self.offset} octets too many")
+            raise FrameError(f"{self.end - self.offset} octets too many")
 
 
 def write_unsigned(out: BytesWriter, value: object, size: int) -> None:

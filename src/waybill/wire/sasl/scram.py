@@ -24,6 +24,9 @@ KEY_SIZE: Final = 32
 NONCE_LIMIT: Final = 256
 MESSAGE_LIMIT: Final = 4096
 PROOF_LIMIT: Final = 64
+# RFC 7677 asks for 4096 at least; more than a million is an attack on the client.
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,55 @@ class ServerExchange:
         if not hmac.compare_digest(hashlib.sha256(client_key).digest(), self._keys.stored_key):
             return None
         return b"v=" + base64.b64encode(_hmac(self._keys.server_key, message))
+
+
+class ClientExchange:
+    """The client's half of one login: send `first`, then what `respond` gives, then nothing once `verify` is content.
+
+    The nonce must be unpredictable: printable ASCII without a comma. Raises MalformedResponse for a password that
+    SASLprep prohibits.
+    """
+
+    def __init__(self, user: str, password: str, nonce: str) -> None:
+        if not nonce:
+            raise MalformedResponse("a SCRAM login needs a nonce")
+        self._password = prepare(password)
+        self._nonce = nonce
+        self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        self._proof_of_server = b""
+        self.is_proved = False
+        self.first = f"n,,{self._bare}".encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The client-final message that answers a server-first. Raises MalformedResponse."""
+        text = _text(challenge)
+        attributes = text.split(",")
+        if [attribute[:2] for attribute in attributes[:3]] != ["r=", "s=", "i="]:
+            raise MalformedResponse("a SCRAM challenge has a nonce, a salt and a count of iterations")
+        nonce, salt, count = (attribute[2:] for attribute in attributes[:3])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise MalformedResponse("a SCRAM challenge adds its own nonce to the client's")
+        if not (count.isascii() and count.isdigit()) or not ITERATIONS_MIN <= int(count[:12]) <= ITERATIONS_MAX:
+            raise MalformedResponse(f"a SCRAM challenge asks for {ITERATIONS_MIN} to {ITERATIONS_MAX} iterations")
+        try:
+            salt_octets = base64.b64decode(salt, validate=True)
+        except (binascii.Error, ValueError):
+            raise MalformedResponse("a SCRAM salt is base64") from None
+        salted = hashlib.pbkdf2_hmac("sha256", self._password.encode(), salt_octets, int(count))
+        without_proof = f"c=biws,r={nonce}"
+        message = f"{self._bare},{text},{without_proof}".encode()
+        client_key = _hmac(salted, b"Client Key")
+        signature = _hmac(hashlib.sha256(client_key).digest(), message)
+        proof = bytes([left ^ right for left, right in zip(client_key, signature, strict=True)])
+        self._proof_of_server = _hmac(_hmac(salted, b"Server Key"), message)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def verify(self, challenge: bytes) -> None:
+        """Check the server-final message. Raises MalformedResponse if the server does not know the keys either."""
+        expected = b"v=" + base64.b64encode(self._proof_of_server)
+        if not self._proof_of_server or not hmac.compare_digest(challenge, expected):
+            raise MalformedResponse("the server does not prove that it knows the password")
+        self.is_proved = True
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:

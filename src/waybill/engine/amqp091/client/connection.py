@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, ConnectionEvents, Initiator
-from waybill.engine.amqp091.client.handshake import choose_login, negotiate
+from waybill.engine.amqp091.client.handshake import ClientLogin, negotiate
 from waybill.engine.amqp091.client.output import Output
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.wire.amqp091.errors import DecodeError
@@ -40,6 +40,7 @@ from waybill.wire.amqp091.methods import (
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
@@ -52,7 +53,6 @@ from waybill.wire.amqp091.reply_codes import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
     FRAME_ERROR,
-    NOT_IMPLEMENTED,
     REPLY_SUCCESS,
     UNEXPECTED_FRAME,
 )
@@ -89,6 +89,7 @@ class ClientEngine:
 
     def __init__(self, settings: ConnectionSettings, events: ConnectionEvents, now: float) -> None:
         self.settings = settings
+        self._login = ClientLogin(settings)
         self.events = events
         self.state = ConnectionState.HEADER_SENT
         self.closed = False
@@ -263,7 +264,10 @@ class ClientEngine:
             self._end(CloseReason(method.reply_code, method.reply_text, method.class_id, method.method_id))
             return
         if isinstance(method, ConnectionSecure):
-            raise ProtocolViolation(NOT_IMPLEMENTED, "a SASL challenge, which none of our mechanisms expects")
+            if self.state is not ConnectionState.LOGIN:
+                raise ProtocolViolation(COMMAND_INVALID, f"{method.NAME} while {self.state.value}")
+            self._send(ConnectionSecureOk(self._login.respond(method.challenge)))
+            return
         state = NEXT_STATE.get((self.state, method.NAME))
         if state is None:
             if self.state is ConnectionState.CLOSING:
@@ -286,10 +290,11 @@ class ClientEngine:
 
     def _take_start(self, method: ConnectionStart) -> None:
         self.server_properties = method.server_properties
-        response = choose_login(self.settings, method.mechanisms)
+        response = self._login.begin(method.mechanisms)
         self._send(ConnectionStartOk(self.settings.client_properties(), self.settings.mechanism, response))
 
     def _take_tune(self, method: ConnectionTune, now: float) -> None:
+        self._login.finish()
         self.channel_max = negotiate(self.settings.channel_max, method.channel_max)
         self.frame_max = max(FRAME_MIN_SIZE, negotiate(self.settings.frame_max, method.frame_max))
         # Unlike for the limits, 0 is a wish here: no heartbeats, if it is ours.

@@ -2,19 +2,54 @@
 
 from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.settings import ConnectionSettings
-from waybill.wire.amqp091.reply_codes import NOT_IMPLEMENTED
-from waybill.wire.sasl import amqplain, external, plain
+from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED, NOT_IMPLEMENTED
+from waybill.wire.sasl import amqplain, external, plain, scram
+from waybill.wire.sasl.errors import MalformedResponse
 
 
-def choose_login(settings: ConnectionSettings, offered: str) -> bytes:
-    """The initial response of the mechanism of `settings`. Raises ProtocolViolation if the server does not offer it."""
-    if settings.mechanism not in offered.split():
-        raise ProtocolViolation(NOT_IMPLEMENTED, f"the server offers {offered!r}, not {settings.mechanism}")
-    if settings.mechanism == external.NAME:
-        return external.build_response()
-    if settings.mechanism == amqplain.NAME:
-        return amqplain.build_response(settings.user, settings.password)
-    return plain.build_response(settings.user, settings.password)
+class ClientLogin:
+    """One attempt to log in by the mechanism of `settings`. Every method raises ProtocolViolation."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._exchange: scram.ClientExchange | None = None
+        self._has_responded = False
+
+    def begin(self, offered: str) -> bytes:
+        """The initial response, if the server offers the mechanism."""
+        settings = self._settings
+        if settings.mechanism not in offered.split():
+            raise ProtocolViolation(NOT_IMPLEMENTED, f"the server offers {offered!r}, not {settings.mechanism}")
+        if settings.mechanism == external.NAME:
+            return external.build_response()
+        if settings.mechanism == amqplain.NAME:
+            return amqplain.build_response(settings.user, settings.password)
+        if settings.mechanism == scram.NAME:
+            try:
+                self._exchange = scram.ClientExchange(settings.user, settings.password, settings.nonce)
+            except MalformedResponse as error:
+                raise ProtocolViolation(ACCESS_REFUSED, str(error)) from None
+            return self._exchange.first
+        return plain.build_response(settings.user, settings.password)
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The answer to a challenge of the server."""
+        exchange = self._exchange
+        if exchange is None or exchange.is_proved:
+            raise ProtocolViolation(NOT_IMPLEMENTED, f"a SASL challenge, which {self._settings.mechanism} has not")
+        try:
+            if self._has_responded:
+                exchange.verify(challenge)
+                return b""
+            self._has_responded = True
+            return exchange.respond(challenge)
+        except MalformedResponse as error:
+            raise ProtocolViolation(ACCESS_REFUSED, str(error)) from None
+
+    def finish(self) -> None:
+        """The server lets us in: it must have proved itself where the mechanism asks for that."""
+        if self._exchange is not None and not self._exchange.is_proved:
+            raise ProtocolViolation(ACCESS_REFUSED, "the server does not prove that it knows the password")
 
 
 def negotiate(ours: int, theirs: int) -> int:

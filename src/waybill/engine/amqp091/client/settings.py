@@ -22,7 +22,8 @@ CAPABILITIES: Final[dict[str, object]] = {
 class ConnectionSettings:
     """Login, virtual host and the limits that we propose.
 
-    `mechanism` is PLAIN, AMQPLAIN or EXTERNAL (a TLS certificate logs in). `heartbeat_s` 0 switches heartbeats off;
+    `mechanism` is PLAIN, AMQPLAIN, SCRAM-SHA-256, which needs an unpredictable `nonce` for each connection, or EXTERNAL
+    (a TLS certificate logs in). `heartbeat_s` 0 switches heartbeats off;
     otherwise the smaller of both sides' wishes holds. `frame_max` is in octets of a whole frame. `name` shows in the
     broker's list of connections.
     """
@@ -35,6 +36,7 @@ class ConnectionSettings:
     frame_max: int = DEFAULT_FRAME_MAX
     channel_max: int = DEFAULT_CHANNEL_MAX
     name: str = ""
+    nonce: str = ""
     version: str = ""
 
     def client_properties(self) -> dict[str, object]:

@@ -114,6 +114,8 @@ class Channel(CommitWaiter):
         self.is_open = True
         self.is_flowing = True
         self.consumers: dict[str, ChannelConsumer] = {}
+        # While the channel deletes a queue itself: what is to be told of its consumers after the answer.
+        self.late_cancels: list[BasicCancel] | None = None
         self.default_prefetch: i64 = 0
         self.prefetch: i64 = 0
         self.delivery_tag: i64 = 0
@@ -460,7 +462,11 @@ class Channel(CommitWaiter):
         """The queue of a consumer is gone."""
         self.consumers.pop(consumer.tag, None)
         if self.connection.knows_consumer_cancel:
-            self.send(BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+            cancel = BasicCancel(consumer_tag=consumer.tag, no_wait=True)
+            if self.late_cancels is None:
+                self.send(cancel)
+            else:
+                self.late_cancels.append(cancel)
 
     def set_flow(self, *, active: bool) -> None:
         self.is_flowing = active

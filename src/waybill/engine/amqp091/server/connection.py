@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Assembly, Channel, PublishRoute
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of
+from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of, read_method
 from waybill.engine.amqp091.server.handshake import Handshake
 from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
@@ -39,14 +39,11 @@ from waybill.wire.amqp091.methods import (
     ChannelCloseOk,
     ChannelOpen,
     ChannelOpenOk,
-    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
-    ConnectionUnblocked,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Method,
-    decode_method,
 )
 from waybill.wire.amqp091.reply_codes import (
     CHANNEL_ERROR,
@@ -117,7 +114,6 @@ class Connection(ServerEngine):
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
         self._throttle = Throttle(self)
-        self._is_blocked = False
         self._handshake = Handshake(self)
         self._handshake.start()
 
@@ -159,6 +155,7 @@ class Connection(ServerEngine):
         if route is not None and route.is_outrunning():
             self._throttle.begin(now)
         if self.host.alarm:
+            self._throttle.read_in_alarm(len(data))
             self.alarm_changed()
 
     def _listen_for_goodbye(self, data: bytes) -> None:
@@ -197,7 +194,7 @@ class Connection(ServerEngine):
         if self.heartbeat_s == 0:
             return None
         interval = float(self.heartbeat_s)
-        if self._is_blocked:
+        if self._throttle.is_blocked:
             return self._sent_at + interval / 2
         return min(self._sent_at + interval / 2, self._received_at + 2 * interval)
 
@@ -210,7 +207,7 @@ class Connection(ServerEngine):
         if self.heartbeat_s == 0:
             return
         interval = float(self.heartbeat_s)
-        if now >= self._received_at + 2 * interval and not self._is_blocked:
+        if now >= self._received_at + 2 * interval and not self._throttle.is_blocked:
             self._set_closed()
         elif now >= self._sent_at + interval / 2:
             self._sent_at = now
@@ -250,25 +247,16 @@ class Connection(ServerEngine):
             self.host.mark_dirty(self)
 
     def alarm_changed(self) -> None:
-        """While there is an alarm, nothing is read from a connection that publishes (RabbitMQ: connection.blocked)."""
-        host = self.host
-        is_blocked = bool(host.alarm) and self._last_route is not None and self.state == OPEN
-        if is_blocked == self._is_blocked or self.state == CLOSED:
-            return
-        self._is_blocked = is_blocked
-        if is_blocked:
-            self.output.pause_reading()
-        else:
-            # Its silence was ours.
-            self._received_at = host.runtime.now
-            self._throttle.resume()
-        if self.knows_blocked:
-            self.send_method(0, ConnectionBlocked(host.alarm) if is_blocked else ConnectionUnblocked())
+        if self.state == OPEN:
+            self._throttle.alarm_changed(has_published=self._last_route is not None)
 
-    @property
-    def is_blocked(self) -> bool:
-        """Nothing is read, because of an alarm."""
-        return self._is_blocked
+    def alarm_told(self, method: Method, now: float) -> None:
+        """Tell the peer of an alarm, or of its end. From now on it counts only what it publishes after that."""
+        self._last_route = None
+        # While nothing was read its silence was ours.
+        self._received_at = now
+        if self.knows_blocked:
+            self.send_method(0, method)
 
     def shut_down(self, reason: str) -> None:
         """The node stops: tell the peer, and wait for its close-ok."""
@@ -475,7 +463,7 @@ class Connection(ServerEngine):
         octets = data[o : o + size]
         route = self._routes.get(octets)
         if route is None or route.channel is not channel:
-            method = decode_method(octets[7:-1])
+            method = read_method(octets[7:-1])
             assert isinstance(method, BasicPublish)  # noqa: S101 - the caller compared class and method id
             if method.immediate:
                 raise connection_fault(NOT_IMPLEMENTED, "immediate=true", BASIC, PUBLISH)
@@ -552,7 +540,7 @@ class Connection(ServerEngine):
                 self._fail(fault, channel)
 
     def _take_method(self, number: i64, payload: bytes) -> None:
-        method = decode_method(payload)
+        method = read_method(payload)
         if number == 0:
             self._take_connection_method(method)
             return

@@ -10,6 +10,8 @@ from waybill.model.errors import (
     ResourceLocked,
     UnknownExchangeType,
 )
+from waybill.wire.amqp091.errors import DecodeError, UnknownMethod
+from waybill.wire.amqp091.methods import Method, decode_method
 from waybill.wire.amqp091.reply_codes import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
@@ -62,3 +64,15 @@ def fault_of(error: ModelError, class_id: int, method_id: int) -> Fault:
                 code, str(error), is_connection_wide=is_connection_wide, class_id=class_id, method_id=method_id
             )
     raise error
+
+
+def read_method(payload: bytes) -> Method:
+    """Decode the payload of a method frame. Raises a connection fault that names the method, if it can be told."""
+    try:
+        return decode_method(payload)
+    except UnknownMethod as error:
+        raise connection_fault(error.reply_code, str(error), error.class_id, error.method_id) from None
+    except DecodeError as error:
+        class_id = int.from_bytes(payload[:2], "big") if len(payload) >= 4 else 0
+        method_id = int.from_bytes(payload[2:4], "big") if class_id else 0
+        raise connection_fault(error.reply_code, f"cannot decode a method: {error}", class_id, method_id) from None

@@ -1,10 +1,11 @@
-"""Back-pressure: on publishers that outrun the consumers of their queues, on peers that ask and do not read answers."""
+"""Back-pressure: on who outruns the consumers of its queues, asks and reads no answers, or publishes in an alarm."""
 
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from waybill.model.timers import Timer
+from waybill.wire.amqp091.methods import ConnectionBlocked, ConnectionUnblocked
 
 if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 THROTTLE_S: Final = 0.01
 # Deliveries stop long before; so many more answers pile up only for a peer that asks on and on and reads nothing.
 UNREAD_LIMIT: Final = 16 << 20
+# What is still read during an alarm from a publisher that holds messages: its acknowledgements may be what ends it.
+ALARM_GRACE_BYTES: Final = 1 << 20
 
 
 class Throttle(Timer):
@@ -20,7 +23,9 @@ class Throttle(Timer):
     Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
     short and never becomes a stop: a queue whose consumers hang fills up all the same.
 
-    Nothing is read either while too much output waits in a full transport.
+    Nothing is read either while too much output waits in a full transport, and from a publisher in an alarm
+    (connection.blocked). But one that understands connection.blocked and holds unsettled messages is read on until it
+    has published for another MiB: were it stopped at once, as in RabbitMQ, it could never settle them and end it.
     """
 
     def __init__(self, connection: "Connection") -> None:
@@ -28,6 +33,9 @@ class Throttle(Timer):
         self._is_pausing = False
         self._is_choked = False
         self._unread: i64 = 0
+        self._is_told = False
+        self._grace: i64 = 0
+        self.is_blocked = False
 
     def begin(self, now: float) -> None:
         if not self._is_pausing:
@@ -41,7 +49,7 @@ class Throttle(Timer):
 
     def resume(self) -> None:
         """Read again, unless there is another reason not to."""
-        if not (self._is_pausing or self._is_choked or self._connection.is_blocked):
+        if not (self._is_pausing or self._is_choked or self.is_blocked):
             self._connection.output.resume_reading()
 
     def wrote(self, size: i64) -> None:
@@ -57,3 +65,34 @@ class Throttle(Timer):
         if self._is_choked:
             self._is_choked = False
             self.resume()
+
+    # --- alarms ---
+
+    def read_in_alarm(self, size: i64) -> None:
+        """So much was read while there is an alarm. `alarm_changed` must follow."""
+        self._grace -= size
+
+    def alarm_changed(self, *, has_published: bool) -> None:
+        """There is an alarm, or it is over. `has_published`: since the peer was told, or at all."""
+        connection = self._connection
+        host = connection.host
+        if host.alarm:
+            if not has_published:
+                return
+            if not self._is_told:
+                self._is_told = True
+                self._grace = ALARM_GRACE_BYTES if connection.knows_blocked and _holds_messages(connection) else i64(0)
+                connection.alarm_told(ConnectionBlocked(host.alarm), host.runtime.now)
+            if self._grace <= 0 and not self.is_blocked:
+                self.is_blocked = True
+                connection.output.pause_reading()
+        elif self._is_told:
+            self._is_told = False
+            connection.alarm_told(ConnectionUnblocked(), host.runtime.now)
+            if self.is_blocked:
+                self.is_blocked = False
+                self.resume()
+
+
+def _holds_messages(connection: "Connection") -> bool:
+    return any(channel.unsettled_count > 0 for channel in connection.channels.values())

@@ -186,7 +186,16 @@ def queue_delete(channel: Channel, method: QueueDelete) -> None:
     connection = channel.connection
     name = method.queue or channel.last_queue_name
     connection.check_permission("configure", QUEUE, name)
-    count = connection.virtual_host.delete_queue(name, connection, if_unused=method.if_unused, if_empty=method.if_empty)
-    connection.hold()
-    if not method.no_wait:
-        channel.send(QueueDeleteOk(count))
+    # A client that waits for delete-ok may take a basic.cancel before it for a failure; RabbitMQ answers first, too.
+    channel.late_cancels = []
+    try:
+        count = connection.virtual_host.delete_queue(
+            name, connection, if_unused=method.if_unused, if_empty=method.if_empty
+        )
+        connection.hold()
+        if not method.no_wait:
+            channel.send(QueueDeleteOk(count))
+        for cancel in channel.late_cancels:
+            channel.send(cancel)
+    finally:
+        channel.late_cancels = None

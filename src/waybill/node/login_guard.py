@@ -1,0 +1,48 @@
+"""How many passwords one address may guess: each guess costs the node a slow hash on purpose, on its only thread."""
+
+import ipaddress
+from typing import Final
+
+BURST: Final = 20
+PER_SECOND: Final = 1.0
+ADDRESS_LIMIT: Final = 4096
+
+
+class LoginGuard:
+    """A bucket of guesses for each address: full at first, one guess taken for each wrong password, refilled with time.
+
+    Addresses are hosts, and of IPv6 networks of 64 bits, which one host can have for itself. When there are too many
+    to remember, those that have been silent longest are forgotten first.
+    """
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def may_guess(self, peer_address: str, now: float) -> bool:
+        """Whether a password from `host:port` is looked at."""
+        return self._guesses(_source(peer_address), now) >= 1.0
+
+    def guessed_wrong(self, peer_address: str, now: float) -> None:
+        """One guess less."""
+        source = _source(peer_address)
+        guesses = self._guesses(source, now) - 1.0
+        self._buckets.pop(source, None)
+        if len(self._buckets) >= ADDRESS_LIMIT:
+            del self._buckets[next(iter(self._buckets))]
+        self._buckets[source] = (guesses, now)
+
+    def _guesses(self, source: str, now: float) -> float:
+        bucket = self._buckets.get(source)
+        if bucket is None:
+            return float(BURST)
+        guesses, at = bucket
+        return min(float(BURST), guesses + max(0.0, now - at) * PER_SECOND)
+
+
+def _source(peer_address: str) -> str:
+    host = peer_address.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return address.exploded[:19] if isinstance(address, ipaddress.IPv6Address) else host
