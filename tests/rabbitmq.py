@@ -40,6 +40,8 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 
 USER: Final = "guest"
 PASSWORD: Final = "guest"
+READER: Final = "reader"
+"""A user, with this as password, who may read and nothing else."""
 VIRTUAL_HOSTS: Final = ("/", "/ojs")
 
 
@@ -237,21 +239,25 @@ class RabbitMQ:
 
 def _definitions() -> dict[str, object]:
     """RabbitMQ's definitions: with a file of them it makes no user and no virtual host by itself."""
-    salt = secrets.token_bytes(4)
-    password_hash = base64.b64encode(salt + hashlib.sha256(salt + PASSWORD.encode()).digest()).decode()
+    nothing, everything = "^$", ".*"
     return {
         "vhosts": [{"name": name} for name in VIRTUAL_HOSTS],
-        "users": [
-            {
-                "name": USER,
-                "password_hash": password_hash,
-                "hashing_algorithm": "rabbit_password_hashing_sha256",
-                "tags": "administrator",
-            }
-        ],
+        "users": [_user(USER, PASSWORD, "administrator"), _user(READER, READER, "")],
         "permissions": [
-            {"user": USER, "vhost": name, "configure": ".*", "write": ".*", "read": ".*"} for name in VIRTUAL_HOSTS
+            {"user": user, "vhost": name, "configure": own, "write": own, "read": everything}
+            for name in VIRTUAL_HOSTS
+            for user, own in ((USER, everything), (READER, nothing))
         ],
+    }
+
+
+def _user(name: str, password: str, tags: str) -> dict[str, object]:
+    salt = secrets.token_bytes(4)
+    return {
+        "name": name,
+        "password_hash": base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode(),
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": tags,
     }
 
 

@@ -46,7 +46,7 @@ class Shell:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\necho '{END}'\n")
         self._process.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self._process.stdout:
             if line == f"{END}\n":
                 return "".join(lines)
