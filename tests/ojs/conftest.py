@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.ojs.databases import database, postgresql
 from tests.ojs.eye import Eye
 from tests.rabbitmq import RabbitMQ, rabbitmq
 
-__all__ = ["rabbitmq"]
+__all__ = ["database", "postgresql", "rabbitmq"]
 
 _numbers = itertools.count(1)
 

@@ -3,6 +3,9 @@
 A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look closer.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from waybill.ojs.client import BatchFailed, Jobs
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.coordinator import Coordinator
@@ -33,6 +36,9 @@ from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
 from waybill.ojs.topology_check import Finding, Standing, check_topology
 from waybill.ojs.worker import Worker
+
+if TYPE_CHECKING:
+    from waybill.ojs.outbox import Outbox, OutboxRelay
 
 __all__ = [
     "SPEC",
@@ -68,6 +74,8 @@ __all__ = [
     "NewJob",
     "Operation",
     "Options",
+    "Outbox",
+    "OutboxRelay",
     "PostponeJob",
     "ProcessLost",
     "PushFailed",
@@ -84,3 +92,11 @@ __all__ = [
     "resource",
     "transition",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs SQLAlchemy when it is asked for. Raises ImportError that names the extra if it is missing."""
+    if name not in {"Outbox", "OutboxRelay"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module("waybill.ojs.outbox"), name)
+    return found

@@ -22,7 +22,7 @@ from waybill.ojs.envelope import (
     validate,
 )
 from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.handler import AnyHandler, Handler, NewJob, Options
+from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
 from waybill.ojs.message import PushEncoder, push_properties
@@ -98,10 +98,12 @@ class Jobs:
         self._session: Session | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
+        self._middleware: list[JobMiddleware] = []
         self.use(*middleware)
 
     def use(self, *middleware: JobMiddleware) -> None:
         """Add middleware to the chains that it has a side for, the first outermost."""
+        self._middleware += middleware
         for one in middleware:
             if overrides(one, "enqueue"):
                 self.enqueue_middleware.add(one.enqueue)
@@ -165,7 +167,15 @@ class Jobs:
         now = datetime.now(UTC)
         self._make(job, now, format_timestamp(now))
 
-    async def push_many(self, jobs: Iterable[NewJob | Envelope | dict[str, object]]) -> list[Envelope]:
+    def make(self, job: NewJob | Envelope | dict[str, object]) -> MadeJob:
+        """Make a valid job without enqueuing it: `push_many` takes it later. Raises InvalidJob naming the field."""
+        now = datetime.now(UTC)
+        made = self._make(job, now, format_timestamp(now))
+        for one in self._middleware:
+            one.prepare(made.envelope)
+        return MadeJob(made.envelope, made.options)
+
+    async def push_many(self, jobs: Iterable[NewJob | MadeJob | Envelope | dict[str, object]]) -> list[Envelope]:
         """Enqueue many jobs at the speed of the broker, not of its answers; returns their envelopes in order.
 
         All are validated before the first is sent. Raises InvalidJob then, or BatchFailed in the end. One batch is no
@@ -291,7 +301,7 @@ class Jobs:
                     self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
         return self._session
 
-    def _make(self, job: NewJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
+    def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
         """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
         options: Options = {}
         if isinstance(job, NewJob):
@@ -303,6 +313,9 @@ class Jobs:
             validate(envelope, now)
         elif isinstance(job, dict):
             envelope = parse_envelope(job, now)
+        elif isinstance(job, MadeJob):
+            envelope, options = job
+            validate(envelope, now)
         else:
             envelope = job
             validate(envelope, now)

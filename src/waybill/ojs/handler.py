@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -51,6 +51,13 @@ class NewJob(msgspec.Struct, frozen=True):
 
     type: str
     args: list[object]
+    options: Options
+
+
+class MadeJob(NamedTuple):
+    """A valid job with its id, and what is said about it beside the envelope."""
+
+    envelope: Envelope
     options: Options
 
 

@@ -42,6 +42,9 @@ T = TypeVar("T")
 class JobMiddleware:
     """The base of middleware with a side in each chain; `Jobs.use` adds the sides that a class overrides."""
 
+    def prepare(self, job: Envelope) -> None:
+        """Note what is known now in a job that is enqueued later, by another process maybe: by an outbox."""
+
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
         """Wrap the enqueuing of a job."""
         return await call(job)

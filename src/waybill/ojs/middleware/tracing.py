@@ -49,6 +49,12 @@ class Tracing(JobMiddleware):
         """`provider` is the global one unless given. Without an SDK behind it, no span is recorded."""
         self._tracer = get_tracer("waybill.ojs", tracer_provider=provider)
 
+    def prepare(self, job: Envelope) -> None:
+        """Let the span at hand be the parent of an enqueuing that comes later."""
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier)
+        job.meta = {**carrier, **job.meta}
+
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
         """Make the span of the enqueuing, and give its context to the job."""
         # A context that the caller has put there itself is the parent.
