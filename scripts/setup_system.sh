@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Install what the tests need beyond Python, where that is possible: RabbitMQ, PostgreSQL, Node.js with npm, a Java
-# runtime for Spark and Chromium. Quiet if all of it is there. Without root or apt it only says what is missing: the tests that
-# need it skip then, and say so.
+# Install what the tests need beyond Python, where that is possible: RabbitMQ, PostgreSQL, a C compiler, Node.js with
+# npm, a Java runtime for Spark and Chromium. Quiet if all of it is there. Without root or apt it only says what is
+# missing: the tests that need it skip then, and say so.
 set -euo pipefail
 
 missing=()
 [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || missing+=(postgresql)
+command -v cc >/dev/null || missing+=(gcc libc6-dev python3-dev)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v chromium >/dev/null || missing+=(chromium)
