@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not built: apt install gcc python3-dev, then make setup")
 
-from proton import Delivery, Event, Message  # noqa: E402 - only where it could be built
-from proton.handlers import MessagingHandler, TransactionHandler  # noqa: E402
-from proton.reactor import AtLeastOnce, AtMostOnce, Container, Copy, DurableSubscription, Selector  # noqa: E402
-from proton.utils import BlockingConnection, LinkDetached, SendException  # noqa: E402
+from proton import Delivery, Event, Message
+from proton.handlers import MessagingHandler, TransactionHandler
+from proton.reactor import AtLeastOnce, AtMostOnce, Container, Copy, DurableSubscription, Selector
+from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from tests.broker.process import BrokerProcess  # noqa: E402
-from tests.conformance.requirement import requirement  # noqa: E402
+from tests.broker.process import BrokerProcess
+from tests.conformance.requirement import requirement
 
 TIMEOUT_S = 20
 
