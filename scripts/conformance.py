@@ -5,11 +5,12 @@
 
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.catalogue import Requirement, Tag, read_catalogue, read_tags
+from tests.conformance.catalogue import BINDING, Requirement, Tag, read_brokers, read_catalogue, read_tags
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = REPOSITORY / "docs" / "conformance.md"
@@ -21,6 +22,38 @@ Which requirement of which document is observed by which test. `make docs` write
 `@requirement(...)` tags of the tests; `tests/conformance/requirements.csv` holds the requirements. A requirement
 without a test is not claimed.
 """
+
+
+BROKERS_HEAD: Final = """\
+## The conformance table of the AMQP binding, on both brokers
+
+Section 13.1 of the Open Job Spec's AMQP binding. The tests watch the frames between our programs and the broker with a
+decoder that is not ours, and ask the broker; each runs against Debian's RabbitMQ and against Waybill's own broker.
+"""
+BROKER_NAMES: Final = {"rabbitmq": "RabbitMQ 3.10", "waybill": "Waybill"}
+
+
+def render_brokers(rows: list[Requirement], tags: list[Tag], brokers: Mapping[str, frozenset[str]]) -> str:
+    """The table of requirements that have to hold on every broker, with a column for each broker."""
+    names = BROKER_NAMES.values()
+    lines = [
+        BROKERS_HEAD,
+        f"| id | level | requirement | {' | '.join(names)} | tests |",
+        f"|---|---|---|{len(BROKER_NAMES) * '---|'}---|",
+    ]
+    for row in rows:
+        tests = [tag.test for tag in tags if tag.requirement_id == row.id]
+        reached: set[str] = set().union(*(brokers.get(test, frozenset()) for test in tests))
+        marks = " | ".join("tested" if broker in reached else "-" for broker in BROKER_NAMES)
+        listed = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in dict.fromkeys(tests))
+        lines.append(f"| {row.id} | {row.level} | {_cell(row.text)} | {marks} | {listed} |")
+    return "\n".join(lines) + "\n"
+
+
+def render_page(tests: Path) -> str:
+    """The whole page, of the tags below a directory of tests."""
+    tags = read_tags(tests)
+    return render(read_catalogue(), tags) + "\n" + render_brokers(read_catalogue(BINDING), tags, read_brokers(tests))
 
 
 def render(requirements: list[Requirement], tags: list[Tag]) -> str:
@@ -66,7 +99,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    page = render(read_catalogue(), read_tags(REPOSITORY / "tests"))
+    page = render_page(REPOSITORY / "tests")
     if "--check" in sys.argv[1:]:
         if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page:
             return 0

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Final
 
 CATALOGUE: Final = Path(__file__).with_name("requirements.csv")
+BINDING: Final = Path(__file__).with_name("binding.csv")
+"""The conformance table of the AMQP binding (section 13.1), whose rows are to hold on every broker."""
+
+BROKERS: Final = ("rabbitmq", "waybill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,14 @@ class Tag:
     test: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """A fixture or a test: what it asks for, and the brokers that it is run with because of its own parameters."""
+
+    needs: tuple[str, ...]
+    brokers: frozenset[str]
+
+
 class TagError(ValueError):
     """A tag whose ids are not plain strings, so that they cannot be read from the source."""
 
@@ -39,6 +51,56 @@ def read_catalogue(path: Path = CATALOGUE) -> list[Requirement]:
             Requirement(row["id"], row["seed"], row["section"], row["level"], row["requirement"])
             for row in csv.DictReader(file)
         ]
+
+
+def read_brokers(tests: Path) -> dict[str, frozenset[str]]:
+    """The brokers that each test is run with, by `path::name`: read from the parameters of the fixtures it asks for."""
+    found: dict[str, frozenset[str]] = {}
+    for path in sorted(tests.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        around = [tests / "conftest.py", path.parent / "conftest.py"]
+        fixtures: dict[str, Fixture] = {}
+        for conftest in around:
+            if conftest.is_file():
+                fixtures |= _functions(ast.parse(conftest.read_text(encoding="utf-8")))
+        functions = _functions(tree)
+        fixtures |= functions
+        owner = path.relative_to(tests.parent).as_posix()
+        found |= {f"{owner}::{name}": _reached(name, fixtures) for name in functions if name.startswith("test_")}
+    return found
+
+
+def _functions(tree: ast.Module) -> dict[str, Fixture]:
+    return {
+        node.name: Fixture(tuple(argument.arg for argument in node.args.args), _own_brokers(node))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def _own_brokers(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """The brokers among the strings of its decorators: `params=["rabbitmq", "waybill"]` and the like."""
+    strings = {
+        part.value
+        for decorator in node.decorator_list
+        for part in ast.walk(decorator)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+    return frozenset(strings & set(BROKERS))
+
+
+def _reached(name: str, fixtures: dict[str, Fixture]) -> frozenset[str]:
+    brokers: set[str] = set()
+    seen: set[str] = set()
+    ahead = [name]
+    while ahead:
+        fixture = fixtures.get(one := ahead.pop())
+        if fixture is None or one in seen:
+            continue
+        seen.add(one)
+        brokers |= fixture.brokers
+        ahead += fixture.needs
+    return frozenset(brokers)
 
 
 def read_tags(tests: Path) -> list[Tag]:

@@ -2,25 +2,57 @@ from pathlib import Path
 
 import pytest
 
-from scripts.conformance import PAGE, render
-from tests.conformance.catalogue import Requirement, Tag, TagError, read_catalogue, read_tags
+from scripts.conformance import PAGE, render, render_page
+from tests.conformance.catalogue import (
+    BINDING,
+    BROKERS,
+    CATALOGUE,
+    Requirement,
+    Tag,
+    TagError,
+    read_brokers,
+    read_catalogue,
+    read_tags,
+)
 from tests.conformance.requirement import requirement
 
 
 def test_every_tag_names_a_requirement_of_the_catalogue(repository: Path) -> None:
-    known = {row.id for row in read_catalogue()}
+    known = {row.id for path in (CATALOGUE, BINDING) for row in read_catalogue(path)}
     unknown = [tag for tag in read_tags(repository / "tests") if tag.requirement_id not in known]
     assert unknown == []
 
 
 def test_ids_of_the_catalogue_are_unique() -> None:
-    ids = [row.id for row in read_catalogue()]
+    ids = [row.id for path in (CATALOGUE, BINDING) for row in read_catalogue(path)]
     assert len(ids) == len(set(ids))
 
 
 def test_the_page_is_up_to_date(repository: Path) -> None:
-    page = render(read_catalogue(), read_tags(repository / "tests"))
+    page = render_page(repository / "tests")
     assert PAGE.read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+def test_every_row_of_the_binding_is_tested_on_both_brokers(repository: Path) -> None:
+    tags, brokers = read_tags(repository / "tests"), read_brokers(repository / "tests")
+    for row in read_catalogue(BINDING):
+        tested = [brokers.get(tag.test, frozenset()) for tag in tags if tag.requirement_id == row.id]
+        assert frozenset(BROKERS) in tested, row.id
+
+
+def test_brokers_are_those_of_the_fixtures_that_a_test_reaches(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(
+        "@fixture(params=['rabbitmq', 'waybill'])\ndef uri(): ...\n@fixture\ndef eye(uri): ...\n"
+    )
+    (tmp_path / "tests" / "test_one.py").write_text(
+        "def test_both(eye): ...\ndef test_none(other): ...\n"
+        "@parametrize('broker', ['waybill'])\nasync def test_ours(broker): ...\n"
+    )
+    found = read_brokers(tmp_path / "tests")
+    assert found["tests/test_one.py::test_both"] == {"rabbitmq", "waybill"}
+    assert found["tests/test_one.py::test_none"] == set()
+    assert found["tests/test_one.py::test_ours"] == {"waybill"}
 
 
 def test_tags_are_found_on_functions_classes_methods_and_modules(tmp_path: Path) -> None:

@@ -50,8 +50,15 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    def saw(self, source: asyncio.StreamReader, data: bytes, *, answers: bool) -> None:
+        """Look at what passes by; `answers` is what the broker says."""
+
+    def saw_attempt(self) -> None:
+        """Somebody has connected, whether it will be refused or not."""
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self.saw_attempt()
         if self.refusing:
             writer.transport.abort()
             return
@@ -68,6 +75,7 @@ class Proxy:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65536):
+                self.saw(source, data, answers=answers)
                 if answers and self.swallowing_answers:
                     continue
                 if not answers and self.requests is not None:
