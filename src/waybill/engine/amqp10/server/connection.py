@@ -111,6 +111,7 @@ class Connection(ServerEngine):
         self._ending: set[i64] = set()
         self._confirming: list[Session] = []
         self._draining: list[Session] = []
+        self._accepting: Session | None = None
         self._received_at: float = now
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
@@ -142,6 +143,7 @@ class Connection(ServerEngine):
         o: i64 = 0
         try:
             o = self._process(data, o)
+            self.accept_all()
         except Fault as fault:
             self._close(fault.error)
             self._set_closed()
@@ -301,6 +303,17 @@ class Connection(ServerEngine):
             self._draining.append(session)
         self.host.mark_dirty(self)
 
+    def accepting(self, session: Session) -> None:
+        """The session collects accepted deliveries as long as nothing else comes."""
+        self.accept_all()
+        self._accepting = session
+
+    def accept_all(self) -> None:
+        session = self._accepting
+        if session is not None:
+            self._accepting = None
+            session.accept_all()
+
     def cut_off(self) -> None:
         """Close without AMQP's goodbye: there is no connection yet that could be closed."""
         self._set_closed()
@@ -309,6 +322,7 @@ class Connection(ServerEngine):
         """End a session from our side; until the peer's end comes, all that is sent on it is dropped."""
         if self.sessions.pop(session.channel, None) is None:
             return
+        self.accept_all()
         session.close(SESSION_ENDED)
         self._ending.add(session.channel)
         self.send_performative(session.channel, End(error))
@@ -329,12 +343,15 @@ class Connection(ServerEngine):
                 body = facts.body
                 if o - body > 3 and data[body] == 0 and data[body + 1] == 0x53:
                     code: i64 = data[body + 2]
+                    if code != descriptors.DISPOSITION and self._accepting is not None:
+                        self.accept_all()
                     if code == descriptors.TRANSFER or code == descriptors.DISPOSITION:  # noqa: PLR1714 - native integers
                         session = self.sessions.get(facts.channel)
                         if session is not None:
                             self._take_hot(session, code, data, body, o)
                             continue
                 if body < o:
+                    self.accept_all()
                     self._take_frame(facts.channel, data, body, o)
             elif self.state == HEADER:
                 self._take_header(data[o : o + PROTOCOL_HEADER_SIZE])
@@ -574,6 +591,7 @@ class Connection(ServerEngine):
 
     def _free(self) -> None:
         """Give back everything that sessions hold."""
+        self.accept_all()
         sessions = list(self.sessions.values())
         self.sessions = {}
         for session in sessions:

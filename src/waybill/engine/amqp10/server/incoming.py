@@ -13,6 +13,7 @@ from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault, session_fault
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
+from waybill.engine.amqp10.server.shape import TransferShape
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LinkEnd, Terminus
@@ -75,6 +76,7 @@ class IncomingLink(Timer):
         self._is_settled = False
         self._transaction: LinkTransaction | None = None
         self._properties = PropertyFacts()
+        self._shape = TransferShape()
         self._is_pausing = False
 
     # --- credit ---
@@ -158,6 +160,50 @@ class IncomingLink(Timer):
             self._pieces = None
             content = pieces.getvalue()
             self._complete(content, 0, len(content))
+
+    def take_alike(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take a transfer that looks like the last one, with a message that does; False if it is another kind.
+
+        Raises what `take_transfer` does.
+        """
+        shape = self._shape
+        payload = shape.match_transfer(data, start, end)
+        if payload < 0 or self._pieces is not None or self.credit <= 0:
+            return False
+        content = shape.match_message(data, payload, end)
+        if content < 0:
+            return False
+        route = self.target.route
+        if route is None or route.epoch != self.connection.virtual_host.epoch or route.by_headers:
+            return False
+        if end - payload > self.max_message_size:
+            raise self._too_big()
+        self._delivery_id = shape.delivery_id
+        self._is_settled = shape.is_settled
+        self._transaction = None
+        message = Message(
+            AMQP10,
+            data[content:end],
+            route.address,
+            shape.durable,
+            shape.priority,
+            NO_TTL,
+            self.connection.host.runtime.now,
+        )
+        if route.queues:
+            self._give(route.queues, message)
+        else:
+            self._not_routed()
+        self.delivery_count = (self.delivery_count + 1) & WRAP
+        self.credit -= 1
+        if self.credit < CREDIT // 2:
+            self.grant()
+        return True
+
+    def learn(self, data: bytes, start: i64, facts: TransferFacts) -> None:
+        """Remember what the transfer just taken looked like, and its message."""
+        if not self.settles_second:
+            self._shape.learn(data, start, facts, self.connection.message_facts)
 
     def _begin_delivery(self, data: bytes, facts: TransferFacts) -> None:
         if facts.delivery_id < 0:

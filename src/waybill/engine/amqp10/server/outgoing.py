@@ -106,7 +106,11 @@ class OutgoingLink(Consumer):
         octets[4] = fields_size
         self._head = b"\x02\x00" + int(session.channel).to_bytes(2, "big") + bytes(octets)
         self._tail = MESSAGE_FORMAT_AND_SETTLED if is_settled else MESSAGE_FORMAT_AND_UNSETTLED
-        self._frame_size: i64 = 4 + len(self._head) + 4 + len(TAG_HEAD) + TAG_SIZE + 2
+        self._durable_tail = self._tail + DURABLE_FIRST
+        self._transient_tail = self._tail + TRANSIENT_FIRST
+        self._frame_size: i64 = 4 + len(self._head) + 4 + len(TAG_HEAD) + TAG_SIZE
+        self._prefix = b""
+        self._prefix_size: i64 = 0
         self._scratch = BytesWriter()
 
     # --- for the queue ---
@@ -154,9 +158,9 @@ class OutgoingLink(Consumer):
             and not entry.redelivered
             and entry.delivery_count == 0
         ):
-            header = DURABLE_FIRST if message.durable else TRANSIENT_FIRST
+            tail = self._durable_tail if message.durable else self._transient_tail
         else:
-            header = self._header(entry, priority)
+            tail = self._tail + self._header(entry, priority)
         number = session.next_delivery_id
         session.next_delivery_id = (number + 1) & WRAP
         self.credit -= 1
@@ -165,17 +169,18 @@ class OutgoingLink(Consumer):
             entry.holder = self
             session.unsettled[number] = entry
         out = connection.out
-        size = self._frame_size + len(header) + len(content)
+        size = self._frame_size + len(tail) + len(content)
         if size > connection.peer_max_frame_size or self.acquiring is not None:
-            self._deliver_in_pieces(number, entry, header + content)
+            self._deliver_in_pieces(number, entry, tail[len(self._tail) :] + content)
         else:
-            write_i32_be(out, i32(size))
-            out.write(self._head)
+            if size != self._prefix_size:
+                self._prefix_size = size
+                self._prefix = int(size).to_bytes(4, "big") + self._head
+            out.write(self._prefix)
             write_i32_be(out, i32((number ^ 0x80000000) - 0x80000000))
             out.write(TAG_HEAD)
             write_i64_be(out, entry.sequence)
-            out.write(self._tail)
-            out.write(header)
+            out.write(tail)
             out.write(content)
             session.next_outgoing_id = (session.next_outgoing_id + 1) & WRAP
             session.peer_window -= 1

@@ -14,6 +14,7 @@ from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, f
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.shape import AcceptedShape
 from waybill.engine.amqp10.server.transaction import Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry
@@ -77,6 +78,9 @@ class Session(CommitWaiter):
         self.parked: deque[OutgoingLink] = deque()
         self.suspended: list[Terminus] = []
         self._disposition = DispositionFacts()
+        self._last_incoming: IncomingLink | None = None
+        self._accepted_shape = AcceptedShape()
+        self._accepted: list[Entry] = []
         self._runs: list[tuple[i64, i64, bool]] = []
         self._run_first: i64 = NO_DELIVERY
         self._run_last: i64 = NO_DELIVERY
@@ -211,6 +215,7 @@ class Session(CommitWaiter):
         outgoing = self.outgoing.get(handle)
         if incoming is not None:
             del self.incoming[handle]
+            self._last_incoming = None
             incoming.detached(LINK_DETACHED, closed=detach.closed)
             self._send_after_outcomes(Detach(handle=int(incoming.handle), closed=detach.closed))
         elif outgoing is not None:
@@ -224,6 +229,7 @@ class Session(CommitWaiter):
         """Detach a link from our side; what comes on it until the peer's detach is dropped."""
         if self.incoming.pop(link.peer_handle, None) is None:
             return
+        self._last_incoming = None
         self.detaching.add(link.peer_handle)
         link.detached(LINK_DETACHED, closed=closed)
         self._send_after_outcomes(Detach(handle=int(link.handle), closed=closed, error=error))
@@ -239,28 +245,41 @@ class Session(CommitWaiter):
 
     def take_transfer(self, data: bytes, start: i64, end: i64) -> None:
         """The hot path of publishing. Raises `DecodeError`, or a fault of the session."""
-        facts = self.connection.transfer_facts
-        scan_transfer(data, start, end, facts)
         self.next_incoming_id = (self.next_incoming_id + 1) & WRAP
         self.incoming_window -= 1
+        if self.incoming_window < 0:
+            raise session_fault(WINDOW_VIOLATION, "more transfers than the incoming-window allows")
+        link = self._last_incoming
+        try:
+            if link is None or not link.take_alike(data, start, end):
+                link = self._take_other_transfer(data, start, end)
+        except (Fault, ModelError) as error:
+            fault = error if isinstance(error, Fault) else None
+            if fault is None and isinstance(error, ModelError):
+                fault = fault_of(error)
+            self._fail_incoming(self._last_incoming, fault)
+        if self.incoming_window < INCOMING_WINDOW // 2:
+            self.send_flow()
+
+    def _take_other_transfer(self, data: bytes, start: i64, end: i64) -> IncomingLink | None:
+        """A transfer that is decoded; the link that took it. Raises what its link does."""
+        facts = self.connection.transfer_facts
+        scan_transfer(data, start, end, facts)
         link = self.incoming.get(facts.handle)
         if link is None:
             if facts.handle not in self.detaching:
                 raise session_fault(UNATTACHED_HANDLE, f"no link to receive by has the handle {facts.handle}")
-        else:
-            if self.incoming_window < 0:
-                raise session_fault(WINDOW_VIOLATION, "more transfers than the incoming-window allows")
-            try:
-                link.take_transfer(data, facts, end)
-            except Fault as fault:
-                self._fail_incoming(link, fault)
-            except ModelError as error:
-                self._fail_incoming(link, fault_of(error))
-        if self.incoming_window < INCOMING_WINDOW // 2:
-            self.send_flow()
+            return None
+        self._last_incoming = link
+        link.take_transfer(data, facts, end)
+        if not facts.more:
+            link.learn(data, start, facts)
+        return link
 
-    def _fail_incoming(self, link: IncomingLink, fault: Fault) -> None:
-        if fault.scope != LINK:
+    def _fail_incoming(self, link: IncomingLink | None, fault: Fault | None) -> None:
+        if fault is None:
+            return
+        if fault.scope != LINK or link is None:
             raise fault
         self.detach_incoming(link, fault.error)
 
@@ -341,24 +360,51 @@ class Session(CommitWaiter):
 
     def take_disposition(self, data: bytes, start: i64, end: i64) -> None:
         """The hot path of consuming. Raises `DecodeError`, or a fault of the session."""
+        number = self._accepted_shape.match(data, start, end)
+        if number < 0:
+            self._take_other_disposition(data, start, end)
+            return
+        entry = self.unsettled.pop(number, None)
+        if entry is None:
+            return
+        link = entry.holder
+        if isinstance(link, OutgoingLink) and link.takes_accepted:
+            if not self._accepted:
+                self.connection.accepting(self)
+            self._accepted.append(entry)
+            return
+        self.unsettled[number] = entry
+        self._take_other_disposition(data, start, end)
+
+    def accept_all(self) -> None:
+        """Do what the dispositions that were just taken in a row say."""
+        entries = self._accepted
+        self._accepted = []
+        start = 0
+        count = len(entries)
+        while start < count:
+            queue = entries[start].queue
+            end = start + 1
+            while end < count and entries[end].queue is queue:
+                end += 1
+            queue.accept_all(entries if end - start == count else entries[start:end])
+            start = end
+        for entry in entries:
+            link = entry.holder
+            if link is not None:
+                link.unsettled_count -= 1
+                if not link.is_active:
+                    link.regain()
+
+    def _take_other_disposition(self, data: bytes, start: i64, end: i64) -> None:
+        self.connection.accept_all()
         facts = self._disposition
         scan_disposition(data, start, end, facts)
         if not facts.receiver:
             self._take_sender_disposition(facts)
             return
-        first = facts.first
         if facts.state == descriptors.ACCEPTED and facts.settled and facts.first == facts.last:
-            entry = self.unsettled.pop(first, None)
-            if entry is None:
-                return
-            link = entry.holder
-            if isinstance(link, OutgoingLink) and link.takes_accepted:
-                entry.queue.accept(entry)
-                link.unsettled_count -= 1
-                if not link.is_active:
-                    link.regain()
-                return
-            self.unsettled[first] = entry
+            self._accepted_shape.learn(data, start, end, facts)
         self._take_outcomes(data, facts)
 
     def _take_outcomes(self, data: bytes, facts: DispositionFacts) -> None:

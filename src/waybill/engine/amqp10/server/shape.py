@@ -1,0 +1,213 @@
+"""Recognising frames by the octets of the last one of their kind.
+
+Peers repeat themselves: from one transfer to the next the delivery-id, the delivery-tag and the body change, from one
+disposition to the next the delivery-id. The rest is compared, and nothing of it is decoded again.
+
+    transfer      00 53 14 C0 size count handle | delivery-id | A0 size tag | message-format settled ... |
+                  '----------- head -----------'                            '---------- tail ----------'
+    message       header | properties | application-properties | data
+    disposition   00 53 15 C0 size count role | first | last | settled state ... |
+                  '---------- head ---------'                '------ tail ------'
+"""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from waybill.wire.amqp10 import codes, descriptors
+from waybill.wire.amqp10.disposition import DispositionFacts
+from waybill.wire.amqp10.message import DEFAULT_PRIORITY
+from waybill.wire.amqp10.scan import NO_STATE
+from waybill.wire.amqp10.sections import MessageFacts
+from waybill.wire.amqp10.transfer import TransferFacts
+
+DIFFERENT: Final = -1
+UNKNOWN: Final = b"\xff"
+"""No frame begins like this."""
+TRANSFER_HEAD: Final = b"\x00\x53\x14\xc0"
+DISPOSITION_HEAD: Final = b"\x00\x53\x15\xc0"
+FIELDS: Final = 6
+"""Where the fields of a performative with a list8 begin."""
+SHORTEST: Final = 16
+PLAIN_PROPERTIES_MAX: Final = 8
+"""Of so many fields absolute-expiry-time is none."""
+LONGEST_HEAD: Final = 200
+
+
+class TransferShape:
+    """What transfers of one link look like, and the facts that go with it. `delivery_id`: of the last that matched."""
+
+    def __init__(self) -> None:
+        self.delivery_id: i64 = 0
+        self.is_settled = False
+        self.durable = False
+        self.priority: i64 = DEFAULT_PRIORITY
+        self._head = UNKNOWN
+        self._head_size: i64 = 1
+        self._list_size: i64 = 0
+        self._tail = b""
+        self._tail_size: i64 = 0
+        self._header = b""
+        self._header_size: i64 = 0
+
+    def match_transfer(self, data: bytes, start: i64, end: i64) -> i64:
+        """Where the payload starts of a transfer in `data[start:end]` that looks like the last one; `DIFFERENT`."""
+        if not data.startswith(self._head, start):
+            return DIFFERENT
+        stop = start + self._list_size
+        o = start + self._head_size
+        if stop > end or end - o < SHORTEST:
+            return DIFFERENT
+        form: i64 = data[o]
+        if form == codes.UINT:
+            self.delivery_id = i64(read_i32_be(data, o + 1)) & 0xFFFFFFFF
+            o += 5
+        elif form == codes.SMALL_UINT:
+            self.delivery_id = data[o + 1]
+            o += 2
+        else:
+            return DIFFERENT
+        if data[o] != codes.BINARY_8 or data[o + 1] > 32:
+            return DIFFERENT
+        o += 2 + i64(data[o + 1])
+        if o + self._tail_size != stop or not data.startswith(self._tail, o):
+            return DIFFERENT
+        return stop
+
+    def match_message(self, data: bytes, start: i64, end: i64) -> i64:
+        """Where the content starts of a message in `data[start:end]` with the last one's header; `DIFFERENT`.
+
+        It has properties that matter to nobody here, or none, application properties or none, and one data section.
+        """
+        if not data.startswith(self._header, start):
+            return DIFFERENT
+        content = start + self._header_size
+        o = content
+        last: i64 = descriptors.MESSAGE_ANNOTATIONS
+        while end - o >= 5 and data[o] == 0 and data[o + 1] == codes.SMALL_ULONG:
+            code: i64 = data[o + 2]
+            form: i64 = data[o + 3]
+            if code <= last:
+                return DIFFERENT
+            last = code
+            if code == descriptors.DATA:
+                size: i64 = DIFFERENT
+                if form == codes.BINARY_8:
+                    size = 5 + i64(data[o + 4])
+                elif form == codes.BINARY_32 and end - o >= 8:
+                    size = 8 + (i64(read_i32_be(data, o + 4)) & 0xFFFFFFFF)
+                return content if o + size == end else DIFFERENT
+            if code == descriptors.PROPERTIES:
+                if form != codes.LIST_8 or not _are_plain_properties(data, o + 4, end):
+                    return DIFFERENT
+            elif code != descriptors.APPLICATION_PROPERTIES or form != codes.MAP_8 or data[o + 4] < 1:
+                return DIFFERENT
+            o += 5 + i64(data[o + 4])
+        return DIFFERENT
+
+    def learn(self, data: bytes, start: i64, facts: TransferFacts, message: MessageFacts) -> None:
+        """Remember a transfer that was taken as a whole delivery, if the next ones can be recognised by it."""
+        self._head = UNKNOWN
+        self._head_size = 1
+        if (
+            not data.startswith(TRANSFER_HEAD, start)
+            or facts.more
+            or facts.aborted
+            or facts.resume
+            or facts.state != NO_STATE
+            or message.ttl >= 0
+            or message.delivery_annotations >= 0
+            or message.message_annotations >= 0
+            or facts.tag < 0
+            or data[facts.tag - 2] != codes.BINARY_8
+        ):
+            return
+        o = start + FIELDS
+        if data[o] == codes.SMALL_UINT:
+            o += 2
+        elif data[o] == codes.UINT_0:
+            o += 1
+        else:
+            return
+        self._head = data[start:o]
+        self._head_size = o - start
+        self._list_size = facts.payload - start
+        self._tail = data[facts.tag_end : facts.payload]
+        self._tail_size = facts.payload - facts.tag_end
+        self.is_settled = facts.settled == 1
+        self.durable = message.durable
+        self.priority = message.priority
+        header_end = message.header_end if message.header >= 0 else facts.payload
+        self._header = data[facts.payload : header_end]
+        self._header_size = header_end - facts.payload
+
+
+def _are_plain_properties(data: bytes, o: i64, end: i64) -> bool:
+    """Whether a list8 of properties, whose size is at `o`, has neither user-id nor absolute-expiry-time."""
+    if end - o < 3 or data[o] < 1 or data[o + 1] > PLAIN_PROPERTIES_MAX:
+        return False
+    if data[o + 1] <= 1:
+        return True
+    form: i64 = data[o + 2]
+    if form == codes.NULL or form == codes.ULONG_0:  # noqa: PLR1714 - native integers
+        o += 3
+    elif form == codes.STRING_8 or form == codes.BINARY_8:  # noqa: PLR1714
+        o += 4 + i64(data[o + 3])
+    elif form == codes.SMALL_ULONG:
+        o += 4
+    elif form == codes.ULONG:
+        o += 11
+    elif form == codes.UUID:
+        o += 19
+    else:
+        return False
+    return o < end and data[o] == codes.NULL
+
+
+class AcceptedShape:
+    """What dispositions that settle one delivery as accepted look like."""
+
+    def __init__(self) -> None:
+        self._head = UNKNOWN
+        self._head_size: i64 = 1
+        self._tail = b""
+        self._size: i64 = 0
+
+    def match(self, data: bytes, start: i64, end: i64) -> i64:
+        """The delivery-id of a disposition, all of `data[start:end]`, that looks like the last one; `DIFFERENT`."""
+        if end - start != self._size or not data.startswith(self._head, start):
+            return DIFFERENT
+        o = start + self._head_size
+        number: i64 = 0
+        # `last` is not given, or says the same as `first`.
+        if data[o] == codes.UINT:
+            number = i64(read_i32_be(data, o + 1)) & 0xFFFFFFFF
+            o += 5
+            if data[o] == codes.UINT and i64(read_i32_be(data, o + 1)) & 0xFFFFFFFF == number:
+                o += 5
+        elif data[o] == codes.SMALL_UINT:
+            number = data[o + 1]
+            o += 2
+            if data[o] == codes.SMALL_UINT and data[o + 1] == number:
+                o += 2
+        else:
+            return DIFFERENT
+        return number if o + len(self._tail) == end and data.startswith(self._tail, o) else DIFFERENT
+
+    def learn(self, data: bytes, start: i64, end: i64, facts: DispositionFacts) -> None:
+        """Remember a disposition that settles one delivery as accepted."""
+        if not data.startswith(DISPOSITION_HEAD, start) or end - start > LONGEST_HEAD:
+            return
+        o = start + FIELDS + 1
+        width: i64 = 5 if data[o] == codes.UINT else 2
+        if data[o] != codes.UINT and data[o] != codes.SMALL_UINT:
+            return
+        self._head = data[start:o]
+        self._head_size = o - start
+        self._size = end - start
+        first = data[o : o + width]
+        o += width
+        if data.startswith(first, o):
+            o += width
+        self._tail = data[o:end]
