@@ -139,6 +139,10 @@ class Actor:
             self.clock.call_later(self.random.random() * 0.2, self.start)
 
     @property
+    def takes_messages(self) -> bool:
+        return bool(self.habits.consumes or self.habits.private or "get" in self.habits.weights)
+
+    @property
     def is_at_rest(self) -> bool:
         """Connected, everything published and settled."""
         return (

@@ -151,7 +151,7 @@ class Client(Peer):
             self._answered(method)
         elif isinstance(method, ConnectionBlocked):
             self.is_blocked = True
-            self.channel.first_blocked_tag = self.channel.publish_tag + 1
+            self._expect_no_confirms()
         elif isinstance(method, ConnectionUnblocked):
             self.is_blocked = False
             self.channel.first_blocked_tag = 0
@@ -169,6 +169,11 @@ class Client(Peer):
             self._on_channel_close(method)
         else:
             raise Violation("a correct client gets no error", f"{self.name}: unexpected {method}")
+
+    def _expect_no_confirms(self) -> None:
+        """The broker takes nothing from now on, unless this client has messages that it may still want to settle."""
+        if not self.actor.takes_messages:
+            self.channel.first_blocked_tag = self.channel.publish_tag + 1
 
     def _on_channel_close(self, method: ChannelClose) -> None:
         """The one error that may hit a correct client: somebody has deleted the queue that it turns to."""
@@ -310,7 +315,7 @@ class Client(Peer):
         yield from self.subscribe(habits.consumes)
         self.channel.may_publish = self.channel.may_settle = True
         if self.is_blocked:
-            self.channel.first_blocked_tag = 1
+            self._expect_no_confirms()
 
     def declare(self, queues: list[QueueSpec]) -> Conversation:
         """Declare and bind queues, without waiting for the answers in between."""
