@@ -11,8 +11,6 @@ from pathlib import Path
 
 import click
 
-from waybill.cli.health import serve_health
-from waybill.cli.reload import run_again_on_changes
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.middleware import JobLogFilter, log_context
@@ -77,7 +75,12 @@ def read_queues(text: str | None) -> dict[str, int] | None:
 
 async def work(worker: Worker, health_host: str, health_port: int | None) -> None:
     """Run a worker to its end, with probes if a port is given for them."""
-    with serve_health(worker, health_host, health_port) if health_port is not None else contextlib.nullcontext():
+    if health_port is None:
+        await worker.run()
+        return
+    from waybill.cli.health import serve_health
+
+    with serve_health(worker, health_host, health_port):
         await worker.run()
 
 
@@ -118,6 +121,8 @@ def command(
     """
     weights = read_queues(queues)
     if reload:
+        from waybill.cli.reload import run_again_on_changes
+
         run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_period)
         return
     handler = logging.StreamHandler()

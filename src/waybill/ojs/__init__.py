@@ -1,15 +1,14 @@
 """Open Job Spec jobs over AMQP 0-9-1: push, work, retry, schedule, observe.
 
-A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look closer.
+A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look closer. What a worker does not need is
+loaded when it is first used.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from waybill.ojs.client import BatchFailed, Jobs
 from waybill.ojs.control_message import JobInfo
-from waybill.ojs.coordinator import Coordinator
-from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
 from waybill.ojs.errors import (
     ControlFailed,
@@ -29,16 +28,18 @@ from waybill.ojs.errors import (
 from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
-from waybill.ojs.migration import Migration, MigrationBlocked, Move
 from waybill.ojs.resources import resource
 from waybill.ojs.retry import Retry
 from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
-from waybill.ojs.topology_check import Finding, Standing, check_topology
 from waybill.ojs.worker import Worker
 
 if TYPE_CHECKING:
+    from waybill.ojs.coordinator import Coordinator
+    from waybill.ojs.dead_letters import DeadJob, DeadLetters
+    from waybill.ojs.migration import Migration, MigrationBlocked, Move
     from waybill.ojs.outbox import Outbox, OutboxRelay
+    from waybill.ojs.topology_check import Finding, Standing, check_topology
 
 __all__ = [
     "SPEC",
@@ -93,10 +94,29 @@ __all__ = [
     "transition",
 ]
 
+_HOMES: Final = {
+    "Coordinator": "coordinator",
+    "DeadJob": "dead_letters",
+    "DeadLetters": "dead_letters",
+    "Finding": "topology_check",
+    "Migration": "migration",
+    "MigrationBlocked": "migration",
+    "Move": "migration",
+    "Outbox": "outbox",
+    "OutboxRelay": "outbox",
+    "Standing": "topology_check",
+    "check_topology": "topology_check",
+}
+
 
 def __getattr__(name: str) -> object:
-    """Import what needs SQLAlchemy when it is asked for. Raises ImportError that names the extra if it is missing."""
-    if name not in {"Outbox", "OutboxRelay"}:
+    """Load a public name from the module that defines it.
+
+    Raises AttributeError for any other name, ImportError for one that needs an extra that is missing.
+    """
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module("waybill.ojs.outbox"), name)
-    return found
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

@@ -17,13 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from waybill.client import Connection, ConnectionClosed
 from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
 from waybill.ojs.control import beat
-from waybill.ojs.coordinator import Coordinator
 from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
@@ -36,6 +35,9 @@ from waybill.ojs.runner import Runner
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import OnDiscard, Settlement
 from waybill.ojs.tally import Tally
+
+if TYPE_CHECKING:
+    from waybill.ojs.coordinator import Coordinator
 
 HEARTBEAT_SECONDS: Final = 15.0
 DRAIN_REPORT_SECONDS: Final = 5.0
@@ -98,7 +100,11 @@ class Worker:
         self._middleware = middleware
         self._on_discard = on_discard
         self._process_count = min(concurrency, processes or os.cpu_count() or 1)
-        self._coordinator = Coordinator(jobs, queues=self.queues) if coordinator else None
+        self._coordinator: Coordinator | None = None
+        if coordinator:
+            from waybill.ojs.coordinator import Coordinator  # noqa: PLC0415 - most workers need none, and start sooner
+
+            self._coordinator = Coordinator(jobs, queues=self.queues)
         self._resources = Resources()
         self._session: Session | None = None
         self._runner: Runner | None = None
