@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from waybill.client import ConnectionLost, QueueFull, ReconnectPolicy, blocking, connect
-from waybill.ojs import Jobs, NewJob, Retry, State, Worker
+from waybill.ojs import Jobs, NewJob, PushFailed, Retry, State, Worker
 from waybill.testing import TestBroker, until
 
 QUICK = ReconnectPolicy(first_delay_s=0.02)
@@ -178,3 +178,24 @@ def test_a_stopped_broker_says_so() -> None:
 async def test_a_condition_that_never_holds_fails_the_test() -> None:
     with pytest.raises(AssertionError, match=r"within 0\.01 s"):
         await until(lambda: False, timeout=0.01)
+
+
+async def test_a_push_to_a_blocked_broker_fails_after_its_timeout_and_not_before(broker: TestBroker) -> None:
+    async with Jobs(broker.uri(), push_timeout=0.3) as jobs:
+        await jobs.push("before.it")
+        broker.fill_disk()
+        for _ in range(2):
+            with pytest.raises(PushFailed, match="low on disk") as failed:
+                await jobs.push("while.blocked")
+            assert failed.value.code == "BACKEND_UNAVAILABLE"
+        patient = Jobs(broker.uri(), push_timeout=30)
+        async with patient:
+            waiting = asyncio.create_task(patient.push("waits.longer"))
+            await until(lambda: patient._session is not None and patient._session.connection.blocked is not None)
+            assert not waiting.done()
+            broker.free_disk()
+            await waiting
+        await jobs.push("after.it")
+    assert len(broker.assert_enqueued("while.blocked")) == 1, "the second was never sent"
+    broker.assert_enqueued("waits.longer", count=1)
+    broker.assert_enqueued("after.it", count=1)

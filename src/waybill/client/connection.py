@@ -61,6 +61,7 @@ class Connection:
         self._error: Exception | None = None
         self._on_reconnect: list[Callable[[], None]] = []
         self._on_loss: list[Callable[[Exception], None]] = []
+        self._on_blocked: list[Callable[[str | None], None]] = []
         self.reconnections = 0
         """How many times it has come back."""
 
@@ -113,6 +114,13 @@ class Connection:
     def on_loss(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` in the loop with the reason each time the connection is lost."""
         self._on_loss.append(callback)
+
+    def on_blocked(self, callback: Callable[[str | None], None]) -> None:
+        """Call `callback` in the loop with the reason each time the broker stops to take publishes.
+
+        When it takes them again, with None. A connection that is lost while it is blocked is not blocked any more.
+        """
+        self._on_blocked.append(callback)
 
     def current_queue_name(self, queue: str) -> str:
         """The name that a server-named queue of this connection has on the present incarnation."""
@@ -236,10 +244,19 @@ class Connection:
     async def _opened(self) -> Self:
         if self._supervisor is not None:
             raise RuntimeError("the connection has been opened before")
-        self._session = await Session.dial(self.address, self._clock, self._ready.clear)
+        self._session = await self._dial()
         self._ready.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="waybill-connection")
         return self
+
+    async def _dial(self) -> Session:
+        session = await Session.dial(self.address, self._clock, self._ready.clear)
+        session.on_blocked = self._blocked_changed
+        return session
+
+    def _blocked_changed(self, reason: str | None) -> None:
+        for callback in list(self._on_blocked):
+            _call_back(callback, reason)
 
     async def _supervise(self) -> None:
         while not self._closed:
@@ -247,6 +264,8 @@ class Connection:
             reason = await asyncio.shield(session.ended)
             error = error_of(reason)
             log.warning("connection to %s lost: %s", self.address, error)
+            if session.blocked_reason is not None:
+                self._blocked_changed(None)
             for callback in list(self._on_loss):
                 _call_back(callback, error)
             await session.wait_lost()
@@ -263,7 +282,7 @@ class Connection:
                 return
             await asyncio.sleep(self.policy.delay_s(attempt))
             try:
-                self._session = session = await Session.dial(self.address, self._clock, self._ready.clear)
+                self._session = session = await self._dial()
             except ClientError as error:
                 log.warning("attempt %d to reconnect failed: %s", attempt, error)
                 continue

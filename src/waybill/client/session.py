@@ -33,6 +33,8 @@ class Session(ConnectionEvents):
         """Done as soon as the connection is of no more use."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self.blocked_reason: str | None = None
+        self.on_blocked: Callable[[str | None], None] | None = None
+        """Called with the reason when the broker takes no publishes any more, with None when it does again."""
         self._writing_paused = False
         self._flowing = asyncio.Event()
 
@@ -112,10 +114,14 @@ class Session(ConnectionEvents):
     def blocked(self, reason: str) -> None:
         self.blocked_reason = reason
         self._update_flow()
+        if self.on_blocked is not None:
+            self.on_blocked(reason)
 
     def unblocked(self) -> None:
         self.blocked_reason = None
         self._update_flow()
+        if self.on_blocked is not None:
+            self.on_blocked(None)
 
     def writing_paused(self) -> None:
         self._writing_paused = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from waybill.ojs.message import PushEncoder, push_properties
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.middleware.enqueue_batch import EnqueueBatch
 from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
+from waybill.ojs.patience import Patience
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.push_template import PushTemplates
 from waybill.ojs.retry import Retry
@@ -36,6 +38,8 @@ from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, transition
 from waybill.ojs.timestamps import format_timestamp, resolve_moment
 from waybill.ojs.topology import Topology
+
+_log = logging.getLogger("waybill.ojs.client")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,7 +83,7 @@ class Jobs:
     ) -> None:
         """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
 
-        `reconnect` says how long to wait before each attempt to reconnect; by default as the binding says.
+        For as long it waits for a broker that takes no publishes because its memory or disk runs short. `reconnect` says how long to wait before each attempt to reconnect; by default as the binding says.
         `middleware` is passed to `use`.
         """
         self.uri = uri
@@ -96,6 +100,7 @@ class Jobs:
         self._direct = self.topology.direct
         self._templates = PushTemplates()
         self._session: Session | None = None
+        self._patience: Patience | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
         self._middleware: list[JobMiddleware] = []
@@ -224,11 +229,22 @@ class Jobs:
         deadline = time.monotonic() + self._push_timeout_seconds
         await self._declare(session, [one.envelope for one in jobs], deadline)
         found = await self._publish(session, jobs, deadline, lambda one: self._address(session, one, now))
-        await _recorded(session)
+        await self._recorded(session)
         if not found:
             return [one.envelope for one in jobs]
         failures = {failure.job_id: failure for failure in found}
         return [failures.get(one.envelope.id, one.envelope) for one in jobs]
+
+    async def _recorded(self, session: Session) -> None:
+        """Wait until the events recorded so far are confirmed."""
+        confirmed = asyncio.Event()
+        session.events.after(confirmed.set)
+        try:
+            async with (self._patience or Patience(session.connection, self._push_timeout_seconds)).limit():
+                await confirmed.wait()
+        except TimeoutError:
+            # The jobs are safe. Their events follow as soon as the broker takes them.
+            _log.warning("the broker takes no events for now: %s", session.connection.blocked)
 
     async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -298,7 +314,9 @@ class Jobs:
         if self._session is None:
             async with self._opening:
                 if self._session is None:
-                    self._session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
+                    session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
+                    self._patience = Patience(session.connection, self._push_timeout_seconds)
+                    self._session = session
         return self._session
 
     def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
@@ -369,10 +387,21 @@ class Jobs:
     ) -> list[PushFailed]:
         """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
         failures: list[PushFailed] = []
+        patience = self._patience or Patience(session.connection, self._push_timeout_seconds)
         redeclared = False
         while jobs:
             publication = Publication(session)
-            await publication.run(jobs, address)
+            try:
+                async with patience.limit():
+                    if session.connection.blocked is not None:
+                        # What is sent now would come through one day, whatever its pusher has been told.
+                        await session.publishing.drain()
+                    await publication.run(jobs, address)
+            except TimeoutError:
+                text = f"the broker takes no publishes ({session.connection.blocked}); it may come through later"
+                stuck = jobs[publication.settled_count :] + publication.lost
+                failures += [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in stuck]
+                return failures + publication.failures
             failures += publication.failures
             jobs, returned = publication.lost, publication.returned
             if returned and not redeclared:
@@ -388,13 +417,6 @@ class Jobs:
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
-
-
-async def _recorded(session: Session) -> None:
-    """Wait until the events recorded so far are confirmed."""
-    confirmed = asyncio.Event()
-    session.events.after(confirmed.set)
-    await confirmed.wait()
 
 
 async def _is_back(session: Session, deadline: float) -> bool:

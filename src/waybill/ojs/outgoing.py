@@ -48,6 +48,8 @@ class Publication:
         """A lost connection has swallowed the job or its confirm."""
         self.returned: list[Outgoing] = []
         self.failures: list[PushFailed] = []
+        self.settled_count = 0
+        """How many of the jobs, in order, have ended somewhere."""
         self._session = session
 
     async def run(self, jobs: Sequence[Outgoing], address: Callable[[Outgoing], None]) -> None:
@@ -78,6 +80,7 @@ class Publication:
                 continue
             if future.done() and future.exception() is None:
                 record(self._session, one)
+                self.settled_count += 1
                 continue
             try:
                 await future
@@ -90,6 +93,7 @@ class Publication:
                 self.failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", text))
             else:
                 record(self._session, one)
+            self.settled_count += 1
 
 
 def record(session: Session, one: Outgoing) -> None:
