@@ -83,7 +83,8 @@ class Jobs:
     ) -> None:
         """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
 
-        For as long it waits for a broker that takes no publishes because its memory or disk runs short. `reconnect` says how long to wait before each attempt to reconnect; by default as the binding says.
+        For as long it waits for a broker that takes no publishes because its memory or disk runs short. `reconnect`
+        says how long to wait before each attempt to reconnect; by default as the binding says.
         `middleware` is passed to `use`.
         """
         self.uri = uri
