@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.catalogue import BINDING, Requirement, Tag, read_brokers, read_catalogue, read_tags
+from tests.conformance.catalogue import BINDING, Requirement, Tag, read_brokers, read_catalogue, read_notes, read_tags
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = REPOSITORY / "docs" / "conformance.md"
@@ -20,7 +20,8 @@ HEAD: Final = """\
 
 Which requirement of which document is observed by which test. `make docs` writes this page from the
 `@requirement(...)` tags of the tests; `tests/conformance/requirements.csv` holds the requirements. A requirement
-without a test is not claimed.
+without a test is not claimed. Notes, from `tests/conformance/notes.csv`, say where one does not hold (its tests then
+observe what is done instead), or holds in another way, or why there is no test.
 """
 
 
@@ -53,21 +54,25 @@ def render_brokers(rows: list[Requirement], tags: list[Tag], brokers: Mapping[st
 def render_page(tests: Path) -> str:
     """The whole page, of the tags below a directory of tests."""
     tags = read_tags(tests)
-    return render(read_catalogue(), tags) + "\n" + render_brokers(read_catalogue(BINDING), tags, read_brokers(tests))
+    return (
+        render(read_catalogue(), tags, read_notes())
+        + "\n"
+        + render_brokers(read_catalogue(BINDING), tags, read_brokers(tests))
+    )
 
 
-def render(requirements: list[Requirement], tags: list[Tag]) -> str:
+def render(requirements: list[Requirement], tags: list[Tag], notes: Mapping[str, str]) -> str:
     """The page as Markdown; tags of ids that are not in the catalogue are left out."""
     tests: dict[str, list[str]] = defaultdict(list)
     for tag in tags:
         if tag.test not in tests[tag.requirement_id]:
             tests[tag.requirement_id].append(tag.test)
-    parts = [HEAD, _counts(requirements, tests)]
+    parts = [HEAD, _counts(requirements, tests, notes)]
     for document, rows in _by_document(requirements):
-        parts.append(_table(document, rows, tests))
-    parts.append("## Not tested yet\n")
+        parts.append(_table(document, rows, tests, notes))
+    parts.append("## Neither a test nor a note yet\n")
     for document, rows in _by_document(requirements):
-        missing = [row.id for row in rows if not tests[row.id]]
+        missing = [row.id for row in rows if not tests[row.id] and row.id not in notes]
         parts.append(f"**{document}** ({len(missing)}): {', '.join(missing) or 'none'}\n")
     return "\n".join(parts)
 
@@ -76,20 +81,24 @@ def _by_document(requirements: list[Requirement]) -> list[tuple[str, list[Requir
     return [(name, list(rows)) for name, rows in groupby(requirements, key=lambda row: row.document)]
 
 
-def _counts(requirements: list[Requirement], tests: dict[str, list[str]]) -> str:
-    lines = ["| document | requirements | tested | MUST tested |", "|---|---|---|---|"]
+def _counts(requirements: list[Requirement], tests: dict[str, list[str]], notes: Mapping[str, str]) -> str:
+    lines = ["| document | requirements | tested | MUST tested | known not to hold |", "|---|---|---|---|---|"]
     for document, rows in _by_document(requirements):
         musts = [row for row in rows if row.level.startswith("MUST")]
         tested = sum(1 for row in rows if tests[row.id])
         musts_tested = sum(1 for row in musts if tests[row.id])
-        lines.append(f"| {document} | {len(rows)} | {tested} | {musts_tested} of {len(musts)} |")
+        broken = sum(1 for row in rows if notes.get(row.id, "").startswith("Does not hold"))
+        lines.append(f"| {document} | {len(rows)} | {tested} | {musts_tested} of {len(musts)} | {broken} |")
     return "\n".join(lines) + "\n"
 
 
-def _table(document: str, rows: list[Requirement], tests: dict[str, list[str]]) -> str:
+def _table(document: str, rows: list[Requirement], tests: dict[str, list[str]], notes: Mapping[str, str]) -> str:
     lines = [f"## {document}\n", "| id | level | requirement | tests |", "|---|---|---|---|"]
     for row in rows:
-        names = "<br>".join(f"`{name.removeprefix('tests/')}`" for name in sorted(tests[row.id]))
+        cells = [f"`{name.removeprefix('tests/')}`" for name in sorted(tests[row.id])]
+        if row.id in notes:
+            cells.append(f"*{_cell(notes[row.id])}*")
+        names = "<br>".join(cells)
         lines.append(f"| {row.id} | {row.level} | {_cell(row.text)} (section {_cell(row.section)}) | {names} |")
     return "\n".join(lines) + "\n"
 

@@ -87,6 +87,7 @@ def drain(broker: BrokerProcess) -> list[tuple[int, bool]]:
 
 
 @requirement("M010-014", "M010-015", "M010-052", "M010-062", "OJS-047")
+@requirement("091-basic.01")
 def test_no_confirmed_message_is_lost_in_twenty_kills(broker: BrokerProcess) -> None:
     random = Random(20)
     confirmed: list[int] = []
@@ -150,6 +151,12 @@ def test_a_committed_transaction_survives_and_an_open_one_does_not(broker: Broke
 
 
 @requirement("M010-014", "M010-079", "OJS-019")
+@requirement(
+    "091-exchange.declare.durable.support",
+    "091-queue.declare.durable.persistence",
+    "091-queue.bind.durable-exchange",
+    "M010-099",
+)
 def test_durable_topology_survives_and_the_rest_does_not(broker: BrokerProcess) -> None:
     connection = connect(broker)
     channel = connection.channel()

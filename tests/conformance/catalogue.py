@@ -12,6 +12,7 @@ BINDING: Final = Path(__file__).with_name("binding.csv")
 """The conformance table of the AMQP binding (section 13.1), whose rows are to hold on every broker."""
 
 BROKERS: Final = ("rabbitmq", "waybill")
+NOTES: Final = Path(__file__).with_name("notes.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,12 @@ def read_catalogue(path: Path = CATALOGUE) -> list[Requirement]:
             Requirement(row["id"], row["seed"], row["section"], row["level"], row["requirement"])
             for row in csv.DictReader(file)
         ]
+
+
+def read_notes(path: Path = NOTES) -> dict[str, str]:
+    """By requirement: in what it does not hold, or why nothing observes it."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row["note"] for row in csv.DictReader(file)}
 
 
 def read_brokers(tests: Path) -> dict[str, frozenset[str]]:

@@ -12,6 +12,7 @@ from tests.conformance.catalogue import (
     TagError,
     read_brokers,
     read_catalogue,
+    read_notes,
     read_tags,
 )
 from tests.conformance.requirement import requirement
@@ -21,6 +22,10 @@ def test_every_tag_names_a_requirement_of_the_catalogue(repository: Path) -> Non
     known = {row.id for path in (CATALOGUE, BINDING) for row in read_catalogue(path)}
     unknown = [tag for tag in read_tags(repository / "tests") if tag.requirement_id not in known]
     assert unknown == []
+
+
+def test_every_note_is_about_a_requirement_of_the_catalogue() -> None:
+    assert set(read_notes()) <= {row.id for row in read_catalogue()}
 
 
 def test_ids_of_the_catalogue_are_unique() -> None:
@@ -90,7 +95,9 @@ def test_a_tag_without_ids_is_an_error() -> None:
 
 def test_the_page_counts_and_lists_what_is_not_tested() -> None:
     rows = [Requirement("A-1", "doc", "1", "MUST", "x | y"), Requirement("A-2", "doc", "2", "MAY", "z")]
-    page = render(rows, [Tag("A-1", "tests/test_a.py::test_b"), Tag("A-1", "tests/test_a.py::test_b")])
-    assert "| doc | 2 | 1 | 1 of 1 |" in page
+    page = render(rows, [Tag("A-1", "tests/test_a.py::test_b"), Tag("A-1", "tests/test_a.py::test_b")], {"A-2": "No."})
+    assert "| doc | 2 | 1 | 1 of 1 | 0 |" in page
     assert "| A-1 | MUST | x \\| y (section 1) | `test_a.py::test_b` |" in page
-    assert "**doc** (1): A-2" in page
+    assert "| A-2 | MAY | z (section 2) | *No.* |" in page
+    assert "**doc** (0): none" in page
+    assert "**doc** (1): A-2" in render(rows, [Tag("A-1", "tests/test_a.py::test_b")], {})

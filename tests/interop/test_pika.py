@@ -149,6 +149,7 @@ def test_the_publisher_s_program(connection: pika.BlockingConnection) -> None:
 
 
 @requirement("OJS-126", "OJS-113")
+@requirement("091-redelivered.hinting")
 def test_the_consumer_s_program_settles_twice_and_gets_406(connection: pika.BlockingConnection) -> None:
     publish_job(connection, str(uuid.uuid4()))
 

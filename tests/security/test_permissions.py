@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.engine.server.peer import Channel, NodeBench, Peer
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.wire.amqp091.methods import (
@@ -64,6 +65,7 @@ def bob(node_bench: NodeBench) -> Channel:
     ],
     ids=str,
 )
+@requirement("M010-099")
 def test_what_is_not_allowed_closes_the_channel(bob: Channel, bystander: Channel, method: Method) -> None:
     bob.declare("bob")
     assert "refused for user 'bob'" in bob.refuses(method, 403).reply_text
@@ -139,6 +141,7 @@ def test_acting_for_others_needs_a_tag(node_bench: NodeBench, bob: Channel) -> N
     bob.sync()
 
 
+@requirement("M010-076")
 def test_a_virtual_host_goes_with_everything_in_it(node_bench: NodeBench, bystander: Channel) -> None:
     administration = node_bench.node.administration
     administration.add_virtual_host("tenant")

@@ -35,6 +35,7 @@ def test_the_protocol_header_comes_first() -> None:
 
 
 @pytest.mark.parametrize("cut", Cut)
+@requirement("091-connection.start-ok.client-properties")
 def test_handshake_in_any_cut(cut: Cut) -> None:
     peer = Peer(cut, ConnectionSettings(user="u", password="p", virtual_host="/ojs", name="me"))
     peer.send(0, ConnectionStart(server_properties={"product": "X"}, mechanisms="AMQPLAIN PLAIN"))
@@ -68,6 +69,7 @@ def test_the_smaller_limit_holds(
     assert peer.methods()[0] == ConnectionTuneOk(*agreed)
 
 
+@requirement("091-connection.start.client-support")
 def test_a_server_of_another_version_is_told_apart() -> None:
     peer = Peer()
     peer.feed(b"AMQP\x00\x01\x00\x00")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import Channel
 from waybill.wire.amqp091.methods import (
@@ -57,12 +58,14 @@ def long_queue(bench: DiskBench, mode: str, arguments: dict[str, object] | None 
     return channel
 
 
+@requirement("091-basic.02")
 def test_order_and_memory(disk_bench: DiskBench, mode: str) -> None:
     channel = long_queue(disk_bench, mode)
     assert numbers(channel.take_all()) == list(range(LENGTH))
     assert disk_bench.memory_bytes == 0
 
 
+@requirement("091-basic.04", "091-basic.08")
 def test_kinds_that_alternate(disk_bench: DiskBench) -> None:
     channel = disk_bench.channel()
     channel.declare("q", durable=True)
@@ -195,6 +198,7 @@ def test_a_maximum_length_drops_the_head(disk_bench: DiskBench, mode: str) -> No
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power"])
+@requirement("091-basic.02")
 def test_a_restart(disk_bench: DiskBench, how: str) -> None:
     channel = disk_bench.channel()
     channel.declare("q", durable=True)
@@ -215,6 +219,7 @@ def test_a_restart(disk_bench: DiskBench, how: str) -> None:
     assert disk_bench.channel().depth() == 0
 
 
+@requirement("091-basic.04", "M010-016")
 def test_a_restart_forgets_what_was_only_spilled(disk_bench: DiskBench) -> None:
     long_queue(disk_bench, "spilled")
     disk_bench.restart("kill")

@@ -289,6 +289,7 @@ def test_a_blocked_notice_from_a_client_is_ignored(channel: Channel) -> None:
     channel.declare("q")
 
 
+@requirement("091-connection.close.stability")
 def test_nothing_is_taken_after_an_error(channel: Channel) -> None:
     channel.peer.write(frame(9, 1, b"") + method_frame(1, QueueDeclare("ghost")))
     close = channel.peer.connection.expect(ConnectionClose)
@@ -305,6 +306,7 @@ def test_a_client_that_ignores_the_close_is_cut_off(node_bench: NodeBench) -> No
 
 
 @pytest.mark.ours
+@requirement("091-connection.close.stability")
 def test_two_closes_that_cross(channel: Channel) -> None:
     channel.peer.write(frame(FRAME_METHOD, 1, b"\x00\x32\x03\xe7") + method_frame(0, ConnectionClose(200, "", 0, 0)))
     channel.peer.connection.expect(ConnectionClose)

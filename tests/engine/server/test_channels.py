@@ -28,6 +28,7 @@ def test_a_closed_channel_can_be_opened_again(channel: Channel) -> None:
 
 
 @pytest.mark.parametrize("code", [504])
+@requirement("091-channel.open.state")
 def test_opening_a_channel_twice_closes_the_connection(
     bench: Bench, channel: Channel, bystander: Channel, code: int
 ) -> None:
@@ -84,6 +85,7 @@ def test_an_error_closes_one_channel_and_leaves_the_others(bench: Bench) -> None
     broken.declare("q")
 
 
+@requirement("091-channel.close.stability")
 def test_what_follows_an_error_on_the_same_channel_is_dropped(bench: Bench) -> None:
     peer = bench.connect()
     channel = peer.open_channel(1)
@@ -94,6 +96,7 @@ def test_what_follows_an_error_on_the_same_channel_is_dropped(bench: Bench) -> N
     channel.refuses(QueueDeclare("never", passive=True), 404)
 
 
+@requirement("091-channel.close.stability")
 def test_a_close_that_crosses_ours_is_answered(channel: Channel) -> None:
     channel.send(QueueDeclare("absent", passive=True))
     channel.expect(ChannelClose)
@@ -110,6 +113,7 @@ def test_requests_are_answered_in_their_order(channel: Channel) -> None:
 
 
 @requirement("M010-070")
+@requirement("091-channel.flow.initial-state", "091-channel.flow.bidirectional")
 def test_flow_stops_deliveries_and_starts_them_again(bench: Bench) -> None:
     if bench.is_rabbitmq:
         pytest.skip("RabbitMQ does not let clients stop the flow")
@@ -124,6 +128,7 @@ def test_flow_stops_deliveries_and_starts_them_again(bench: Bench) -> None:
 
 
 @requirement("OJS-007")
+@requirement("091-delivery-tag.non-zero")
 def test_delivery_tags_count_up_on_each_channel_by_itself(bench: Bench) -> None:
     peer = bench.connect()
     for number in (1, 2):
@@ -167,6 +172,7 @@ def test_closing_a_channel_gives_its_messages_back(bench: Bench) -> None:
 
 
 @requirement("M010-039", "M010-102")
+@requirement("091-redelivered.implementation", "091-basic.10")
 def test_losing_a_connection_gives_its_messages_back(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     channel.publish(b"1")

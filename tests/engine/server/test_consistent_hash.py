@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import Channel
 from waybill.wire.amqp091.methods import ExchangeDeclare, QueueBind, QueueUnbind, QueueUnbindOk
@@ -28,6 +29,7 @@ def places(channel: Channel, queues: list[str], keys: int = KEYS) -> dict[int, s
     return found
 
 
+@requirement("091-exchange.extensions", "M010-081")
 def test_each_key_has_its_queue_and_all_get_their_share(channel: Channel) -> None:
     names = ["a", "b", "c", "d"]
     prepare(channel, dict.fromkeys(names, "10"))

@@ -15,6 +15,7 @@ from waybill.wire.amqp091.methods import (
     ConnectionOpenOk,
     ConnectionTune,
     ConnectionTuneOk,
+    QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
@@ -53,6 +54,7 @@ def test_a_delivery_says_where_the_message_was_published(channel: Channel) -> No
 
 
 @requirement("M010-039", "M010-068")
+@requirement("091-basic.09")
 def test_without_acknowledgements_a_delivered_message_is_gone(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     other = bench.channel()
@@ -80,6 +82,7 @@ def test_consumers_take_turns(bench: Bench) -> None:
 
 
 @requirement("OJS-008")
+@requirement("091-basic.consume.consumer-tag.01")
 def test_a_consumer_tag_may_be_used_once_on_a_channel(bench: Bench, channel: Channel, bystander: Channel) -> None:
     channel.declare("q")
     assert channel.consume(tag="mine") == "mine"
@@ -103,6 +106,26 @@ def test_consuming_without_waiting_gets_no_answer(channel: Channel) -> None:
     assert channel.delivery().method.consumer_tag == "mine"
     channel.send(BasicCancel("mine", no_wait=True))
     assert channel.declare("q") == QueueDeclareOk("q", 0, 0)
+
+
+@requirement("091-basic.consume.consumer-tag.02")
+def test_consumer_tags_belong_to_their_channel(bench: Bench) -> None:
+    peer = bench.connect()
+    first, second = peer.open_channel(1), peer.open_channel(2)
+    first.declare("q")
+    second.declare("other")
+    assert first.consume("q", tag="same") == second.consume("other", tag="same") == "same"
+    first.call(BasicCancel("same"), BasicCancelOk)
+    second.publish(b"1", "other")
+    assert second.delivery().body == b"1"
+
+
+@requirement("091-basic.consume.01")
+def test_a_queue_takes_many_consumers(channel: Channel) -> None:
+    channel.declare("q")
+    tags = {channel.consume() for _ in range(100)}
+    assert len(tags) == 100
+    assert channel.call(QueueDeclare("q", passive=True), QueueDeclareOk).consumer_count == 100
 
 
 @requirement("OJS-091")
@@ -134,6 +157,7 @@ def test_a_cancelled_consumer_keeps_what_it_holds(channel: Channel) -> None:
     assert channel.take().redelivered
 
 
+@requirement("091-basic.cancel.01")
 def test_cancelling_an_unknown_consumer_is_no_error(channel: Channel) -> None:
     assert channel.call(BasicCancel("nobody"), BasicCancelOk).consumer_tag == "nobody"
 
@@ -183,6 +207,7 @@ def test_a_client_that_does_not_know_cancels_is_told_nothing(bench: Bench, chann
     other.expect_nothing()
 
 
+@requirement("091-basic.consume.exclusive.01")
 def test_an_exclusive_consumer_is_alone(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     tag = channel.consume(exclusive=True)
@@ -197,6 +222,7 @@ def test_an_exclusive_consumer_is_alone(bench: Bench, channel: Channel) -> None:
 
 
 @requirement("OJS-032", "M010-067")
+@requirement("091-basic.qos.prefetch-count.01")
 def test_prefetch_limits_each_consumer_by_itself(channel: Channel) -> None:
     channel.declare("a")
     channel.declare("b")
@@ -225,6 +251,7 @@ def test_a_new_prefetch_concerns_later_consumers(channel: Channel) -> None:
     assert len(channel.deliveries(3)) == 3
 
 
+@requirement("091-basic.qos.prefetch-count.01")
 def test_a_global_prefetch_limits_the_channel(channel: Channel) -> None:
     channel.declare("a")
     channel.declare("b")
@@ -261,6 +288,7 @@ def test_no_ack_consumers_know_no_prefetch(channel: Channel) -> None:
     channel.deliveries(5)
 
 
+@requirement("091-basic.qos.prefetch-size.01")
 def test_a_prefetch_by_octets_is_not_implemented(channel: Channel, bystander: Channel) -> None:
     channel.send(BasicQos(1000, 0, global_=False))
     channel.peer.expect_refused(540)

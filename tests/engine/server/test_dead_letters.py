@@ -242,6 +242,7 @@ def test_dead_letters_keep_their_order(bench: Bench, channel: Channel) -> None:
     assert channel.take_all("dead") == [str(number).encode() for number in range(10)]
 
 
+@requirement("091-queue.delete.01")
 def test_purging_and_deleting_bury_nothing(channel: Channel) -> None:
     channel.declare("dead")
     channel.declare("q", TO_DEAD)
@@ -262,6 +263,7 @@ def test_a_dead_letter_may_be_delivered_at_once(bench: Bench, channel: Channel) 
     assert other.bodies(1) == [b"1"]
 
 
+@requirement("091-basic.deliver.01")
 def test_a_quorum_queue_buries_poison(channel: Channel) -> None:
     channel.declare("dead")
     channel.declare("q", {**TO_DEAD, "x-queue-type": "quorum", "x-delivery-limit": 1}, durable=True)

@@ -43,6 +43,7 @@ def publish(channel: Channel, body: str, delay: object, key: str = "q") -> None:
 
 
 @requirement("M010-096")
+@requirement("091-exchange.extensions", "M010-030", "OJS-082")
 def test_messages_come_when_they_are_due(bench: Bench, delayed: Channel) -> None:
     publish(delayed, "second", 2000)
     publish(delayed, "first", 1000)
@@ -105,6 +106,7 @@ def test_it_routes_by_the_bindings_of_the_time_when_due(bench: Bench, delayed: C
 @pytest.mark.parametrize(
     "arguments", [{}, {"x-delayed-type": DELAYED}, {"x-delayed-type": 1}, {"x-delayed-type": "foo"}]
 )
+@requirement("OJS-082")
 def test_a_type_that_cannot_be_is_refused(channel: Channel, arguments: dict[str, object]) -> None:
     channel.refuses(ExchangeDeclare("bad", DELAYED, arguments=arguments), 406)
 

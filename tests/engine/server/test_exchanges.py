@@ -47,6 +47,7 @@ def queues(channel: Channel) -> Channel:
 @requirement("M010-047", "M010-083", "M010-086", "M010-089")
 @pytest.mark.parametrize("virtual_host", ["/", "/ojs"])
 @pytest.mark.parametrize("name", [name for name, _ in PREDECLARED if name])
+@requirement("091-exchange.required-types", "091-exchange.required-instances")
 def test_the_standard_exchanges_are_there_in_each_virtual_host(bench: Bench, virtual_host: str, name: str) -> None:
     bench.connect(virtual_host).open_channel(1).exchange(name, passive=True)
 
@@ -63,6 +64,11 @@ def test_the_standard_exchanges_may_be_declared_as_they_are(channel: Channel, na
 
 
 @requirement("M010-046")
+@requirement(
+    "091-exchange.default-access",
+    "091-queue.bind.exchange.default-exchange",
+    "091-queue.unbind.exchange.default-exchange",
+)
 def test_the_default_exchange_is_closed_to_clients(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     channel.exchange("x")
@@ -78,6 +84,12 @@ def test_the_default_exchange_is_closed_to_clients(bench: Bench, channel: Channe
 
 
 @requirement("M010-031", "M010-045", "M010-084")
+@requirement(
+    "091-exchange.default-exchange",
+    "091-queue.declare.default-binding",
+    "091-basic.publish.exchange.default-exchange",
+    "M010-043",
+)
 def test_the_default_exchange_routes_by_queue_name(queues: Channel) -> None:
     assert reaches(queues, "", "b") == ["b"]
     assert reaches(queues, "", "none") == []
@@ -87,9 +99,18 @@ def test_the_default_exchange_routes_by_queue_name(queues: Channel) -> None:
 
 
 @pytest.mark.parametrize("name", ["amq.mine", "amq."])
+@requirement("091-exchange.declare.exchange.reserved")
 def test_names_that_begin_with_amq_are_reserved(channel: Channel, name: str) -> None:
     close = channel.refuses(ExchangeDeclare(name, "direct"), 403)
     assert close.reply_text.startswith(f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'")
+
+
+@requirement("091-exchange.declare.minimum")
+def test_a_virtual_host_takes_many_exchanges(channel: Channel) -> None:
+    for number in range(20):
+        channel.exchange(f"many.{number}", "fanout")
+    for number in range(20):
+        channel.call(ExchangeDeclare(f"many.{number}", passive=True), ExchangeDeclareOk)
 
 
 @requirement("M010-008")
@@ -99,6 +120,7 @@ def test_names_are_case_sensitive(channel: Channel) -> None:
 
 @requirement("M010-029", "M010-049")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
+@requirement("091-exchange.declare.passive.equivalent")
 def test_declaring_the_same_exchange_twice_is_no_error(channel: Channel, kind: str) -> None:
     channel.exchange("x", kind)
     channel.exchange("x", kind)
@@ -116,6 +138,7 @@ def test_declaring_the_same_exchange_twice_is_no_error(channel: Channel, kind: s
     ],
     ids=["type", "durable", "auto-delete", "internal", "alternate"],
 )
+@requirement("091-exchange.declare.type.typed", "091-exchange.declare.passive.equivalent")
 def test_declaring_an_exchange_differently_fails(channel: Channel, other: ExchangeDeclare) -> None:
     channel.exchange("x", "direct", durable=True)
     close = channel.refuses(other, 406)
@@ -124,11 +147,13 @@ def test_declaring_an_exchange_differently_fails(channel: Channel, other: Exchan
 
 
 @requirement("M010-096")
+@requirement("091-exchange.declare.type.support")
 def test_an_unknown_exchange_type_closes_the_connection(channel: Channel, bystander: Channel) -> None:
     channel.send(ExchangeDeclare("x", "telepathic"))
     channel.peer.expect_refused(503)
 
 
+@requirement("091-exchange.declare.passive.not-found")
 def test_a_passive_declare_of_a_missing_exchange_fails(channel: Channel) -> None:
     close = channel.refuses(ExchangeDeclare("absent", passive=True), 404)
     assert close.reply_text == "NOT_FOUND - no exchange 'absent' in vhost '/'"
@@ -147,6 +172,7 @@ def test_no_wait_gets_no_answer(channel: Channel) -> None:
 
 
 @requirement("M010-050")
+@requirement("091-exchange.delete.if-unused.in-use")
 def test_deleting_an_exchange(channel: Channel) -> None:
     channel.declare("q")
     channel.exchange("x")
@@ -158,6 +184,7 @@ def test_deleting_an_exchange(channel: Channel) -> None:
     channel.refuses(ExchangeDeclare("x", passive=True), 404)
 
 
+@requirement("091-exchange.delete.exchange.exists")
 def test_deleting_a_missing_exchange_is_no_error(channel: Channel) -> None:
     channel.call(ExchangeDelete("absent"), ExchangeDeleteOk)
 
@@ -179,6 +206,7 @@ def test_an_auto_delete_exchange_that_was_never_bound_stays(channel: Channel) ->
 
 
 @requirement("OJS-091", "M010-020")
+@requirement("091-basic.publish.exchange.must-exist")
 def test_publishing_to_a_missing_exchange_closes_the_channel(channel: Channel, bystander: Channel) -> None:
     channel.publish(b"", "q", "absent")
     close = channel.expect_refused(404)
@@ -194,6 +222,7 @@ def test_publishing_to_a_deleted_exchange_closes_the_channel(channel: Channel) -
     channel.expect_refused(404)
 
 
+@requirement("091-basic.publish.exchange.02")
 def test_clients_cannot_publish_to_an_internal_exchange(channel: Channel) -> None:
     channel.exchange("x", "fanout", internal=True)
     channel.publish(b"", "", "x")
@@ -201,6 +230,7 @@ def test_clients_cannot_publish_to_an_internal_exchange(channel: Channel) -> Non
 
 
 @requirement("M010-082", "OJS-020", "OJS-076")
+@requirement("091-queue.bind.routing-key.direct-exchange-key-matching")
 def test_direct_matches_equal_keys(queues: Channel) -> None:
     queues.exchange("x", "direct")
     queues.bind("x", "a", "red")
@@ -212,6 +242,7 @@ def test_direct_matches_equal_keys(queues: Channel) -> None:
 
 
 @requirement("M010-085", "M010-080")
+@requirement("091-exchange.required-types")
 def test_fanout_matches_always(queues: Channel) -> None:
     queues.bind("amq.fanout", "a", "")
     queues.bind("amq.fanout", "b", "x")
@@ -255,12 +286,14 @@ TOPICS = [
 
 @requirement("M010-087", "M010-088", "M010-059")
 @pytest.mark.parametrize(("pattern", "key", "matches"), TOPICS)
+@requirement("091-exchange.recommended-types", "M010-006")
 def test_topic_matches_words(queues: Channel, pattern: str, key: str, matches: bool) -> None:
     queues.exchange("x", "topic")
     queues.bind("x", "a", pattern)
     assert reaches(queues, "x", key) == (["a"] if matches else [])
 
 
+@requirement("091-queue.bind.unique")
 def test_topic_delivers_once_however_many_bindings_match(queues: Channel) -> None:
     queues.exchange("x", "topic")
     for pattern in ("#", "a.*", "*.b", "a.b"):
@@ -296,6 +329,7 @@ HEADERS: list[tuple[dict[str, object], dict[str, object] | None, bool]] = [
 
 @requirement("M010-090", "M010-091", "M010-092", "M010-093")
 @pytest.mark.parametrize(("arguments", "headers", "matches"), HEADERS)
+@requirement("091-exchange.recommended-types", "M010-006")
 def test_headers_match_pairs(
     queues: Channel, arguments: dict[str, object], headers: dict[str, object] | None, matches: bool
 ) -> None:

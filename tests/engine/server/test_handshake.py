@@ -6,7 +6,7 @@ from tests.conformance.requirement import requirement
 from tests.engine.server.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBench
 from waybill.engine.amqp091.server.handshake import FRAME_MIN
 from waybill.wire.amqp091.field_table import encode_table
-from waybill.wire.amqp091.frames import PROTOCOL_HEADER
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import (
     ChannelOpen,
     ConnectionClose,
@@ -19,6 +19,7 @@ from waybill.wire.amqp091.methods import (
 )
 
 
+@requirement("091-connection.start.locales")
 def test_the_greeting_names_mechanisms_and_capabilities(bench: Bench) -> None:
     start = bench.plug().start()
     assert (start.version_major, start.version_minor) == (0, 9)
@@ -52,6 +53,7 @@ def test_the_greeting_names_mechanisms_and_capabilities(bench: Bench) -> None:
     ],
     ids=repr,
 )
+@requirement("091-connection.start.protocol-name", "091-connection.start.server-support", "M010-010")
 def test_an_unknown_protocol_header_is_answered_with_ours_and_a_close(
     bench: Bench, bystander: Channel, header: bytes
 ) -> None:
@@ -62,6 +64,27 @@ def test_an_unknown_protocol_header_is_answered_with_ours_and_a_close(
     wire.write(header)
     assert wire.read(5.0) == PROTOCOL_HEADER
     peer.expect_closed()
+
+
+@requirement("091-connection.tune.frame-max.minimum")
+def test_a_frame_of_the_least_size_is_taken_before_the_tuning(bench: Bench) -> None:
+    peer = bench.plug()
+    peer.start()
+    response = b"\0guest\0guest"
+    bare = method_frame(0, ConnectionStartOk({"information": ""}, "PLAIN", response))
+    padding = "x" * (4096 - len(bare))
+    octets = method_frame(0, ConnectionStartOk({"information": padding}, "PLAIN", response))
+    assert len(octets) == 4096
+    peer.write(octets)
+    assert peer.connection.expect(ConnectionTune).frame_max >= 4096
+
+
+@requirement("091-connection.start.server-properties")
+def test_the_server_says_what_it_is(bench: Bench) -> None:
+    properties = bench.plug().start().server_properties
+    for name in ("product", "version", "platform", "copyright", "information"):
+        assert isinstance(properties[name], str)
+        assert properties[name]
 
 
 def test_an_amqplain_login_works(bench: Bench) -> None:
@@ -106,6 +129,7 @@ def test_a_malformed_login_is_refused_like_a_wrong_one(bench: Bench, response: b
 
 
 @pytest.mark.ours
+@requirement("091-connection.start-ok.mechanism.validity")
 def test_an_unknown_mechanism_is_refused(bench: Bench) -> None:
     peer = bench.plug()
     peer.start()
@@ -122,6 +146,7 @@ def test_guest_may_not_log_in_from_another_machine(node_bench: NodeBench) -> Non
 
 @pytest.mark.ours  # RabbitMQ takes its time to refuse
 @pytest.mark.parametrize("frame_max", [1, FRAME_MIN - 1, 131_073])
+@requirement("091-connection.tune-ok.frame-max.minimum", "091-connection.tune-ok.frame-max.upper-limit")
 def test_a_frame_max_beyond_the_offer_is_not_allowed(bench: Bench, bystander: Channel, frame_max: int) -> None:
     peer = bench.plug()
     peer.start()
@@ -133,6 +158,7 @@ def test_a_frame_max_beyond_the_offer_is_not_allowed(bench: Bench, bystander: Ch
 
 @pytest.mark.ours
 @pytest.mark.parametrize("channel_max", [0, 2048])
+@requirement("091-connection.tune-ok.channel-max.upper-limit")
 def test_a_channel_max_beyond_the_offer_is_not_allowed(bench: Bench, bystander: Channel, channel_max: int) -> None:
     peer = bench.plug()
     peer.start()
@@ -170,6 +196,7 @@ def test_an_unknown_virtual_host_is_not_allowed(bench: Bench, bystander: Channel
 
 @requirement("M010-073")
 @pytest.mark.ours
+@requirement("091-connection.open.virtual-host.security")
 def test_a_virtual_host_without_permission_is_not_allowed(node_bench: NodeBench) -> None:
     node_bench.node.administration.clear_permission("guest", "/ojs")
     node_bench.connect("/").close()
@@ -182,6 +209,7 @@ def test_a_virtual_host_without_permission_is_not_allowed(node_bench: NodeBench)
 
 
 @requirement("OJS-004", "M010-017", "M010-075")
+@requirement("091-connection.open.virtual-host.separation")
 def test_virtual_hosts_are_independent_name_spaces(bench: Bench) -> None:
     here = bench.connect("/").open_channel(1)
     there = bench.connect("/ojs").open_channel(1)
@@ -196,6 +224,7 @@ def test_virtual_hosts_are_independent_name_spaces(bench: Bench) -> None:
 
 @requirement("M010-071")
 @pytest.mark.ours
+@requirement("M010-074")
 def test_a_second_open_is_an_error(bench: Bench, bystander: Channel) -> None:
     peer = bench.connect()
     peer.connection.send(ConnectionOpen("/ojs"))

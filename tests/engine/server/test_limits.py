@@ -197,6 +197,7 @@ def test_a_full_queue_may_refuse_by_octets(channel: Channel) -> None:
 
 
 @requirement("M010-063", "OJS-069", "OJS-123")
+@requirement("091-basic.06", "091-basic.07")
 def test_higher_priorities_overtake(channel: Channel) -> None:
     channel.declare("q", {"x-max-priority": 10})
     for priority in (1, 9, 5, None, 200, 10, 1):
@@ -211,6 +212,7 @@ def test_priorities_are_ignored_where_none_are_declared(channel: Channel) -> Non
     assert channel.take_all() == [b"1", b"9", b"5"]
 
 
+@requirement("091-basic.08")
 def test_equal_priorities_keep_their_order(channel: Channel) -> None:
     channel.declare("q", {"x-max-priority": 255})
     for number in range(20):
@@ -221,6 +223,7 @@ def test_equal_priorities_keep_their_order(channel: Channel) -> None:
 
 @requirement("M010-064")
 @pytest.mark.ours  # RabbitMQ drops whatever is at the head
+@requirement("091-basic.05")
 def test_low_priorities_are_dropped_first(channel: Channel) -> None:
     channel.declare("q", {"x-max-priority": 5, "x-max-length": 2})
     for priority in (5, 1, 3):
@@ -279,6 +282,7 @@ def test_a_quorum_queue_counts_failed_deliveries(channel: Channel) -> None:
 
 
 @pytest.mark.ours  # 3.10 has no limit unless one is set
+@requirement("091-basic.deliver.01")
 def test_a_quorum_queue_has_a_delivery_limit_of_20(channel: Channel) -> None:
     channel.declare("q", {"x-queue-type": "quorum"}, durable=True)
     channel.publish(b"poison")

@@ -48,6 +48,7 @@ def test_every_property_arrives_as_it_was_sent(channel: Channel) -> None:
 
 @requirement("M010-013", "M010-065", "M010-012")
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 70_000])
+@requirement("M010-002")
 def test_bodies_of_any_size_arrive_whole(bench: Bench, size: int) -> None:
     channel = bench.connect(frame_max=4096).open_channel(1)
     body = hashlib.shake_128(b"seed").digest(size)
@@ -77,6 +78,7 @@ def test_no_frame_is_larger_than_the_receiver_agreed_to(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("size", [300_000, 1_000_000])
+@requirement("M010-002", "M010-006")
 def test_large_bodies_arrive_whole(bench: Bench, size: int) -> None:
     if isinstance(bench, NodeBench) and bench.cut.value == "bytes":
         size //= 10
@@ -97,6 +99,7 @@ def test_the_reserved_ticket_may_be_anything(channel: Channel) -> None:
 
 
 @requirement("M010-034", "OJS-097")
+@requirement("091-basic.publish.mandatory.01", "M010-022")
 def test_an_unroutable_message_is_dropped_or_returned(channel: Channel) -> None:
     channel.publish(b"dropped", "nowhere")
     channel.expect_nothing()
@@ -115,6 +118,7 @@ def test_a_routable_mandatory_message_is_not_returned(channel: Channel) -> None:
 
 
 @requirement("M010-038")
+@requirement("091-basic.publish.immediate.01")
 def test_immediate_is_not_implemented(channel: Channel, bystander: Channel) -> None:
     channel.send(BasicPublish("", "q", immediate=True))
     channel.peer.write(content_frames(1, BasicProperties(), b"1", 4096))

@@ -31,6 +31,7 @@ from waybill.wire.amqp091.properties import BasicProperties
     [{}, {"durable": True}, {"exclusive": True}, {"auto_delete": True}, {"exclusive": True, "auto_delete": True}],
     ids=str,
 )
+@requirement("091-queue.declare.durable.types", "091-queue.declare.exclusive.types")
 def test_declaring_a_queue_twice_is_no_error(channel: Channel, flags: dict[str, Any]) -> None:
     assert channel.declare("q", **flags) == QueueDeclareOk("q", 0, 0)
     channel.publish(b"")
@@ -47,6 +48,7 @@ def test_declaring_a_queue_twice_is_no_error(channel: Channel, flags: dict[str, 
     ],
     ids=str,
 )
+@requirement("091-queue.declare.passive.equivalent", "091-queue.declare.auto-delete.pre-existence")
 def test_declaring_a_queue_with_another_flag_fails(channel: Channel, flags: dict[str, Any], code: int) -> None:
     channel.declare("q", durable=True)
     channel.refuses(QueueDeclare("q", **flags), code)
@@ -68,6 +70,7 @@ def test_declaring_a_queue_with_another_flag_fails(channel: Channel, flags: dict
     ],
     ids=str,
 )
+@requirement("091-queue.declare.passive.equivalent")
 def test_declaring_a_queue_with_other_arguments_fails(
     channel: Channel, before: dict[str, object], after: dict[str, object]
 ) -> None:
@@ -114,12 +117,19 @@ def test_unknown_arguments_are_kept_and_ignored(channel: Channel) -> None:
 
 
 @requirement("M010-051")
+@requirement("091-queue.declare.queue.default-name")
 def test_an_unnamed_queue_is_named_by_the_server(channel: Channel) -> None:
     names = [channel.declare("", exclusive=True).queue for _ in range(3)]
     assert len(set(names)) == 3
     assert all(name.startswith("amq.gen-") for name in names)
 
 
+@requirement(
+    "091-queue.bind.queue.queue-known",
+    "091-queue.unbind.queue.queue-known",
+    "091-queue.purge.queue.queue-known",
+    "091-queue.delete.queue.queue-known",
+)
 def test_the_empty_name_means_the_queue_declared_last(channel: Channel) -> None:
     channel.declare("other")
     name = channel.declare("", exclusive=True).queue
@@ -132,12 +142,14 @@ def test_the_empty_name_means_the_queue_declared_last(channel: Channel) -> None:
 
 
 @pytest.mark.parametrize("method", [BasicGet(""), BasicConsume(""), QueuePurge(""), QueueBind("", "amq.direct", "k")])
+@requirement("091-queue.bind.queue.queue-known")
 def test_the_empty_name_needs_a_queue_declared_before(
     channel: Channel, method: BasicGet | BasicConsume | QueuePurge | QueueBind
 ) -> None:
     channel.refuses(method, 404)
 
 
+@requirement("091-queue.declare.queue.reserved")
 def test_queue_names_that_begin_with_amq_are_reserved(channel: Channel) -> None:
     close = channel.refuses(QueueDeclare("amq.mine"), 403)
     assert close.reply_text.startswith("ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'")
@@ -145,12 +157,14 @@ def test_queue_names_that_begin_with_amq_are_reserved(channel: Channel) -> None:
 
 @requirement("M010-100")
 @pytest.mark.parametrize("name", ["q" * 255, "Schlüssel/鍵 🔑", "_", "with space"])
+@requirement("091-queue.declare.queue.syntax")
 def test_queue_names_may_be_long_and_in_any_script(channel: Channel, name: str) -> None:
     assert channel.declare(name).queue == name
     channel.publish(b"1", name)
     assert channel.take(name).method.routing_key == name
 
 
+@requirement("091-queue.declare.passive.passive")
 def test_a_passive_declare_counts_messages_and_consumers(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     for _ in range(3):
@@ -162,6 +176,7 @@ def test_a_passive_declare_counts_messages_and_consumers(bench: Bench, channel: 
     assert channel.declare("q", passive=True) == QueueDeclareOk("q", 1, 1)
 
 
+@requirement("091-queue.declare.passive.passive")
 def test_a_passive_declare_of_a_missing_queue_fails(channel: Channel) -> None:
     assert channel.refuses(QueueDeclare("q", passive=True), 404).reply_text == "NOT_FOUND - no queue 'q' in vhost '/'"
 
@@ -181,6 +196,7 @@ def test_a_passive_declare_of_a_missing_queue_fails(channel: Channel) -> None:
     ],
     ids=lambda method: method.NAME,
 )
+@requirement("091-queue.declare.exclusive.exclusive")
 def test_an_exclusive_queue_is_locked_for_others(bench: Bench, channel: Channel, method: QueueDeclare) -> None:
     channel.declare("q", exclusive=True)
     other = bench.channel()
@@ -188,6 +204,7 @@ def test_an_exclusive_queue_is_locked_for_others(bench: Bench, channel: Channel,
     assert close.reply_text.startswith("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'")
 
 
+@requirement("091-queue.declare.exclusive.types")
 def test_an_exclusive_queue_serves_all_channels_of_its_connection(channel: Channel) -> None:
     channel.declare("q", exclusive=True)
     other = channel.peer.open_channel(2)
@@ -229,6 +246,7 @@ def test_an_auto_delete_queue_goes_when_its_consumer_is_lost(bench: Bench, chann
 
 
 @requirement("M010-056", "M010-105")
+@requirement("091-queue.bind.duplicates")
 def test_the_same_binding_twice_is_one(channel: Channel) -> None:
     channel.declare("q")
     channel.exchange("x", "fanout")
@@ -252,6 +270,7 @@ def test_bindings_with_other_arguments_are_others(channel: Channel) -> None:
     assert channel.take_all() == [b"2"]
 
 
+@requirement("091-queue.bind.queue.must-exist", "091-queue.bind.exchange.exchange-existence")
 def test_binding_what_is_missing_fails(channel: Channel) -> None:
     channel.declare("q")
     channel.refuses(QueueBind("q", "absent", "k"), 404)
@@ -270,6 +289,7 @@ def test_bindings_die_with_their_queue(channel: Channel) -> None:
     assert channel.take_all() == []
 
 
+@requirement("091-queue.unbind.01", "091-queue.unbind.queue.must-exist", "091-queue.unbind.exchange.must-exist")
 def test_unbinding_what_is_not_bound_is_no_error(channel: Channel) -> None:
     channel.declare("q")
     channel.call(QueueUnbind("q", "amq.direct", "never"), QueueUnbindOk)
@@ -287,6 +307,7 @@ def test_no_wait_gets_no_answer(channel: Channel) -> None:
     channel.refuses(QueueDeclare("q", passive=True), 404)
 
 
+@requirement("091-queue.purge.02")
 def test_purging_removes_what_waits_and_keeps_what_is_delivered(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     for text in ("1", "2", "3"):
@@ -299,10 +320,12 @@ def test_purging_removes_what_waits_and_keeps_what_is_delivered(bench: Bench, ch
     assert channel.call(QueuePurge("q"), QueuePurgeOk).message_count == 0
 
 
+@requirement("091-queue.purge.queue.must-exist")
 def test_purging_a_missing_queue_fails(channel: Channel) -> None:
     channel.refuses(QueuePurge("absent"), 404)
 
 
+@requirement("091-queue.delete.queue.must-exist")
 def test_deleting_a_queue_counts_what_it_held(channel: Channel) -> None:
     channel.declare("q")
     channel.publish(b"1")
@@ -313,6 +336,7 @@ def test_deleting_a_queue_counts_what_it_held(channel: Channel) -> None:
     assert channel.depth() == 0
 
 
+@requirement("091-queue.delete.if-unused.in-use", "091-queue.delete.if-empty.not-empty")
 def test_deleting_only_an_unused_or_empty_queue(channel: Channel) -> None:
     channel.declare("q")
     channel.publish(b"1")
@@ -326,7 +350,31 @@ def test_deleting_only_an_unused_or_empty_queue(channel: Channel) -> None:
     channel.call(QueueDelete("q", if_unused=True, if_empty=True), QueueDeleteOk)
 
 
+@requirement("091-queue.bind.transient-exchange", "091-queue.bind.binding-count", "M010-026")
+def test_a_durable_queue_with_bindings_to_exchanges_of_all_kinds(bench: Bench, channel: Channel) -> None:
+    """Two consumers share what came to one queue over four exchanges, one of them transient."""
+    channel.declare("q", durable=True)
+    channel.exchange("transient", "topic", durable=False)
+    for exchange, key in (("transient", "a.#"), ("amq.topic", "a.*"), ("amq.direct", "a.b"), ("amq.fanout", "")):
+        channel.bind(exchange, key=key)
+    other = bench.channel()
+    consumers = [(channel, channel.consume()), (other, other.consume())]
+    publisher = bench.channel()
+    for exchange in ("transient", "amq.topic", "amq.direct", "amq.fanout"):
+        publisher.publish(exchange.encode(), "a.b", exchange)
+    got = [consumer.delivery().body for consumer, _ in consumers for _ in range(2)]
+    assert sorted(got) == [b"amq.direct", b"amq.fanout", b"amq.topic", b"transient"]
+
+
+@requirement("091-queue.declare.minimum-queues")
+def test_a_virtual_host_takes_many_queues(channel: Channel) -> None:
+    names = [f"many.{number}" for number in range(300)]
+    channel.send(*[QueueDeclare(name, exclusive=True) for name in names])
+    assert [channel.expect(QueueDeclareOk).queue for _ in names] == names
+
+
 @requirement("M010-054")
+@requirement("M010-006")
 def test_a_queue_collects_without_consumers(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     channel.publish(b"1")
@@ -342,6 +390,7 @@ def test_binding_with_the_empty_name_uses_the_queue_name_as_key(channel: Channel
 
 
 @requirement("M010-057", "M010-023", "M010-044")
+@requirement("M010-006")
 def test_a_shared_queue_from_nothing_to_nothing(bench: Bench) -> None:
     one, two = bench.channel(), bench.channel()
     one.declare("shared")
@@ -357,6 +406,7 @@ def test_a_shared_queue_from_nothing_to_nothing(bench: Bench) -> None:
 
 
 @requirement("M010-058")
+@requirement("M010-006")
 def test_a_reply_queue(bench: Bench) -> None:
     client, server = bench.channel(), bench.channel()
     server.declare("service")

@@ -35,6 +35,7 @@ def left_over(bench: Bench, channel: Channel) -> list[bytes]:
 
 
 @requirement("M010-069", "OJS-033")
+@requirement("091-basic.10")
 def test_an_ack_settles_one(bench: Bench, channel: Channel) -> None:
     held = hold(channel, 3)
     channel.ack(held[1].tag)
@@ -77,6 +78,7 @@ def test_acks_in_any_order(bench: Bench, channel: Channel) -> None:
     ],
     ids=str,
 )
+@requirement("091-basic.ack.multiple.exists")
 def test_an_unknown_delivery_tag_closes_the_channel(
     channel: Channel, method: BasicAck | BasicNack | BasicReject
 ) -> None:
@@ -87,6 +89,7 @@ def test_an_unknown_delivery_tag_closes_the_channel(
 
 @requirement("OJS-126")
 @pytest.mark.parametrize("again", [BasicAck(1), BasicNack(1, requeue=False), BasicReject(1)], ids=str)
+@requirement("091-basic.ack.multiple.exists")
 def test_settling_twice_closes_the_channel(channel: Channel, again: BasicAck | BasicNack | BasicReject) -> None:
     held = hold(channel, 2)
     assert held[0].tag == 1
@@ -94,6 +97,7 @@ def test_settling_twice_closes_the_channel(channel: Channel, again: BasicAck | B
     channel.refuses(again, 406)
 
 
+@requirement("091-delivery-tag.channel-local")
 def test_tags_belong_to_their_channel(channel: Channel) -> None:
     held = hold(channel, 1)
     other = channel.peer.open_channel(2)
@@ -120,6 +124,7 @@ def test_a_rejected_message_is_gone(channel: Channel) -> None:
 
 @requirement("M010-040", "M010-102")
 @pytest.mark.parametrize("method", [BasicReject(1, requeue=True), BasicNack(1, requeue=True)], ids=str)
+@requirement("091-redelivered.implementation", "091-basic.reject.02")
 def test_a_requeued_message_comes_again_with_its_flag(channel: Channel, method: BasicReject | BasicNack) -> None:
     held = hold(channel, 1)
     assert not held[0].redelivered
@@ -156,6 +161,7 @@ def test_a_nack_of_multiple_requeues_all_up_to_it(bench: Bench, channel: Channel
     assert bench.channel().take_all() == [b"1", b"2", b"3"]
 
 
+@requirement("091-basic.reject.requeue.01")
 def test_a_requeued_message_goes_to_another_consumer(bench: Bench, channel: Channel) -> None:
     channel.declare("q")
     channel.qos(1)
@@ -174,6 +180,7 @@ def test_a_requeued_message_goes_to_another_consumer(bench: Bench, channel: Chan
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
+@requirement("091-basic.recover-async.01", "091-basic.recover.01")
 def test_recover_redelivers_all_that_is_unsettled(channel: Channel, asynchronous: bool) -> None:
     held = hold(channel, 3)
     channel.ack(held[1].tag)

@@ -127,6 +127,7 @@ def test_a_discard_waits_for_the_commit(tx: Channel) -> None:
     assert tx.take("dead").body == b"1"
 
 
+@requirement("M010-006")
 def test_moving_a_message_from_queue_to_queue(tx: Channel) -> None:
     tx.declare("next")
     tx.publish(b"1")
@@ -141,6 +142,7 @@ def test_moving_a_message_from_queue_to_queue(tx: Channel) -> None:
         assert (tx.depth(), tx.depth("next")) == depths
 
 
+@requirement("091-tx.not-multiple-queues")
 def test_a_transaction_over_several_queues(tx: Channel) -> None:
     tx.exchange("x", "fanout")
     for name in ("a", "b"):
@@ -173,6 +175,7 @@ def test_losing_the_connection_rolls_back(bench: Bench, tx: Channel) -> None:
     assert bench.channel().depth() == 0
 
 
+@requirement("091-basic.ack.multiple.exists")
 def test_settling_twice_in_one_transaction_closes_the_channel(tx: Channel) -> None:
     tx.publish(b"1")
     commit(tx)
@@ -186,6 +189,7 @@ def test_settling_twice_in_one_transaction_closes_the_channel(tx: Channel) -> No
 
 
 @pytest.mark.parametrize("method", [TxCommit(), TxRollback()], ids=lambda method: method.NAME)
+@requirement("091-tx.commit.transacted", "091-tx.rollback.transacted")
 def test_a_channel_must_be_made_transactional_first(channel: Channel, method: TxCommit | TxRollback) -> None:
     channel.refuses(method, 406)
 
@@ -223,6 +227,7 @@ def test_no_commit_ok_before_the_disk_has_it(node_bench: NodeBench) -> None:
     channel.expect(TxCommitOk)
 
 
+@requirement("091-tx.not-mandatory")
 def test_returns_come_with_the_commit(tx: Channel) -> None:
     tx.publish(b"1", "nowhere", mandatory=True)
     tx.send(TxCommit())

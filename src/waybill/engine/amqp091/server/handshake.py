@@ -58,6 +58,7 @@ class Handshake:
                     "version": host.product_version,
                     "platform": "Python",
                     "cluster_name": host.name,
+                    "copyright": "Copyright the Waybill contributors; Apache License 2.0",
                     "information": "AMQP 0-9-1, RabbitMQ dialect",
                     "capabilities": dict.fromkeys(CAPABILITIES, True),
                 },
