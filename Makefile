@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs soak-worker docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,10 @@ soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; th
 JOBS ?= 200000
 soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
+
+WORKER_JOBS ?= 1000000
+soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker
+	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance

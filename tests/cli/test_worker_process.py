@@ -23,6 +23,7 @@ __all__ = ["waybill_uri"]
 WAIT_SECONDS = 30.0
 
 PROGRAM = """
+import asyncio
 import pathlib
 import time
 from waybill import Jobs
@@ -38,6 +39,15 @@ async def block() -> None:
     pathlib.Path("seen").write_text("blocked")
     while pathlib.Path("seen").exists():
         time.sleep(0.01)
+
+@jobs.handler("process.deaf", queue={queue!r})
+async def deaf() -> None:
+    pathlib.Path("seen").write_text("deaf")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
 """
 
 
@@ -124,6 +134,15 @@ def test_changed_code_is_run_at_once(waybill_uri: str, tmp_path: Path, repositor
         while not shows("second"):
             push(repository, waybill_uri, "process.write", "reload")
     assert shows("second")
+
+
+def test_a_coroutine_that_never_ends_does_not_keep_the_worker_from_ending(
+    waybill_uri: str, tmp_path: Path, repository: Path
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(uri=waybill_uri, queue="deaf", text="x"), encoding="utf-8")
+    with working(repository, tmp_path, "--grace-period", "0.1"):
+        push(repository, waybill_uri, "process.deaf", "deaf")
+        wait_for((tmp_path / "seen").exists)
 
 
 def test_queues_may_have_weights() -> None:

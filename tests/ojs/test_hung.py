@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from waybill.ojs import Coordinator, JobInfo, Jobs, Retry, Worker, current_job
 
@@ -64,6 +65,7 @@ async def stopped(path: str) -> str:
 """
 
 
+@requirement("OJS-041", "OJS-101")
 async def test_a_worker_that_stands_still_on_a_live_connection_loses_its_job(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
@@ -139,6 +140,7 @@ async def test_a_worker_whose_threads_are_stuck_leaves_the_jobs_to_others(
         await until(lambda: worker.counts["completed"] == 1)
 
 
+@requirement("OJS-069", "OJS-123")
 async def test_the_more_urgent_job_comes_first(jobs: Jobs, queue_name: str) -> None:
     order: list[int] = []
 
@@ -166,6 +168,7 @@ async def test_the_broker_is_asked_to_wait_as_long_as_the_longest_handler_may_ta
     assert value[:5] == b"I" + (7500 * 1000).to_bytes(4)
 
 
+@requirement("OJS-099", "OJS-121")
 async def test_a_worker_is_not_consuming_while_its_queue_is_away(jobs: Jobs, eye: Eye, queue_name: str) -> None:
     @jobs.handler("intake.gone", queue=queue_name)
     async def gone() -> None: ...

@@ -12,7 +12,7 @@ import pytest
 
 from tests.ojs import cpu_program
 from tests.ojs.eye import Eye, until
-from waybill.ojs import Handler, JobInfo, Jobs, Retry, Worker, current_job
+from waybill.ojs import Call, Handler, JobContext, JobInfo, Jobs, Retry, Worker, current_job
 from waybill.ojs.middleware import JobLogFilter
 
 ONCE = Retry(max_attempts=1)
@@ -119,6 +119,26 @@ async def test_cancelling_ends_the_code_in_the_process(
         assert not is_gone(int(path.read_text(encoding="ascii"))), "it is there for the next job"
 
 
+async def test_a_middleware_s_own_limit_ends_the_code_in_the_process(
+    waybill_uri: str, queue_name: str, tmp_path: Path
+) -> None:
+    async def impatient(job: JobContext, call: Call) -> object:
+        while not path.exists():
+            running = asyncio.ensure_future(call(job))
+            await until(path.exists)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        raise TimeoutError("too long for me")
+
+    path = tmp_path / "pid"
+    async with Jobs(waybill_uri) as jobs:
+        handler = jobs.handler("cpu.spin", queue=queue_name, process=True, retry=ONCE)(cpu_program.spin_and_tidy)
+        async with Worker(jobs, middleware=[impatient]) as worker:
+            await handler.push(str(path))
+            await until(lambda: worker.counts["discarded"] == 1)
+            await until(path.with_name("pid.tidied").exists)
+
+
 @pytest.mark.parametrize("function", [cpu_program.spin, cpu_program.stubborn])
 async def test_a_time_limit_ends_the_process_if_need_be(
     jobs: Jobs,
@@ -181,7 +201,7 @@ async def test_a_shutdown_waits_for_processes_and_then_ends_them(
         await spin.push(str(tmp_path / "pid"))
         await until(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text(encoding="ascii")))
     assert worker.counts["retried"] == 1
-    assert not worker.has_stuck_threads
+    assert not worker.has_stuck_handlers
     await until(lambda: is_gone(int((tmp_path / "pid").read_text(encoding="ascii"))))
     assert (await eye.wait_for(f"ojs.queue.{queue_name}")).json()["error"]["type"] == "ShutdownError"
 

@@ -73,15 +73,20 @@ def read_queues(text: str | None) -> dict[str, int] | None:
     return weights
 
 
-async def work(worker: Worker, health_host: str, health_port: int | None) -> None:
-    """Run a worker to its end, with probes if a port is given for them."""
+async def work(worker: Worker, health_host: str, health_port: int | None, *, as_json: bool) -> None:
+    """Run a worker to its end, with probes if a port is given for them, and print what it did."""
     if health_port is None:
         await worker.run()
-        return
-    from waybill.cli.health import serve_health
+    else:
+        from waybill.cli.health import serve_health
 
-    with serve_health(worker, health_host, health_port):
-        await worker.run()
+        with serve_health(worker, health_host, health_port):
+            await worker.run()
+    click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
+    if worker.has_stuck_handlers:
+        # The loop would wait for coroutines that ignore their cancellation, the interpreter for threads.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 @click.command()
@@ -143,11 +148,6 @@ def command(
         raise click.UsageError(str(error)) from None
     with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
         try:
-            run(work(worker, health_host, health_port))
+            run(work(worker, health_host, health_port, as_json=as_json))
         except ClientError as error:
             raise click.ClickException(str(error)) from None
-    click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
-    if worker.has_stuck_threads:
-        # The interpreter would wait at its exit for threads that have outlived their time limit.
-        sys.stdout.flush()
-        os._exit(0)

@@ -93,14 +93,19 @@ class ProcessPool:
         return len(self._busy) < self.size
 
     def run(self, handler: AnyHandler, job: JobContext) -> asyncio.Future[object]:
-        """Do a job. The future raises what the handler raises, or ProcessLost if its process is no more."""
+        """Do a job. The future raises what the handler raises, or ProcessLost if its process is no more.
+
+        To cancel the future, as a middleware with a limit of its own does, stops the job.
+        """
         function = handler.function
         path = FunctionPath(function.__module__, getattr(function, "__qualname__", ""))
         call = Call(path, job.envelope, job.queue, job.attempt, job.worker_id, job.properties.encode())
         with self._lock:
             self._busy[job] = None
         # Log records of the child are handled in this thread, by handlers that look for the job in its context.
-        return self._loop.run_in_executor(self._threads, copy_context().run, self._do, job, call)
+        future = self._loop.run_in_executor(self._threads, copy_context().run, self._do, job, call)
+        future.add_done_callback(lambda done: self.stop(job) if done.cancelled() else None)
+        return future
 
     def stop(self, job: JobContext) -> None:
         """End a job: JobCancelled is raised in its handler, and if that does not help, its process is killed."""

@@ -175,11 +175,11 @@ class Runner:
                 self._interrupt(execution)
 
     def close(self) -> bool:
-        """Release threads and processes; False if some threads are stuck in a job and cannot be ended."""
+        """Release threads and processes; False if the code of some job goes on and cannot be ended."""
         if self._limit_timer is not None:
             self._limit_timer.cancel()
         self._calls.close()
-        return not any(_runs_in_thread(execution) for execution in (*self.active, *self.lost))
+        return not self.lost and not any(_runs_in_thread(execution) for execution in self.active)
 
     # One job. ---------------------------------------------------------------------------------------------------
 

@@ -84,8 +84,8 @@ class Worker:
         if min(concurrency, 1 if prefetch is None else prefetch, 1 if processes is None else processes) < 1:
             raise ValueError("concurrency, prefetch and processes must be at least 1")
         self.id = new_id()
-        self.has_stuck_threads = False
-        """After the end: whether a handler still runs in a thread, past its time limit or the grace period."""
+        self.has_stuck_handlers = False
+        """After the end: whether the code of a handler still runs, past its time limit or the grace period."""
         names = queues or [handler.queue for handler in jobs.handlers.values()] or ["default"]
         self._weights = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
         self.queues = list(self._weights)
@@ -393,7 +393,7 @@ class Worker:
                 await self._intake.close()
             if self._coordinator is not None:
                 await self._coordinator.close()
-            self.has_stuck_threads = not runner.close()
+            self.has_stuck_handlers = not runner.close()
             self._jobs.middleware.thaw()
             try:
                 await self._resources.close()

@@ -1,0 +1,170 @@
+"""Measure what a worker needs: from its start to its first job, memory at rest, and memory over very many jobs.
+
+    python -m benchmarks.worker [--jobs N]
+
+On Waybill's own broker, with events on. The worker is `waybill worker` as users start it. Times of the CPU are what to
+trust on a busy machine. Ends with 1 if memory grows by more than it may after the first fifth of the jobs: until then
+it fills what it keeps on purpose, such as the attempts that it would recognise.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from waybill.client import Inspector, connect
+from waybill.ojs import Jobs
+from waybill.transport.loop import run
+
+QUEUE: Final = "soak"
+BATCH: Final = 2000
+BACKLOG: Final = 10_000
+SAMPLES: Final = 20
+GROWTH_MB: Final = 5.0
+START_ROUNDS: Final = 3
+
+PROGRAM: Final = """
+import os
+from waybill import Jobs
+
+jobs = Jobs(os.environ["SOAK_URI"])
+first = os.environ.get("SOAK_FIRST")
+
+
+@jobs.handler("soak.noop", queue="soak")
+async def noop(number: int) -> None:
+    if first and number == 0:
+        os.write(int(first), b"x")
+"""
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """A broker of its own process, in memory; gives the address of /ojs."""
+    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--memory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        line = process.stdout.readline()
+        port = re.search(r":(\d+)", line.removeprefix("ready amqp://"))
+        if port is None:
+            raise click.ClickException(f"the broker did not start: {line!r}")
+        try:
+            yield f"amqp://guest:guest@127.0.0.1:{port[1]}/%2Fojs"
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def worker(uri: str, directory: Path, first: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """`waybill worker` for the program above; it writes an octet to `first` when it does job 0."""
+    environment = os.environ | {"SOAK_URI": uri, **({} if first is None else {"SOAK_FIRST": str(first)})}
+    command = [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "100", "--prefetch", "1000"]
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=() if first is None else (first,),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    """Resident size of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_start(uri: str, directory: Path) -> tuple[float, float, float]:
+    """Seconds and CPU seconds from the start to the first job, which waits already, and MB at rest a second later."""
+    read, write = os.pipe()
+    run(push_one(uri))
+    started = time.perf_counter()
+    with worker(uri, directory, write) as process:
+        os.read(read, 1)
+        elapsed, used = time.perf_counter() - started, cpu_seconds(process.pid)
+        time.sleep(1)
+        at_rest = resident_mb(process.pid)
+    os.close(read)
+    os.close(write)
+    return elapsed, used, at_rest
+
+
+async def push_one(uri: str) -> None:
+    """Put job 0 into the queue."""
+    async with Jobs(uri) as jobs:
+        await jobs.push("soak.noop", [0], queue=QUEUE)
+
+
+async def soak(uri: str, pid: int, count: int) -> list[float]:
+    """Push jobs as the worker does them; the worker's MB after each twentieth of them."""
+    sizes: list[float] = []
+    async with Jobs(uri) as jobs, connect(uri) as connection:
+        inspector = Inspector(connection)
+        template = jobs.handler("soak.noop", queue=QUEUE)(_noop)
+        for pushed in range(0, count, BATCH):
+            await jobs.push_many([template.job(number + 1) for number in range(pushed, pushed + BATCH)])
+            await wait_for_depth(inspector, BACKLOG)
+            if (pushed + BATCH) * SAMPLES // count > len(sizes):
+                sizes.append(resident_mb(pid))
+                click.echo(f"{pushed + BATCH:>10,} jobs {sizes[-1]:7.1f} MB")
+        await wait_for_depth(inspector, 0)
+    return sizes
+
+
+async def wait_for_depth(inspector: Inspector, most: int) -> None:
+    """Wait until no more jobs wait than this."""
+    while True:
+        found = await inspector.queue(f"ojs.queue.{QUEUE}")
+        if found is None or found.message_count <= most:
+            return
+        await asyncio.sleep(0.05)
+
+
+def _noop(number: int) -> None:
+    """Stands for the worker's handler."""
+
+
+@click.command()
+@click.option("--jobs", "count", default=1_000_000, show_default=True, type=click.IntRange(min=100_000), help="Jobs.")
+def command(count: int) -> None:
+    """Measure start, rest and growth of a worker."""
+    with tempfile.TemporaryDirectory() as name, broker() as uri:
+        directory = Path(name)
+        (directory / "program.py").write_text(PROGRAM, encoding="utf-8")
+        starts = [measure_start(uri, directory) for _ in range(START_ROUNDS)]
+        elapsed, used, at_rest = (min(column) for column in zip(*starts, strict=True))
+        click.echo(f"start to first job {elapsed:.2f} s, {used:.2f} s of CPU; {at_rest:.1f} MB at rest")
+        with worker(uri, directory) as process:
+            began = time.perf_counter()
+            sizes = run(soak(uri, process.pid, count))
+            click.echo(f"{count / (time.perf_counter() - began):,.0f} jobs/s")
+    filled = sizes[len(sizes) // 5]
+    growth = max(sizes[len(sizes) // 5 :]) - filled
+    click.echo(f"grown by {growth:.1f} MB after the first fifth, {GROWTH_MB:g} MB are allowed")
+    if growth > GROWTH_MB:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    command()
