@@ -74,6 +74,7 @@ class Examination:
         if not hindrances:
             found += await self._of_clock()
             found += await self._of_queue_types()
+        found += self._of_classic_queues()
         found += await self._of_topology()
         for queue in self._queues:
             found += await self._of_queue(queue)
@@ -230,6 +231,23 @@ class Examination:
                     way_out = "use RabbitMQ 3.10 or later, or `waybill broker`"
                     found.append(Diagnosis("queue-type", Severity.WARNING, kind, finding, str(error), way_out))
         return found
+
+    def _of_classic_queues(self) -> list[Diagnosis]:
+        """RabbitMQ keeps a classic queue on one node, and writes it to disk when it finds the time."""
+        if self._connection.server_properties.get("product") != "RabbitMQ" or self._topology.queue_type != "classic":
+            return []
+        return [
+            Diagnosis(
+                "classic-queues",
+                Severity.NOTE,
+                queue,
+                "its jobs are on one node, and who publishes without confirms does not hear of a loss",
+                "it is a classic queue (it has priorities); AMQP cannot tell who uses confirms, --management can",
+                "publish with Jobs.push, which waits for the confirm; on a cluster `waybill topology migrate"
+                " --to-queue-type quorum`",
+            )
+            for queue in self._queues
+        ]
 
     # What jobs need. --------------------------------------------------------------------------------------------
 
