@@ -64,6 +64,8 @@ def test_every_type_of_event_has_its_required_fields(data_type: type[EventData])
 REQUIRED: dict[str, set[str]] = {
     "job.enqueued": {"job_type", "queue"},
     "job.scheduled": {"job_type", "queue", "scheduled_at"},
+    "job.reserved": {"job_type", "queue", "unique_key", "states", "reserved_until"},
+    "job.released": {"job_type", "queue"},
     "job.started": {"job_type", "queue", "worker_id", "attempt"},
     "job.completed": {"job_type", "queue", "duration_ms", "attempt"},
     "job.failed": {"job_type", "queue", "attempt", "error"},

@@ -14,6 +14,7 @@ from waybill.ojs.errors import (
     ControlFailed,
     DeadLetterJob,
     DiscardJob,
+    DuplicateJob,
     FailJob,
     InvalidJob,
     InvalidTransition,
@@ -32,6 +33,7 @@ from waybill.ojs.resources import resource
 from waybill.ojs.retry import Retry
 from waybill.ojs.states import Operation, State, transition
 from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
+from waybill.ojs.unique import Unique
 from waybill.ojs.worker import Worker
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ __all__ = [
     "DeadLetters",
     "Declaration",
     "DiscardJob",
+    "DuplicateJob",
     "Enqueue",
     "Envelope",
     "ErrorRecord",
@@ -85,6 +88,7 @@ __all__ = [
     "State",
     "Topology",
     "TopologyConflict",
+    "Unique",
     "Worker",
     "check_topology",
     "current_job",

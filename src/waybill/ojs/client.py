@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar, Unpack
 
+import msgspec
+
 from waybill.client import ConnectionLost, ReconnectPolicy
-from waybill.ojs import delay_ladder
+from waybill.ojs import delay_ladder, reservations
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.envelope import (
@@ -33,6 +35,7 @@ from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.patience import Patience
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.push_template import PushTemplates
+from waybill.ojs.reservations import fingerprint
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, transition
@@ -219,6 +222,24 @@ class Jobs:
 
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
+        unique = [one for one in jobs if one.unique_key is not None]
+        if not unique:
+            return await self._enqueue_all(jobs, now)
+        control = await self._controlled()
+        deadline = time.monotonic() + self._push_timeout_seconds
+        outcomes = await reservations.reserve(control, unique, deadline)
+        free = [one for one in jobs if one.envelope.id not in outcomes]
+        for one in unique:
+            # A job that took over the time of one that it replaces is a scheduled one.
+            _stamp(one.envelope, now)
+        pushed = await self._enqueue_all(free, now)
+        outcomes |= {one.envelope.id: outcome for one, outcome in zip(free, pushed, strict=True)}
+        await reservations.release(
+            control, [one for one, outcome in zip(free, pushed, strict=True) if isinstance(outcome, PushFailed)]
+        )
+        return [outcomes[one.envelope.id] for one in jobs]
+
+    async def _enqueue_all(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:
             return []
         for one in jobs:
@@ -341,7 +362,9 @@ class Jobs:
         _stamp(envelope, now)
         if isinstance(job, NewJob):
             self._templates.learn(job, envelope, now)
-        return Outgoing(envelope, options)
+        made = Outgoing(envelope, options)
+        made.unique_key = fingerprint(envelope)
+        return made
 
     async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
         """Declare what the jobs need, going on through lost connections until the deadline."""
@@ -453,6 +476,7 @@ def _envelope_of(job: NewJob, now: datetime) -> Envelope:
         retry=options.get("retry"),
         tags=options.get("tags", []),
         rate_limit=options.get("rate_limit"),
+        unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
     )
     timeout = options.get("timeout")
     if timeout is not None:

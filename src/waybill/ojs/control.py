@@ -15,9 +15,12 @@ from waybill.ojs.control_message import (
     HEARTBEAT,
     INFO,
     LIST,
+    RELEASE,
+    RESERVE,
     ControlReply,
     ControlRequest,
     JobInfo,
+    Reservation,
     read_reply,
 )
 from waybill.ojs.errors import ControlFailed
@@ -63,14 +66,22 @@ class Control:
 
     async def info(self, job_id: str, queue: str, timeout_seconds: float) -> JobInfo | None:
         """Ask for a job, None if no event of it is known. Raises ControlFailed."""
-        jobs = await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)
+        jobs = (await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)).jobs
         return jobs[0] if jobs else None
 
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
         """Ask for the youngest jobs of a queue. Raises ControlFailed."""
-        return await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)
+        return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
 
-    async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> list[JobInfo]:
+    async def reserve(self, job_id: str, queue: str, reservation: Reservation, timeout_seconds: float) -> ControlReply:
+        """Reserve the place of a job that must be unique. May be asked again with one id. Raises ControlFailed."""
+        return await self._ask(queue, RESERVE, ControlRequest(job_id, reservation=reservation), timeout_seconds)
+
+    async def release(self, job_id: str, queue: str) -> None:
+        """Give up the place of a job that was not enqueued. Raises ControlFailed."""
+        await self._send(queue, RELEASE, ControlRequest(job_id))
+
+    async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
         correlation_id = new_id()
         answer: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
@@ -81,7 +92,7 @@ class Control:
                 # A question that nobody answers in time is of no use to anybody.
                 expiration = str(max(1, int(timeout_seconds * 1000)))
                 await self._send(queue, kind, request, (reply_to, correlation_id, expiration))
-                return (await answer).jobs
+                return await answer
         except TimeoutError:
             raise ControlFailed(f"no coordinator answers for queue {queue}") from None
         finally:

@@ -12,6 +12,8 @@ CANCEL: Final = "ojs.control.cancel"
 HEARTBEAT: Final = "ojs.control.heartbeat"
 INFO: Final = "ojs.control.info"
 LIST: Final = "ojs.control.list"
+RESERVE: Final = "ojs.control.reserve"
+RELEASE: Final = "ojs.control.release"
 SYNC: Final = "ojs.control.sync"
 """Published to the relay by a worker that wants to know that it has read everything before."""
 
@@ -22,6 +24,17 @@ RESUME: Final = "ojs.control.resume"
 CONTENT_TYPE: Final = "application/json"
 
 
+class Reservation(msgspec.Struct, omit_defaults=True):
+    """What a job that must be unique asks a coordinator for; the reply has the job in its way, if there is one."""
+
+    job_type: str
+    unique_key: str
+    states: list[str]
+    on_conflict: str
+    lease_seconds: float
+    period: str | None = None
+
+
 class ControlRequest(msgspec.Struct, omit_defaults=True):
     """The body of every control message; which fields count depends on its type."""
 
@@ -30,6 +43,7 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
     queue: str = ""
     state: str | None = None
     limit: int = 100
+    reservation: Reservation | None = None
 
 
 class JobInfo(msgspec.Struct, omit_defaults=True):
@@ -61,6 +75,7 @@ class ControlReply(msgspec.Struct, omit_defaults=True):
     """The answer to INFO and LIST: the jobs, none for one that is not known."""
 
     jobs: list[JobInfo] = msgspec.field(default_factory=list)
+    replaced: JobInfo | None = None
 
 
 _requests: Final = msgspec.json.Decoder(ControlRequest)

@@ -23,9 +23,9 @@ from waybill.client import BasicProperties, Channel, Consumer, Delivery
 from waybill.ojs import control_message
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.client import Jobs
-from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, read_request
+from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, Reservation, read_request
 from waybill.ojs.envelope import check_queue
-from waybill.ojs.events import JobCancelled, JobHeartbeat
+from waybill.ojs.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_fold import has_ended
 from waybill.ojs.job_view import JobView
@@ -37,6 +37,8 @@ from waybill.ojs.timestamps import format_timestamp
 PREFETCH: Final = 500
 VISIBILITY_SECONDS: Final = 60
 """By how much a heartbeat extends a job."""
+MAX_REPLACEMENTS: Final = 3
+"""How many jobs one that is to replace them may cancel before it gives up."""
 LAST_EVENTS_SECONDS: Final = 5.0
 
 _log = logging.getLogger("waybill.ojs.coordinator")
@@ -141,6 +143,12 @@ class Coordinator:
             case control_message.INFO | control_message.LIST:
                 delivery.ack()
                 self._spawn(self._answer(delivery, request, queue))
+            case control_message.RESERVE if request.reservation is not None:
+                delivery.ack()
+                self._spawn(self._reserve(delivery, request.job_id, queue, request.reservation))
+            case control_message.RELEASE:
+                await self._release(request.job_id, queue)
+                delivery.ack()
             case kind:
                 _log.warning("nothing is known of control messages of type %s", kind)
                 delivery.ack()
@@ -172,6 +180,41 @@ class Coordinator:
         await confirmed.wait()
         await self._known.settled(job_id, lambda found: found is not None and has_ended(found))
 
+    async def _reserve(self, delivery: Delivery, job_id: str, queue: str, reservation: Reservation) -> None:
+        """Give a job that must be unique its place, or say what is in its way; the stream decides."""
+        reply = ControlReply()
+        for _ in range(MAX_REPLACEMENTS):
+            obstacle = await self._obstacle(job_id, queue, reservation)
+            reply.jobs = [] if obstacle is None else [obstacle]
+            if obstacle is None or not reservation.on_conflict.startswith("replace"):
+                break
+            if obstacle.state in {State.ACTIVE.value, State.PENDING.value}:
+                # A job that runs is not replaced: what it has done so far stays done (section 5.2).
+                break
+            await self._cancel(obstacle.id, obstacle.queue or queue)
+            reply.replaced = obstacle
+        await self._reply(delivery, reply)
+
+    async def _obstacle(self, job_id: str, queue: str, reservation: Reservation) -> JobInfo | None:
+        session = self._session
+        if session is None:
+            raise RuntimeError("the coordinator is closed")
+        event_id = f"evt_{new_id()}"
+        data = JobReserved(
+            job_type=reservation.job_type,
+            queue=queue,
+            unique_key=reservation.unique_key,
+            states=reservation.states,
+            period=reservation.period,
+            reserved_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=reservation.lease_seconds)),
+        )
+        return await self._known.verdict(event_id, lambda: session.events.record(job_id, data, event_id=event_id))
+
+    async def _release(self, job_id: str, queue: str) -> None:
+        job = await self._known.settled(job_id, lambda found: found is not None)
+        if self._session is not None and job is not None:
+            self._session.events.record(job_id, JobReleased(job_type=job.type, queue=queue))
+
     async def _beat(self, request: ControlRequest) -> None:
         job = await self._known.get(request.job_id)
         if self._session is None or job is None or job.state != State.ACTIVE.value:
@@ -194,9 +237,15 @@ class Coordinator:
         else:
             job = await self._known.settled(request.job_id, lambda found: found is not None)
             jobs = [] if job is None else [job]
+        await self._reply(delivery, ControlReply(jobs))
+
+    async def _reply(self, delivery: Delivery, reply: ControlReply) -> None:
+        properties = delivery.properties
+        if self._session is None or not properties.reply_to:
+            return
         # Not mandatory: whoever asked may be gone.
         await self._session.publishing.publish(
-            msgspec.json.encode(ControlReply(jobs)),
+            msgspec.json.encode(reply),
             routing_key=properties.reply_to,
             properties=BasicProperties(
                 content_type=CONTENT_TYPE, type=properties.type, correlation_id=properties.correlation_id

@@ -110,6 +110,15 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         self.__dict__["unknown_fields"] = fields
 
     @property
+    def is_duplicate(self) -> bool:
+        """Whether a push did not enqueue this job, because one was there already: this is that one's id and state."""
+        return bool(self.__dict__.get("duplicate", False))
+
+    @is_duplicate.setter
+    def is_duplicate(self, value: bool) -> None:
+        self.__dict__["duplicate"] = value
+
+    @property
     def policy(self) -> Retry:
         """The retry policy in force."""
         return DEFAULT_RETRY if self.retry is None else self.retry

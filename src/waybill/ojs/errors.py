@@ -48,6 +48,16 @@ class PushFailed(JobsError):
         self.code = code
 
 
+class DuplicateJob(PushFailed):
+    """A job that must be unique was not enqueued: `existing_id` is there already, in the state `existing_state`."""
+
+    def __init__(self, job_id: str, existing_id: str, existing_state: str) -> None:
+        """The code is DUPLICATE."""
+        super().__init__(job_id, "DUPLICATE", f"{existing_id} is the same, and {existing_state}")
+        self.existing_id = existing_id
+        self.existing_state = existing_state
+
+
 class ControlFailed(JobsError):
     """A request to the coordinator was not taken, or not answered in time: none may be running for the queue."""
 

@@ -52,6 +52,19 @@ class JobScheduled(JobEventData, frozen=True, kw_only=True):
     scheduled_at: str
 
 
+class JobReserved(JobEventData, frozen=True, kw_only=True):
+    """A job that must be unique asks for its place; what comes first in the stream has it. An event of ours."""
+
+    unique_key: str
+    states: Sequence[str]
+    period: str | None = None
+    reserved_until: str
+
+
+class JobReleased(JobEventData, frozen=True, kw_only=True):
+    """A reserved job was never enqueued: its place is free. An event of ours."""
+
+
 class JobStarted(JobEventData, frozen=True, kw_only=True):
     """A worker began an attempt, counted from 1."""
 
@@ -233,6 +246,8 @@ class CronSkipped(EventData, frozen=True, kw_only=True):
 EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobEnqueued: "job.enqueued",
     JobScheduled: "job.scheduled",
+    JobReserved: "job.reserved",
+    JobReleased: "job.released",
     JobStarted: "job.started",
     JobCompleted: "job.completed",
     JobFailed: "job.failed",

@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.ojs.envelope import Envelope, check_queue, check_type
 from waybill.ojs.retry import Retry
+from waybill.ojs.unique import Unique
 
 if TYPE_CHECKING:
     from waybill.ojs.client import Jobs
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     tags: list[str]
     unique_key: str
     rate_limit: dict[str, object]
+    unique: Unique
     correlation_id: str
     traceparent: str
     tracestate: str

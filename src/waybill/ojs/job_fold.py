@@ -6,6 +6,7 @@ first end counts. Only an enqueuing, or a start, that is later than the end begi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
 from waybill.ojs.states import TERMINAL, State
+from waybill.ojs.unique import stands_in_the_way
 
 ENDS: Final = {
     "job.completed": State.COMPLETED,
@@ -35,6 +37,7 @@ class JobRecord(JobInfo):
 
     rank: int = -1
     unique_key: str | None = None
+    created_at: str | None = None
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
@@ -60,10 +63,36 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
             job.visible_until = _text(data.get("visible_until"))
     elif kind == "job.scheduled":
         _postpone(job, event)
+    elif kind == "job.released":
+        if job.state == State.PENDING.value:
+            job.state, job.ended_at, job.unique_key = State.CANCELLED.value, event.time, None
     elif kind == "job.progress":
         _note_progress(job, event)
     elif kind == "job.failed" and job.rank < _END_RANK:
         job.error = _object(data.get("error"))
+
+
+def reserve(job: JobRecord, event: ReceivedEvent) -> None:
+    """Give a new job the place that it has asked for."""
+    job.state = State.PENDING.value
+    job.unique_key = _text(event.data.get("unique_key"))
+    job.created_at = event.time
+    job.visible_until = _text(event.data.get("reserved_until"))
+
+
+def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobRecord | None:
+    """Return the job for which the one that `event` reserves is a duplicate."""
+    data = event.data
+    for job in candidates:
+        if job.id != event.subject and stands_in_the_way(
+            job,
+            job.created_at or job.enqueued_at,
+            states=data.get("states"),
+            period=data.get("period"),
+            now=event.time,
+        ):
+            return job
+    return None
 
 
 def has_ended(job: JobInfo) -> bool:

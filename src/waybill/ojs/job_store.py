@@ -7,6 +7,7 @@ may share a PostgreSQL database: the position is locked while one writes, and wh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -15,7 +16,7 @@ import msgspec
 from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
-from waybill.ojs.job_fold import JobRecord, fold, new_record
+from waybill.ojs.job_fold import JobRecord, fold, in_the_way, new_record, reserve
 
 try:
     import sqlalchemy as sql
@@ -25,9 +26,9 @@ try:
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _STREAM: Final = "events"
-_IDS_PER_SELECT: Final = 500
+_VALUES_PER_SELECT: Final = 500
 _JSON_FIELDS: Final = ("error", "result", "checkpoint")
 
 _metadata: Final = sql.MetaData()
@@ -44,7 +45,7 @@ _jobs: Final = sql.Table(
         sql.Column(name, sql.String)
         for name in (
             "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
-            "error", "result", "progress_message", "checkpoint", "unique_key",
+            "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
         )
     ),
     sql.Column("progress", sql.Float),
@@ -102,10 +103,14 @@ class JobStore:
         with self._engine.connect() as connection:
             return _position(connection)
 
-    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> None:
-        """Fold messages of the stream, each with its offset, and remember where it goes on, in one transaction."""
+    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+        """Fold messages of the stream, each with its offset, and remember where it goes on, in one transaction.
+
+        Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place.
+        """
+        verdicts: dict[str, JobInfo | None] = {}
         if not messages:
-            return
+            return verdicts
         with self._engine.begin() as connection:
             position = _position(connection, lock=True)
             events = [
@@ -115,21 +120,32 @@ class JobStore:
                 for event in found
                 if event.type.startswith("job.")
             ]
-            jobs = self._load(connection, list(dict.fromkeys(event.subject for event in events)))
+            jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
+            same = self._same(connection, events, jobs)
             for event in events:
                 job = jobs.get(event.subject)
+                if event.type == "job.reserved":
+                    candidates = same[event.data.get("unique_key")]
+                    obstacle = None if job in candidates else in_the_way(candidates, event)
+                    verdicts[event.id] = None if obstacle is None else _info(obstacle)
+                    if obstacle is not None or job in candidates:
+                        continue
                 if job is None:
                     job = jobs[event.subject] = new_record(event)
+                if event.type == "job.reserved":
+                    reserve(job, event)
+                    same[job.unique_key].append(job)
                 fold(job, event)
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
             if messages[-1][0] >= position:
                 connection.execute(sql.update(_positions).values(next_offset=messages[-1][0] + 1))
+        return verdicts
 
     def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it was folded."""
         with self._engine.connect() as connection:
-            job = self._load(connection, [job_id]).get(job_id)
+            job = self._load(connection, _jobs.c.id, [job_id]).get(job_id)
             return None if job is None else _info(job)
 
     def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
@@ -156,12 +172,23 @@ class JobStore:
             _metadata.create_all(connection)
             connection.execute(self._insert_position.values(stream=_STREAM, next_offset=0, version=_VERSION))
 
+    def _same(
+        self, connection: Connection, events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord]
+    ) -> defaultdict[object, list[JobRecord]]:
+        """Return the jobs that reservations compete with, by their fingerprint, as the very records of `jobs`."""
+        same: defaultdict[object, list[JobRecord]] = defaultdict(list)
+        keys = dict.fromkeys(event.data.get("unique_key") for event in events if event.type == "job.reserved")
+        if keys:
+            for job_id, job in self._load(connection, _jobs.c.unique_key, list(keys)).items():
+                same[job.unique_key].append(jobs.setdefault(job_id, job))
+        return same
+
     @staticmethod
-    def _load(connection: Connection, job_ids: list[str]) -> dict[str, JobRecord]:
+    def _load(connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
         found: dict[str, JobRecord] = {}
-        for start in range(0, len(job_ids), _IDS_PER_SELECT):
-            chunk = job_ids[start : start + _IDS_PER_SELECT]
-            rows = connection.execute(sql.select(_jobs).where(_jobs.c.id.in_(chunk)))
+        for start in range(0, len(values), _VALUES_PER_SELECT):
+            chunk = values[start : start + _VALUES_PER_SELECT]
+            rows = connection.execute(sql.select(_jobs).where(column.in_(chunk)))
             found.update((row[0], _record(row)) for row in rows)
         return found
 

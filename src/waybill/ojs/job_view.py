@@ -7,6 +7,7 @@ a database is out of reach, the broker holds back what comes after.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ FOLD_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 1.0
 """How long the events of a job may be on their way here before it counts as unknown."""
+
+VERDICT_SECONDS: Final = 30.0
 
 T = TypeVar("T")
 
@@ -49,6 +52,7 @@ class JobView:
         self._pending: list[tuple[int, list[ReceivedEvent]]] = []
         self._deliveries: list[Delivery] = []
         self._next_offset = 0
+        self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self._arrived = asyncio.Event()
         self._folded = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
@@ -101,6 +105,20 @@ class JobView:
         except TimeoutError:
             return await self.get(job_id)
 
+    async def verdict(self, event_id: str, record: Callable[[], None]) -> JobInfo | None:
+        """Record a reservation with this event id; return the job that is in its way once the stream has decided.
+
+        Raises TimeoutError if the stream does not bring it back in time.
+        """
+        waiting: asyncio.Future[JobInfo | None] = asyncio.get_running_loop().create_future()
+        self._verdicts[event_id] = waiting
+        try:
+            record()
+            async with asyncio.timeout(VERDICT_SECONDS):
+                return await waiting
+        finally:
+            del self._verdicts[event_id]
+
     @property
     def _known(self) -> JobStore:
         if self._store is None:
@@ -135,7 +153,7 @@ class JobView:
             deliveries, self._deliveries = self._deliveries, []
             while True:
                 try:
-                    await self._in_thread(lambda found=messages: store.apply(found))  # type: ignore[misc]
+                    verdicts = await self._in_thread(functools.partial(store.apply, messages))
                     break
                 except Exception:  # noqa: BLE001 - whatever a database can have against it
                     _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
@@ -145,5 +163,9 @@ class JobView:
                 self._stream.arguments["x-stream-offset"] = messages[-1][0] + 1
             for delivery in deliveries:
                 delivery.ack()
+            for event_id, obstacle in verdicts.items():
+                waiting = self._verdicts.get(event_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(obstacle)
             self._folded.set()
             self._folded = asyncio.Event()

@@ -25,13 +25,15 @@ SCHEDULED: Final = State.SCHEDULED.value
 class Outgoing:
     """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
 
-    __slots__ = ("body", "envelope", "exchange", "future", "key", "options", "properties", "template")
+    __slots__ = ("body", "envelope", "exchange", "future", "key", "options", "properties", "template", "unique_key")
 
     def __init__(self, envelope: Envelope, options: Options, template: PushTemplate | None = None) -> None:
         self.envelope = envelope
         self.options = options
         self.template = template
         """What its body can be made with, as long as nobody has changed the envelope."""
+        self.unique_key: str | None = None
+        """The fingerprint of a job that must be unique."""
         self.body = b""
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""
@@ -100,7 +102,7 @@ def record(session: Session, one: Outgoing) -> None:
     """Write the events of a confirmed job."""
     envelope = one.envelope
     events = session.events
-    unique_key = one.options.get("unique_key")
+    unique_key = one.unique_key or one.options.get("unique_key")
     # A worker may have started the job by now; its queue wait counts from the time of its envelope.
     if envelope.state != SCHEDULED and unique_key is None and envelope.enqueued_at is not None:
         events.record_enqueued(envelope.id, envelope.enqueued_at, envelope.type, envelope.queue, envelope.priority)

@@ -101,7 +101,9 @@ class Topology:
     `prefix` is put before every name as it is (`tenant1.`). `queue_type` "quorum" falls back to classic on a broker
     that has no quorum queues. `max_priority` applies to classic queues, as quorum queues take none; 200 and more order
     all priorities exactly. `max_length`, `max_length_bytes` and `message_ttl_ms` limit a job queue; with
-    `reject_when_full` a push to a full queue fails instead of dropping the oldest job.
+    `reject_when_full` a push to a full queue fails instead of dropping the oldest job. With `deduplicate` a queue drops
+    a job whose idempotency key (`unique_key`) is that of one in it, on brokers that can: Waybill's, and RabbitMQ with
+    the plugin for it.
     """
 
     names: Names = SPEC
@@ -113,6 +115,7 @@ class Topology:
     max_length_bytes: int | None = None
     message_ttl_ms: int | None = None
     reject_when_full: bool = True
+    deduplicate: bool = False
 
     # Names. -----------------------------------------------------------------------------------------------------
 
@@ -311,6 +314,8 @@ class Topology:
             arguments["x-overflow"] = "reject-publish"
         if self.message_ttl_ms is not None:
             arguments["x-message-ttl"] = self.message_ttl_ms
+        if self.deduplicate:
+            arguments["x-message-deduplication"] = True
         return arguments
 
     def _type_argument(self) -> dict[str, object]:
