@@ -221,6 +221,7 @@ class Node(Host):
 
     def close(self) -> None:
         """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left."""
+        self.termini.release_all()
         self._store.close(clean=True, redelivered=self._redelivered())
 
     def _redelivered(self) -> dict[int, list[int]]:

@@ -175,6 +175,15 @@ class Termini:
             },
         )
 
+    def release_all(self) -> None:
+        """The node stops: what termini hold goes back to its queues, as delivered before."""
+        for terminus in self._by_key.values():
+            held = list(terminus.held.values())
+            terminus.held = {}
+            held.reverse()
+            for entry in held:
+                entry.queue.release(entry, failed=False)
+
     def save_delivery(self, terminus: Terminus, tag: bytes) -> None:
         """Keep a tag that was accepted, if the terminus keeps its unsettled state over a restart."""
         if terminus.durable == DURABLE_UNSETTLED_STATE:

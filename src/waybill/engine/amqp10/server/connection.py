@@ -107,6 +107,9 @@ class Connection(ServerEngine):
         self._unread: i64 = 0
         self._is_transport_full = False
         self._is_choked = False
+        self._is_held = False
+        self._wants_hold = False
+        self._hold_mark: i64 = 0
         self._rest = b""
         self._ending: set[i64] = set()
         self._confirming: list[Session] = []
@@ -130,7 +133,7 @@ class Connection(ServerEngine):
 
     @property
     def closed(self) -> bool:
-        return self.state == CLOSED
+        return self.state == CLOSED and not self._is_held
 
     def receive_data(self, data: bytes, now: float) -> None:
         if self.state == CLOSED:
@@ -155,6 +158,8 @@ class Connection(ServerEngine):
             self._rest = data[o:]
 
     def data_to_send(self) -> bytes:
+        if self._is_held:
+            return b""
         out = self.out
         size = len(out)
         if size == 0:
@@ -228,7 +233,13 @@ class Connection(ServerEngine):
             for session in draining:
                 session.finish_drains()
             self.is_dirty = False
-        self.output.flush()
+        if self._wants_hold:
+            self._wants_hold = False
+            self._is_held = True
+            self._hold_mark += 1
+            self.host.runtime.store.wait(self, self._hold_mark)
+        if not self._is_held:
+            self.output.flush()
 
     def settle_confirms(self) -> None:
         sessions = self._confirming
@@ -237,7 +248,10 @@ class Connection(ServerEngine):
             session.settle_confirms()
 
     def committed(self, mark: i64) -> None:
-        """Nobody waits with the connection itself."""
+        """What `hold` waited for is durable: the answers may go."""
+        if mark == self._hold_mark:
+            self._is_held = False
+            self.host.mark_dirty(self)
 
     def alarm_changed(self) -> None:
         """While there is an alarm, senders get no credit."""
@@ -291,6 +305,11 @@ class Connection(ServerEngine):
 
     def send_performative(self, channel: i64, performative: Performative) -> None:
         self.send(frame(int(channel), performative.encode()))
+
+    def hold(self) -> None:
+        """Keep all output back until what was put in the store so far is durable."""
+        self._wants_hold = True
+        self.host.mark_dirty(self)
 
     def confirming(self, session: Session) -> None:
         if not self._confirming:

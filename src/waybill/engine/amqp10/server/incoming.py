@@ -21,11 +21,12 @@ from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
+from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp10 import descriptors
-from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
+from waybill.wire.amqp10.disposition import ACCEPTED_STATE, RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
     ILLEGAL_STATE,
     MESSAGE_SIZE_EXCEEDED,
@@ -38,7 +39,7 @@ from waybill.wire.amqp10.error import (
     Error,
 )
 from waybill.wire.amqp10.errors import DecodeError
-from waybill.wire.amqp10.messaging import Accepted, Rejected, Released
+from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Accepted, Rejected, Released
 from waybill.wire.amqp10.performatives import DELIVERY_TAG_LIMIT, RECEIVER_SECOND, Attach, Flow
 from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.transfer import TransferFacts
@@ -355,6 +356,10 @@ class IncomingLink(Timer):
             session.needs_commit()
         if self.settles_second:
             self.terminus.settling[self._tag] = self._delivery_id
+            if self.terminus.durable == DURABLE_UNSETTLED_STATE:
+                connection = self.connection
+                connection.host.runtime.store.wait(_Remembered(self, self._tag, self._delivery_id), MESSAGE_KEPT)
+                return
         session.accepted(self._delivery_id, settles=not self.settles_second)
 
     def _post(self, transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
@@ -431,6 +436,29 @@ class IncomingLink(Timer):
             self.session.suspended.append(terminus)
 
 
+class _Remembered(CommitWaiter):
+    """Keeps the tag of a message that is accepted, once the message itself is kept, and tells the sender then.
+
+    The other way round a crash in between would leave a tag that says `accepted` for a message that is lost.
+    """
+
+    def __init__(self, link: IncomingLink, tag: bytes, number: i64) -> None:
+        self._link = link
+        self._tag = tag
+        self._number: i64 = number
+
+    def committed(self, mark: i64) -> None:
+        link = self._link
+        terminus = link.terminus
+        if self._tag not in terminus.settling:
+            return
+        if mark == MESSAGE_KEPT:
+            terminus.termini.save_delivery(terminus, self._tag)
+            terminus.termini.runtime.store.wait(self, TAG_KEPT)
+        elif link.is_attached and link.session.is_open:
+            link.session.send_outcome(self._number, ACCEPTED_STATE, settled=False)
+
+
 class _IncomingEnd(LinkEnd):
     """The link, as its terminus sees it."""
 
@@ -445,6 +473,8 @@ class _IncomingEnd(LinkEnd):
         pass
 
 
+MESSAGE_KEPT: Final = 1
+TAG_KEPT: Final = 2
 EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
 """A data section without octets."""
 QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()

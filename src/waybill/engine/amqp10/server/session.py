@@ -191,6 +191,12 @@ class Session(CommitWaiter):
         if handle in self.incoming or handle in self.outgoing or handle in self.detaching:
             raise session_fault(HANDLE_IN_USE, f"handle {handle} is in use")
         attach_link(self, attach)
+        incoming = self.incoming.get(handle)
+        outgoing = self.outgoing.get(handle)
+        if incoming is not None:
+            self._hold_if_durable(incoming.terminus)
+        elif outgoing is not None:
+            self._hold_if_durable(outgoing.terminus)
 
     def free_handle(self, wanted: i64) -> i64:
         """A handle for our end of a link: the peer's own, if it may have that."""
@@ -214,16 +220,23 @@ class Session(CommitWaiter):
         incoming = self.incoming.get(handle)
         outgoing = self.outgoing.get(handle)
         if incoming is not None:
+            self._hold_if_durable(incoming.terminus)
             del self.incoming[handle]
             self._last_incoming = None
             incoming.detached(LINK_DETACHED, closed=detach.closed)
             self._send_after_outcomes(Detach(handle=int(incoming.handle), closed=detach.closed))
         elif outgoing is not None:
+            self._hold_if_durable(outgoing.terminus)
             del self.outgoing[handle]
             outgoing.detached(LINK_DETACHED, closed=detach.closed)
             self.send(Detach(handle=int(outgoing.handle), closed=detach.closed))
         else:
             raise session_fault(UNATTACHED_HANDLE, f"no link has the handle {handle}")
+
+    def _hold_if_durable(self, terminus: Terminus) -> None:
+        """What is said of a durable terminus is said when it is true after a crash too."""
+        if terminus.durable:
+            self.connection.hold()
 
     def detach_incoming(self, link: IncomingLink, error: Error | None, *, closed: bool = True) -> None:
         """Detach a link from our side; what comes on it until the peer's detach is dropped."""
