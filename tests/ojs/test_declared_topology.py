@@ -1,11 +1,13 @@
 """What stands on the broker after we have declared it, asked of the broker itself."""
 
+from datetime import timedelta
+
 import pika
 import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
-from waybill.ojs import WEB, Jobs, Topology, TopologyConflict, Worker
+from waybill.ojs import WEB, Jobs, Retry, Topology, TopologyConflict, Worker, current_job
 from waybill.ojs.topology import Declaration
 
 
@@ -123,11 +125,33 @@ async def test_quorum_queues_are_used_where_the_broker_has_them(broker_uri: str,
         async with Worker(jobs, queues=[queue_name, f"{queue_name}.b"], concurrency=4) as worker:
             await quorum.push()
             await until(lambda: worker.counts["completed"] == 1)
-    arguments = {"x-dead-letter-exchange": "quorum.ojs.exchange.dlx", "x-dead-letter-routing-key": queue_name}
+    arguments = {
+        "x-dead-letter-exchange": "quorum.ojs.exchange.dlx",
+        "x-dead-letter-routing-key": queue_name,
+        # What a classic queue of RabbitMQ has dead-lettered is lost if the node is killed in that moment.
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
     is_quorum = not await eye.refuses(
         f"quorum.ojs.queue.{queue_name}", arguments=arguments | {"x-queue-type": "quorum"}
     )
     assert is_quorum or eye.product != "RabbitMQ"
+
+
+async def test_retries_and_schedules_pass_through_quorum_queues(broker_uri: str, queue_name: str) -> None:
+    attempts: list[int] = []
+    async with Jobs(broker_uri, topology=Topology(queue_type="quorum", prefix="quorum.")) as jobs:
+
+        @jobs.handler("declare.waits", queue=queue_name, retry=Retry(max_attempts=2, jitter=False))
+        async def waits() -> None:
+            attempts.append(current_job().attempt)
+            if current_job().attempt == 1:
+                raise RuntimeError("once more")
+
+        async with Worker(jobs) as worker:
+            await waits.options(delay=timedelta(seconds=1)).push()
+            await until(lambda: worker.counts["completed"] == 1)
+    assert attempts == [1, 2]
 
 
 async def test_two_hundred_levels_order_exactly(broker_uri: str, eye: Eye, queue_name: str) -> None:

@@ -299,7 +299,9 @@ class Settlement:
                 while len(self._unsaid) > REMEMBERED_ATTEMPTS:
                     del self._unsaid[next(iter(self._unsaid))]
         finally:
-            del self._retrying[execution.key]
+            # A newer delivery of the same attempt may have begun to be followed meanwhile.
+            if self._retrying.get(execution.key) is execution:
+                del self._retrying[execution.key]
 
     async def _published_next(self, execution: Execution, failure: Failure) -> bool:
         """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""

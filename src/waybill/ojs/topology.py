@@ -239,7 +239,7 @@ class Topology:
             "x-dead-letter-exchange": self.direct,
             "x-dead-letter-routing-key": queue,
             "x-message-ttl": delay_ms,
-            **self._type_argument(),
+            **self._waiting_arguments(),
         }
         return [
             QueueDeclaration(name, arguments),
@@ -255,7 +255,7 @@ class Topology:
             arguments: dict[str, object] = {
                 "x-dead-letter-exchange": below,
                 "x-message-ttl": 1000 << level,
-                **self._type_argument(),
+                **self._waiting_arguments(),
             }
             entities += [
                 ExchangeDeclaration(name, "topic"),
@@ -273,7 +273,7 @@ class Topology:
             "x-dead-letter-exchange": self.direct,
             "x-dead-letter-routing-key": queue,
             "x-message-ttl": 0,
-            **self._type_argument(),
+            **self._waiting_arguments(),
         }
         return [
             QueueDeclaration(name, arguments),
@@ -312,11 +312,27 @@ class Topology:
             arguments["x-max-length-bytes"] = self.max_length_bytes
         if self.reject_when_full and (self.max_length is not None or self.max_length_bytes is not None):
             arguments["x-overflow"] = "reject-publish"
+        if self.reject_when_full or (self.max_length is None and self.max_length_bytes is None):
+            arguments |= self._safe_dead_lettering()
         if self.message_ttl_ms is not None:
             arguments["x-message-ttl"] = self.message_ttl_ms
         if self.deduplicate:
             arguments["x-message-deduplication"] = True
         return arguments
+
+    def _waiting_arguments(self) -> dict[str, object]:
+        """Return what queues have in common that jobs leave by themselves when their time is up."""
+        return self._type_argument() | self._safe_dead_lettering()
+
+    def _safe_dead_lettering(self) -> dict[str, object]:
+        """Return the arguments with which RabbitMQ keeps a message until its dead letter is safe elsewhere.
+
+        Its classic queues have no such thing: what they have just dead-lettered is lost if the node is killed. It
+        works with no other overflow than this one.
+        """
+        if self.queue_type != "quorum":
+            return {}
+        return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
     def _type_argument(self) -> dict[str, object]:
         return {"x-queue-type": "quorum"} if self.queue_type == "quorum" else {}

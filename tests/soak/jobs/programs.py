@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from waybill.client import ReconnectPolicy
-from waybill.ojs import Jobs, Retry, Worker, current_job
+from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 from waybill.transport.loop import run
 
 SCHEMA = "create table effect (job text, attempt integer, number integer, runs integer, primary key (job, attempt))"
@@ -30,7 +30,8 @@ def always_fails(number: int) -> bool:
 
 def make_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None) -> Jobs:
     """The handlers; without a place for their effects, to push only."""
-    jobs = Jobs(uri, reconnect=RECONNECT, push_timeout=300)
+    # Quorum queues where the broker has them: classic ones of RabbitMQ lose what they were dead-lettering when killed.
+    jobs = Jobs(uri, topology=Topology(queue_type="quorum"), reconnect=RECONNECT, push_timeout=300)
 
     @jobs.handler("soak.effect", queue=queue, retry=RETRY)
     async def effect(number: int) -> None:
