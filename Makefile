@@ -46,7 +46,7 @@ $(BUILT)/stamp: $(VENV)/stamp $(SOURCES)
 
 setup: $(VENV)/stamp
 	@scripts/setup_system.sh
-	@$(RUN) -c 'import proton' 2>/dev/null \
+	@$(RUN) -c 'import proton, rabbitmq_amqp_python_client' 2>/dev/null \
 		|| $(RUN) -m pip install -q --disable-pip-version-check -e '.[proton]' >/dev/null 2>&1 \
 		|| echo "python-qpid-proton could not be built: its tests will skip"
 

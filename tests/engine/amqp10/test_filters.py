@@ -42,7 +42,8 @@ def passes(name: str, value: object, shown: Message | None = None, kind: str = Q
 
 
 def test_no_filters_let_everything_pass() -> None:
-    for requested in (None, {}, {"f": None}):
+    nothing: list[dict[str, object] | None] = [None, {}, {"f": None}]
+    for requested in nothing:
         filter_set = read_filters(requested, QUEUE)
         assert filter_set.in_force == {}
         assert filter_set.matches(message(), message().content)

@@ -312,10 +312,10 @@ def test_modified_merges_annotations(bench: NodeBench, session: Session) -> None
     receiver = session.receiver("/queues/q", credit=3)
     receiver.settle(receiver.delivery(), Modified(message_annotations={"x-opt-a": 1, "x-opt-b": "b"}))
     again = receiver.delivery()
-    assert again.annotations == {"x-opt-a": 1, "x-opt-b": "b"}
+    assert again.annotations.items() >= {"x-opt-a": 1, "x-opt-b": "b"}.items()
     receiver.settle(again, Modified(message_annotations={"x-opt-a": 2}))
     last = receiver.delivery()
-    assert last.annotations == {"x-opt-a": 2, "x-opt-b": "b"}
+    assert last.annotations.items() >= {"x-opt-a": 2, "x-opt-b": "b"}.items()
     assert last.bare == message()
 
 

@@ -202,6 +202,11 @@ def test_what_is_no_request_is_answered_as_such(client: Client, request_: bytes)
     assert reason
 
 
+def test_the_sections_of_a_request_may_stand_in_any_order(client: Client) -> None:
+    request = encode_amqp_value(None) + encode_value(Properties(to="/queues/q", subject="PUT"))
+    assert client.send(request)[0].subject == "201"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_body_makes_it_raise(data: st.DataObject) -> None:

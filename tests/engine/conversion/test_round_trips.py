@@ -89,8 +89,16 @@ def typed(mapping: Mapping[object, object]) -> dict[bytes, bytes]:
     return {encode_value(key): encode_value(value) for key, value in mapping.items()}
 
 
+# Compiled objects have no __dict__ to take these from.
+NAMES = (
+    "message_id user_id to subject reply_to correlation_id content_type content_encoding absolute_expiry_time "
+    "creation_time group_id group_sequence reply_to_group_id annotations application_properties body_kind data "
+    "sections footer type headers foreign"
+)
+
+
 def assert_same(one: CanonicalMessage, other: CanonicalMessage) -> None:
-    for name in vars(CanonicalMessage()):
+    for name in NAMES.split():
         mine, theirs = getattr(one, name), getattr(other, name)
         if isinstance(mine, dict):
             assert typed(mine) == typed(theirs), name

@@ -184,6 +184,7 @@ OF_KIND: dict[int, st.SearchStrategy[object]] = {
     KINDS["message_id"]: ulongs | uuids | binaries | strings,
     KINDS["map"]: field_maps,
     KINDS["fields"]: field_maps,
+    KINDS["named"]: field_maps,
     KINDS["annotations"]: st.dictionaries(symbols | ulongs, values, max_size=3),
     KINDS["error"]: of_archetype(KINDS["error"]),
     KINDS["source"]: of_archetype(KINDS["source"]) | foreign,

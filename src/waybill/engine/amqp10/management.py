@@ -8,24 +8,24 @@ amqp-value: a map, a list, null, or a text that explains an error. `resources` h
 from typing import Final
 
 from librt.strings import BytesWriter
+from mypy_extensions import i64
 
 from waybill.engine.amqp10.resources import BAD_REQUEST, Answer, Failure, Resources
 from waybill.engine.host import Host, User
 from waybill.model.errors import AccessRefused, ModelError, NotAllowed, NotFound, PreconditionFailed, ResourceLocked
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.descriptors import read_descriptor
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.errors import DecodeError, EncodeError
 from waybill.wire.amqp10.message import Properties
-from waybill.wire.amqp10.scan import ABSENT
 from waybill.wire.amqp10.sections import (
-    MessageFacts,
     decode_body,
     decode_properties,
     encode_amqp_value,
     encode_application_properties,
-    scan_message,
 )
+from waybill.wire.amqp10.skip import skip_value
 
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -47,11 +47,15 @@ class Management:
         """
         properties = Properties()
         try:
-            facts = MessageFacts()
-            scan_message(request, 0, len(request), facts)
-            if facts.properties != ABSENT:
-                properties = decode_properties(request, facts.properties, facts.properties_end)
-            answer = self._answer(properties, _body(request, facts))
+            found = _sections(request)
+            if descriptors.PROPERTIES in found:
+                start, end = found[descriptors.PROPERTIES]
+                properties = decode_properties(request, start, end)
+            body: object = None
+            if descriptors.AMQP_VALUE in found:
+                start, end = found[descriptors.AMQP_VALUE]
+                body = decode_body(request, start, end)[0]
+            answer = self._answer(properties, body)
         except (DecodeError, Failure, ModelError) as error:
             answer = Answer(_status(error), str(error))
         return _response(properties, answer)
@@ -62,11 +66,20 @@ class Management:
         return self._resources.answer(properties.subject, properties.to, body)
 
 
-def _body(request: bytes, facts: MessageFacts) -> object:
-    """What the amqp-value holds; None without a body. The octets of a body of data are no request."""
-    if facts.body_kind != descriptors.AMQP_VALUE:
-        return None
-    return decode_body(request, facts.body, facts.body_end)[0]
+def _sections(request: bytes) -> dict[i64, tuple[i64, i64]]:
+    """Where each section lies, by its code. Raises DecodeError.
+
+    In any order: RabbitMQ's client for Python puts the body of a request without one before its properties.
+    """
+    found: dict[i64, tuple[i64, i64]] = {}
+    end: i64 = len(request)
+    offset: i64 = 0
+    while offset < end:
+        code, value = read_descriptor(request, offset, end)
+        after = skip_value(request, value, end)
+        found[code] = (offset, after)
+        offset = after
+    return found
 
 
 def _status(error: Exception) -> int:

@@ -160,16 +160,31 @@ def _annotation_key(name: str) -> Symbol:
 
 def _shown(key: object, value: object) -> object:
     """What the header shows of an annotation."""
-    deaths = deaths_of(value) if key == DEATHS_ANNOTATION else None
+    deaths = deaths_of(value) if str(key) == str(DEATHS_ANNOTATION) else None
     return value if deaths is None else deaths
 
 
 def _shows(value: object, header: object) -> bool:
-    """Whether the header is what `value` looks like in 0-9-1: nobody has changed it on the way."""
+    """Whether the header is what `value` looks like in 0-9-1: nobody has changed it on the way.
+
+    Clients of 0-9-1 do not keep the widths of integers, so these are not compared.
+    """
     try:
-        return encode_value(read_back(field_of(value)[0])) == encode_value(header)
+        return _are_alike(read_back(field_of(value)[0]), header)
     except (DecodeError, SectionEncodeError):
         return False
+
+
+def _are_alike(one: object, other: object) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int) and isinstance(other, int):
+        return int(one) == int(other)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_are_alike(one[i], other[i]) for i in range(len(one)))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return set(one) == set(other) and all(_are_alike(value, other[name]) for name, value in one.items())
+    return encode_value(one) == encode_value(other)
 
 
 def _is_list_of_texts(value: object) -> bool:
@@ -374,10 +389,11 @@ def _write_annotation(kept: Kept, headers: dict[str, object], key: object, value
     name = str(key)
     shown = value
     is_natural = name not in _OWN_ANNOTATIONS
-    if key == COPIES_ANNOTATION and isinstance(value, (list, Array)):
+    # Names are compared as plain strings: mypyc 2.4 compares two symbols by identity.
+    if name == str(COPIES_ANNOTATION) and isinstance(value, (list, Array)):
         name = COPIES_HEADER
         is_natural = _is_list_of_texts(value)
-    elif key == DEATHS_ANNOTATION:
+    elif name == str(DEATHS_ANNOTATION):
         deaths = deaths_of(value)
         if deaths is not None:
             name = DEATHS_HEADER

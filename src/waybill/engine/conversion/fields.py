@@ -217,7 +217,8 @@ def _octets(value: bytes) -> tuple[EncodedField, bool]:
         scale = _DECIMAL64_BIAS - (number >> _DECIMAL64_COEFFICIENT_BITS & 0x3FF)
         unscaled = -coefficient if number >> 63 else coefficient
         if MIN_I32 <= unscaled <= MAX_I32 and 0 <= scale <= _SHORT_STRING_MAX:
-            is_exact = _decimal64(scale, unscaled) == value
+            # As plain octets: mypyc 2.4 compares two objects of such a class by identity.
+            is_exact = bytes(_decimal64(scale, unscaled)) == bytes(value)
             return EncodedField(ord("D"), bytes([scale]) + unscaled.to_bytes(4, "big", signed=True)), is_exact
     return _long(ord("x"), bytes(value)), not isinstance(value, (Decimal32, Decimal64, Decimal128))
 

@@ -8,6 +8,7 @@
 | message_id | ulong, uuid, binary, string | ULong, Uuid, bytes, str |
 | map | any map | dict, OddMap |
 | fields | map with symbols as keys | dict |
+| named | the same; strings as keys are taken for symbols | dict |
 | annotations | map with symbols or ulongs as keys | dict |
 | unsettled | map of delivery-tag and delivery-state or null | dict of bytes |
 | error source target state outcome | composite types of that archetype | their classes |
@@ -58,6 +59,7 @@ SOURCE: Final = 17
 TARGET: Final = 18
 STATE: Final = 19
 OUTCOME: Final = 20
+NAMED: Final = 21
 
 KINDS: Final[dict[str, int]] = {
     "any": ANY,
@@ -74,6 +76,7 @@ KINDS: Final[dict[str, int]] = {
     "message_id": MESSAGE_ID,
     "map": MAP,
     "fields": FIELDS,
+    "named": NAMED,
     "annotations": ANNOTATIONS,
     "unsettled": UNSETTLED,
     "error": ERROR,
@@ -147,6 +150,8 @@ def _read_open_field(kind: int, value: object) -> object:
             raise wrong_type(value)
     elif kind == FIELDS:
         return checked_fields(value)
+    elif kind == NAMED:
+        return _named_fields(value)
     elif kind == ANNOTATIONS:
         return checked_annotations(value)
     return value
@@ -160,6 +165,18 @@ def checked_fields(value: object) -> dict[object, object]:
         if not isinstance(key, Symbol):
             raise DecodeError(f"a key is a symbol, not {type(key).__name__}")
     return value
+
+
+def _named_fields(value: object) -> dict[object, object]:
+    """A decoded map whose keys are symbols; RabbitMQ's client for Python sends strings. Raises DecodeError."""
+    if not isinstance(value, dict):
+        raise wrong_type(value)
+    named: dict[object, object] = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.isascii():
+            raise DecodeError(f"a key is a symbol, not {type(key).__name__}")
+        named[Symbol(key)] = item
+    return named
 
 
 def checked_annotations(value: object) -> dict[object, object]:
@@ -222,7 +239,7 @@ def _write_open_field(out: BytesWriter, kind: int, value: object, depth: i64) ->
     )
     if as_it_is:
         write_value(out, value, depth)
-    elif kind == FIELDS and isinstance(value, Mapping):
+    elif kind in {FIELDS, NAMED} and isinstance(value, Mapping):
         write_value(out, symbolic_keys(value), depth)
     elif kind == ANNOTATIONS and isinstance(value, Mapping):
         write_value(out, annotation_keys(value), depth)

@@ -54,7 +54,7 @@ class Released(Composite):
     """Not processed: free for others as it was."""
 
 
-@composite(descriptors.MODIFIED, "delivery_failed:boolean undeliverable_here:boolean message_annotations:fields")
+@composite(descriptors.MODIFIED, "delivery_failed:boolean undeliverable_here:boolean message_annotations:named")
 @dataclass(frozen=True)
 class Modified(Composite):
     """Not processed: free for others with these changes."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.address import MANAGEMENT_ADDRESSES
 from waybill.engine.amqp10.server.coordinator import CAPABILITIES, CoordinatorLink
 from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node
 from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
+from waybill.engine.amqp10.server.management_link import PAIRED, ManagementLink
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, settling_states
 from waybill.engine.amqp10.server.source import SourceNode
@@ -119,6 +121,9 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     if attach.initial_delivery_count is None:
         raise link_fault(INVALID_FIELD, "a sender needs an initial-delivery-count")
     address = target.address or None
+    if address in MANAGEMENT_ADDRESSES and not target.dynamic:
+        _attach_management(session, attach, handle, target)
+        return
     terminus = _terminus(session, attach, None if target.dynamic else address or "")
     properties: dict[str, object] | None = None
     try:
@@ -186,6 +191,29 @@ def _attach_coordinator(session: "Session", attach: Attach, handle: i64) -> None
     link.grant()
 
 
+def _attach_management(session: "Session", attach: Attach, handle: i64, target: Target) -> None:
+    """A link that brings requests to the management node. Nothing of it outlives the link."""
+    terminus = _terminus(session, attach, target.address)
+    terminus.address = target.address or ""
+    link = ManagementLink(session, attach, handle, terminus)
+    session.incoming[link.peer_handle] = link
+    terminus.take(link.end)
+    session.send(
+        Attach(
+            name=attach.name,
+            handle=int(handle),
+            role=ROLE_RECEIVER,
+            snd_settle_mode=attach.snd_settle_mode,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            source=attach.source,
+            target=Target(address=target.address),
+            max_message_size=int(link.max_message_size),
+            properties={PAIRED: True},
+        )
+    )
+    link.grant()
+
+
 def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     source = attach.source
     if source is None:
@@ -229,6 +257,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
             unsettled=held_states(resumed) or None,
             initial_delivery_count=0,
             max_message_size=session.connection.host.limits.message_size_max,
+            properties={PAIRED: True} if node.is_management else None,
         )
     )
     link.resuming.extend(resumed)

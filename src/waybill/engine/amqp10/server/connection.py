@@ -66,6 +66,9 @@ CLOSED: Final = "closed"
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 # Deliveries stop long before; so many more answers pile up only for a peer that asks on and on and reads nothing.
 UNREAD_LIMIT: Final = 16 << 20
+DIALECT_PRODUCT: Final = "RabbitMQ"
+DIALECT_VERSION: Final = "4.2.0"
+"""Whose addresses, filters, annotations and management the broker speaks."""
 VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
@@ -561,9 +564,10 @@ class Connection(ServerEngine):
                 idle_time_out=limits.heartbeat_s * 500 or None,
                 offered_capabilities=CAPABILITIES,
                 properties={
-                    Symbol("product"): "Waybill",
-                    Symbol("version"): self.host.product_version,
-                    Symbol("platform"): "Python",
+                    # Clients of RabbitMQ 4 talk to nobody else, and ask the version what they may use.
+                    Symbol("product"): DIALECT_PRODUCT,
+                    Symbol("version"): DIALECT_VERSION,
+                    Symbol("platform"): f"Waybill {self.host.product_version}",
                     Symbol("node"): self.host.name,
                 },
             ),

@@ -16,6 +16,7 @@ from mypy_extensions import i32, i64
 from waybill.engine.amqp10.filters import FilterSet
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import link_fault
+from waybill.engine.amqp10.server.origin import Origin
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
@@ -24,7 +25,7 @@ from waybill.engine.amqp10.termini import LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
-from waybill.model.message import NO_TTL
+from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
@@ -97,6 +98,7 @@ class OutgoingLink(Consumer):
         self.max_message_size: i64 = attach.max_message_size or 0
         self._rest = b""
         self._rest_offset: i64 = 0
+        self._origin: Origin | None = None
         head = BytesWriter()
         head.write(b"\x00\x53\x14\xc0\x00\x05")
         put_uint(head, handle)
@@ -152,6 +154,7 @@ class OutgoingLink(Consumer):
             priority = amqp10_priority(message)
             if priority < 0:
                 priority = DEFAULT_PRIORITY
+        content = self._annotated(message.address, content, entry.sequence)
         if (
             priority == DEFAULT_PRIORITY
             and message.ttl_ms == NO_TTL
@@ -188,6 +191,14 @@ class OutgoingLink(Consumer):
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
+
+    def _annotated(self, address: Address, content: bytes, sequence: i64) -> bytes:
+        """Content as it goes out: with the annotations that tell where the message comes from."""
+        origin = self._origin
+        if origin is None or origin.address is not address:
+            origin = Origin(address)
+            self._origin = origin
+        return origin.annotate(content, sequence if self._is_stream else -1)
 
     def _is_done_with(self, entry: Entry) -> bool:
         """Whether the link passes over a message of a stream, which shows all that it has."""
@@ -378,6 +389,7 @@ class OutgoingLink(Consumer):
         session.unsettled[number] = entry
         content = entry.message.content if entry.message.format is AMQP10 else amqp10_content(entry.message)
         state = FROM_THE_BEGINNING if delivery.state is not None else b""
+        content = self._annotated(entry.message.address, content, entry.sequence)
         payload = self._header(entry, min(entry.message.priority, 255)) + content
         self._send_pieces(facts, delivery.tag, state, payload)
         self.connection.send(b"")

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
-from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, NodeAddress, parse_address
+from waybill.engine.amqp10.address import MANAGEMENT, PLAIN, QUEUE, InvalidAddress, NodeAddress, parse_address
 from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
 from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
 from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
 from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters
 from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node, subscription_queue
 from waybill.engine.amqp10.server.faults import link_fault
+from waybill.engine.amqp10.server.management_link import response_queue
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.binding import Binding
@@ -59,6 +60,7 @@ class SourceNode:
         self.outcomes = _outcomes(asked)
         self.default_outcome = _default_outcome(asked.default_outcome)
         self.copies = False
+        self.is_management = False
         self.filters = FilterSet()
         self.distribution_mode = DISTRIBUTION_MOVE
         self.properties: dict[str, object] | None = None
@@ -82,6 +84,9 @@ class SourceNode:
         except InvalidAddress as error:
             raise InvalidArgument(str(error)) from None
         virtual_host = self.connection.virtual_host
+        if node.kind == MANAGEMENT:
+            self.is_management = True
+            return response_queue(self.connection)
         if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
             queue = virtual_host.queue(node.name, self.connection)
             self.connection.check_permission("read", "queue", node.name)
