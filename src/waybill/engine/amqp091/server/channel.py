@@ -291,7 +291,7 @@ class Channel(CommitWaiter):
     # --- settling ---
 
     def acknowledge_run(self, data: bytes, o: i64, n: i64) -> i64:
-        """Take basic.ack frames from `o` on that settle one delivery of one consumer each. Returns where they end."""
+        """Take basic.ack frames of one known delivery each from `o` on. Returns where they end."""
         if self.transaction is not None:
             return o
         octets = self.ack_octets
@@ -300,28 +300,32 @@ class Channel(CommitWaiter):
         holder: Holder | None = None
         last = min(n, o + ACK_RUN_BYTES) - ACK_FRAME_SIZE
         while o <= last and data.startswith(octets, o) and data[o + 19] & 1 == 0 and data[o + 20] == FRAME_END:
-            tag = read_i64_be(data, o + 11)
-            entry = unsettled.get(tag)
-            if entry is None or entry.holder is None:
+            entry = unsettled.pop(read_i64_be(data, o + 11), None)
+            if entry is None:
                 break
-            if entry.holder is not holder:
-                if holder is not None or entry.holder is self.polled:
-                    break
-                holder = entry.holder
-            del unsettled[tag]
-            entries.append(entry)
             o += ACK_FRAME_SIZE
-        if holder is not None:
-            self._accept_all(entries, holder)
+            # A consumer has one queue; what was polled may be of any.
+            if entry.holder is not holder or holder is self.polled:
+                if entries:
+                    self._accept_all(entries)
+                entries = []
+                holder = entry.holder
+            entries.append(entry)
+        if entries:
+            self._accept_all(entries)
         return o
 
-    def _accept_all(self, entries: list[Entry], holder: Holder) -> None:
+    def _accept_all(self, entries: list[Entry]) -> None:
+        """Accept deliveries of one queue and one holder."""
         was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
-        entries[0].queue.accept_all(entries)
-        holder.unsettled_count -= len(entries)
-        if not holder.is_active:
-            holder.regain()
+        entry = entries[0]
+        entry.queue.accept_all(entries)
+        holder = entry.holder
+        if holder is not None:
+            holder.unsettled_count -= len(entries)
+            if not holder.is_active:
+                holder.regain()
         if self.prefetch != 0 or was_full:
             self._regain_all()
 
