@@ -44,15 +44,17 @@ class _Feed:
         self._is_global = is_global
 
     async def set_limit(self, limit: int) -> None:
-        """Change how many deliveries may be held; a limit for each consumer applies to those that start afterwards."""
+        """Change how many deliveries may be held.
+
+        A limit for each consumer applies to those that start afterwards, so the present ones end: to be started again.
+        """
         if limit == self.limit:
             return
-        self.limit = limit
         await self._channel.qos(limit, global_=self._is_global)
+        self.limit = limit
         if not self._is_global:
-            for queue, consumer in list(self.consumers.items()):
-                await consumer.cancel()
-                await self.consume(queue, consumer.arguments)
+            for queue in list(self.consumers):
+                await self.leave(queue)
 
     async def consume(self, queue: str, arguments: dict[str, object]) -> None:
         name = self._session.declarer.topology.job_queue(queue)
@@ -161,7 +163,7 @@ class Intake:
 
     async def _look_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS if self._is_lent else HOLD_SECONDS / 2)
             if not self._session.connection.is_open:
                 continue
             try:
@@ -171,6 +173,8 @@ class Intake:
 
     async def _look(self) -> None:
         await self._fit()
+        # What a lost connection has kept from being consumed is consumed now.
+        await self._adjust()
         if self._is_lent and self._total > 0:
             held = {queue: self._session.events.tally.unacked[queue] for queue in self._weights}
             demands = {queue: self._demand(queue, count) for queue, count in held.items()}
@@ -195,10 +199,11 @@ class Intake:
         total = max(0, min(self._prefetch, runner.room)) if is_careful else self._prefetch
         if total != self._total:
             _log.info("holding %d jobs at most, %d before", total, self._total)
+            if total > 0:
+                self._total = total
+                await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
             self._total = total
             await self._adjust()
-            if total > 0:
-                await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
         if is_stuck or runner.room <= 0:
             # Not before the limits are lower, or they would come back.
             runner.hand_back_waiting()
