@@ -15,6 +15,7 @@ import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
 from tests.simulation.profile import Troubles
+from tests.simulation.violation import Violation
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
@@ -31,17 +32,19 @@ from waybill.storage.message_log import MessageLog
 
 IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
 
+PRESENT: Final = "a confirmed message is present until settled or removed by a policy"
 CALM: Final = Troubles()
 CRASHES: Final = Troubles(kills=2, power_losses=2)
 
 
 @dataclass(frozen=True)
 class LogicBug:
-    """`wrong` takes the place of `name` in `owner`. `theme`: a queue that such runs always have."""
+    """`wrong` takes the place of `name` in `owner`, and breaks `promise`. `theme`: a queue that is always there."""
 
     owner: Any
     name: str
     wrong: Callable[..., Any]
+    promise: str
     troubles: Troubles
     theme: str | None = None
 
@@ -231,30 +234,54 @@ _alarm_changed = Connection.alarm_changed
 _handle_timeout = Connection.handle_timeout
 
 LOGIC_BUGS: Final[dict[str, LogicBug]] = {
-    "transaction_in_two_steps": LogicBug(Transaction, "commit", commit_in_two_steps, CRASHES),
-    "transaction_at_once": LogicBug(Transaction, "publish", publish_at_once, CALM),
-    "transaction_half_applied": LogicBug(Transaction, "commit", commit_half, CALM),
-    "expired_early": LogicBug(Queue, "expire_due", expire_early, CALM, "patient"),
-    "expired_delivered": LogicBug(waybill.model.queue, "_lives_for_now", lives_on, CALM, "plain"),
-    "limit_ignored": LogicBug(Queue, "_drop_overflow", drop_nothing, CALM, "narrow"),
-    "limit_too_low": LogicBug(Queue, "_drop_overflow", drop_one_too_many, CALM, "narrow"),
-    "overflow_taken": LogicBug(Queue, "_is_full", always_room, CALM, "strict"),
-    "dead_letter_lost": LogicBug(Queue, "_kill", kill_silently, CALM, "mortal"),
-    "wrong_cause_of_death": LogicBug(VirtualHost, "dead_letter", say_rejected, CALM, "crowded"),
-    "credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_one_more, CALM),
-    "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, CALM),
-    "two_active_consumers": LogicBug(Queue, "activate", activate_anyone, CALM, "single"),
-    "consumer_priority_ignored": LogicBug(Queue, "_highest_with_credit", take_any, CALM, "plain"),
-    "message_priority_ignored": LogicBug(Queue, "_first_lane", to_lowest_lane, CALM, "levels"),
-    "redelivery_unflagged": LogicBug(Lane, "push_front", append_released, CALM, "plain"),
-    "stream_read_elsewhere": LogicBug(Stream, "_offset_of", read_from_next, CALM, "log"),
-    "alarm_ignored": LogicBug(Connection, "alarm_changed", tell_but_read_on, CALM),
-    "silence_unnoticed": LogicBug(Connection, "handle_timeout", wait_for_ever, Troubles(silent_deaths=3)),
-    "heartbeat_not_sent": LogicBug(Connection, "handle_timeout", keep_silent, CALM),
-    "purge_not_stored": LogicBug(Queue, "purge", purge_in_memory, CRASHES, "volatile"),
-    "exclusive_queue_stays": LogicBug(VirtualHost, "queues_of", own_nothing, CALM),
-    "unbind_ignored": LogicBug(VirtualHost, "unbind", unbind_nothing, CALM, "roaming"),
-    "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, CRASHES),
+    "transaction_in_two_steps": LogicBug(
+        Transaction, "commit", commit_in_two_steps, "nothing durably settled comes back", CRASHES
+    ),
+    "transaction_at_once": LogicBug(
+        Transaction, "publish", publish_at_once, "a transaction takes effect when it is committed", CALM
+    ),
+    "transaction_half_applied": LogicBug(Transaction, "commit", commit_half, PRESENT, CALM),
+    "expired_early": LogicBug(Queue, "expire_due", expire_early, "a message dies of a reason", CALM, "patient"),
+    "expired_delivered": LogicBug(
+        waybill.model.queue, "_lives_for_now", lives_on, "nothing expired is delivered", CALM, "plain"
+    ),
+    "limit_ignored": LogicBug(Queue, "_drop_overflow", drop_nothing, "a queue keeps to its limit", CALM, "narrow"),
+    "limit_too_low": LogicBug(Queue, "_drop_overflow", drop_one_too_many, "a message dies of a reason", CALM, "narrow"),
+    "overflow_taken": LogicBug(Queue, "_is_full", always_room, PRESENT, CALM, "strict"),
+    "dead_letter_lost": LogicBug(
+        Queue, "_kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
+    ),
+    "wrong_cause_of_death": LogicBug(
+        VirtualHost, "dead_letter", say_rejected, "a message dies of a reason", CALM, "crowded"
+    ),
+    "credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_one_more, "credit holds", CALM),
+    "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, "credit holds", CALM),
+    "two_active_consumers": LogicBug(Queue, "activate", activate_anyone, "one consumer is active", CALM, "single"),
+    "consumer_priority_ignored": LogicBug(
+        Queue, "_highest_with_credit", take_any, "higher consumer priorities come first", CALM, "plain"
+    ),
+    "message_priority_ignored": LogicBug(
+        Queue, "_first_lane", to_lowest_lane, "higher priorities come first", CALM, "levels"
+    ),
+    "redelivery_unflagged": LogicBug(Lane, "push_front", append_released, "redelivered is honest", CALM, "plain"),
+    "stream_read_elsewhere": LogicBug(
+        Stream, "_offset_of", read_from_next, "a stream is read from where the reader asks", CALM, "log"
+    ),
+    "alarm_ignored": LogicBug(
+        Connection, "alarm_changed", tell_but_read_on, "nothing is taken from a blocked publisher", CALM
+    ),
+    "silence_unnoticed": LogicBug(Connection, "handle_timeout", wait_for_ever, PRESENT, Troubles(silent_deaths=3)),
+    "heartbeat_not_sent": LogicBug(Connection, "handle_timeout", keep_silent, "a living peer sends heartbeats", CALM),
+    "purge_not_stored": LogicBug(
+        Queue, "purge", purge_in_memory, "what was purged does not come back", CRASHES, "volatile"
+    ),
+    "exclusive_queue_stays": LogicBug(
+        VirtualHost, "queues_of", own_nothing, "a queue of one connection goes with it", CALM
+    ),
+    "unbind_ignored": LogicBug(
+        VirtualHost, "unbind", unbind_nothing, "nothing appears that was never published", CALM, "roaming"
+    ),
+    "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 
 # Runs with a bug of the store have the troubles that bring it to light.
@@ -267,6 +294,13 @@ STORE_TROUBLES: Final = {
     "stream_cut_short": CRASHES,
 }
 PLANT_NAMES: Final = (*STORE_TROUBLES, *LOGIC_BUGS)
+
+
+def is_found_by(name: str, error: Exception) -> bool:
+    """Whether an error tells of a planted bug: of one in the store any does, what is wrong there may show anywhere."""
+    if name in LOGIC_BUGS:
+        return isinstance(error, Violation) and error.promise == LOGIC_BUGS[name].promise
+    return isinstance(error, (Violation, ValueError))  # A promise, or what a client can read at all.
 
 
 @dataclass(frozen=True)
