@@ -398,6 +398,7 @@ class Jobs:
                 tracestate=tracestate,
                 idempotency_key=options.get("unique_key"),
                 correlation_id=options.get("correlation_id"),
+                expiration_ms=_expiration_ms(envelope, options, topology),
             )
         if envelope.state == SCHEDULED:
             seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
@@ -461,7 +462,21 @@ def _needs_more_headers(envelope: Envelope, options: Options) -> bool:
         or bool(envelope.tags)
         or "unique_key" in options
         or "correlation_id" in options
+        or "enqueue_ttl" in options
     )
+
+
+def _expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> int | None:
+    lifetime = options.get("enqueue_ttl")
+    if lifetime is None:
+        return None
+    if envelope.state == SCHEDULED:
+        raise InvalidJob("enqueue_ttl", "would count while the job waits for its time: use expires_at")
+    if topology.settle_by == "nack":
+        raise InvalidJob("enqueue_ttl", "has no dead letter queue to go to with settle_by nack: use expires_at")
+    if lifetime < timedelta(milliseconds=1):
+        raise InvalidJob("enqueue_ttl", "must be at least a millisecond")
+    return round(lifetime / timedelta(milliseconds=1))
 
 
 def _envelope_of(job: NewJob, now: datetime) -> Envelope:

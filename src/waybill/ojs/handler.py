@@ -26,8 +26,10 @@ class Options(TypedDict, total=False):
     """What may be said about a job beside its type and its arguments.
 
     `delay` and `scheduled_at` name the same thing, as a duration from now or as a time; a time is a datetime that
-    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds. `unique_key` goes out as
-    `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the job that pushes it, or begins one.
+    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds. `enqueue_ttl` is for how
+    long a job that is due may wait in its queue before the broker puts it among the dead letters. `unique_key` goes out
+    as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the job that pushes it, or begins
+    one.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Options(TypedDict, total=False):
     unique_key: str
     rate_limit: dict[str, object]
     unique: Unique
+    enqueue_ttl: timedelta
     correlation_id: str
     traceparent: str
     tracestate: str

@@ -63,6 +63,7 @@ def push_properties(
     tracestate: str | None = None,
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
+    expiration_ms: int | None = None,
 ) -> BasicProperties:
     """Return the properties of a job that is pushed for the first time.
 
@@ -101,6 +102,7 @@ def push_properties(
         timestamp=_unix_seconds(created_at),
         type=envelope.type,
         app_id="ojs",
+        expiration=None if expiration_ms is None else str(expiration_ms),
     )
 
 

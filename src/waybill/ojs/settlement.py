@@ -95,6 +95,7 @@ class Settlement:
         self._control = Control(session)
         self._tally = session.events.tally
         self._on_discard = on_discard
+        self._nacks = session.declarer.topology.settle_by == "nack"
         self._republishing: set[asyncio.Task[None]] = set()
         self._gathering: object = None
         self._completed: list[Execution] = []
@@ -160,7 +161,10 @@ class Settlement:
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
-        events.after(lambda: self._ack(execution.delivery, execution.queue))
+        if self._nacks:
+            events.after(lambda: self._bury(execution.delivery, execution.queue))
+        else:
+            events.after(lambda: self._ack(execution.delivery, execution.queue))
 
     def settled_before(self, execution: Execution) -> bool:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
@@ -177,7 +181,7 @@ class Settlement:
             self._start(self._retry(execution, unsaid))
             return True
         if execution.key in self._dead_lettered:
-            self._session.events.after(lambda: self._reject(delivery, execution.queue))
+            self._session.events.after(lambda: self._bury(delivery, execution.queue))
         elif execution.key in self._finished:
             self._session.events.after(lambda: self._ack(delivery, execution.queue))
         else:
@@ -283,7 +287,7 @@ class Settlement:
             JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
         )
         if self._is_kept(keep):
-            events.after(lambda: self._reject(delivery, queue))
+            events.after(lambda: self._bury(delivery, queue))
         else:
             events.after(lambda: self._ack(delivery, queue))
 
@@ -349,7 +353,8 @@ class Settlement:
                 error=_summary(failure.record),
             ),
         )
-        events.after(lambda: self._ack(execution.delivery, execution.queue))
+        settle = self._reject if self._nacks else self._ack
+        events.after(lambda: settle(execution.delivery, execution.queue))
         return True
 
     async def _checkpoint(self, execution: Execution, failure: Failure) -> Checkpoint | None:
@@ -377,13 +382,35 @@ class Settlement:
         if await self._republish(delivery, queue, delivery.body, headers, None):
             self._ack(delivery, queue)
 
+    def _bury(self, delivery: Delivery, queue: str) -> None:
+        """Let the broker move a job to its dead letter queue.
+
+        Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.
+        """
+        if self._nacks:
+            self._start(self._publish_dead(delivery, queue))
+        else:
+            self._reject(delivery, queue)
+
+    async def _publish_dead(self, delivery: Delivery, queue: str) -> None:
+        headers = kept_headers(delivery.properties.headers)
+        if await self._republish(delivery, queue, delivery.body, headers, None, dead=True):
+            self._reject(delivery, queue)
+
     async def _republish(
-        self, delivery: Delivery, queue: str, body: bytes, headers: dict[str, object], delay: float | None
+        self,
+        delivery: Delivery,
+        queue: str,
+        body: bytes,
+        headers: dict[str, object],
+        delay: float | None,
+        *,
+        dead: bool = False,
     ) -> bool:
         """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
 
-        False if the connection is lost: the original is on its way back to the queue then, so a copy would be one too
-        many. Retry queues end at 300 s; longer delays take the ladder.
+        With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
+        to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
         """
         declarer = self._session.declarer
         topology = declarer.topology
@@ -392,7 +419,7 @@ class Settlement:
         loop = asyncio.get_running_loop()
         while True:
             if delay is None:
-                exchange, key = topology.direct, queue
+                exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
             elif (bucket_ms := retry_bucket_ms(delay)) is not None:
                 await declarer.ensure_retry(queue, bucket_ms)
                 exchange, key = topology.retry, topology.retry_key(queue, bucket_ms)

@@ -104,6 +104,10 @@ class Topology:
     `reject_when_full` a push to a full queue fails instead of dropping the oldest job. With `deduplicate` a queue drops
     a job whose idempotency key (`unique_key`) is that of one in it, on brokers that can: Waybill's, and RabbitMQ with
     the plugin for it.
+
+    `settle_by` "nack" is the way of the binding's web page: workers nack what has failed, job queues dead-letter to the
+    retry exchange, where nothing is bound under their key, and a copy goes to a retry queue or the dead letter queue
+    first. A program of yours that nacks such a job without a copy loses it.
     """
 
     names: Names = SPEC
@@ -116,6 +120,12 @@ class Topology:
     message_ttl_ms: int | None = None
     reject_when_full: bool = True
     deduplicate: bool = False
+    settle_by: Literal["ack", "nack"] = "ack"
+
+    def __post_init__(self) -> None:
+        """Refuse what would lose jobs."""
+        if self.settle_by == "nack" and (self.message_ttl_ms is not None or not self.reject_when_full):
+            raise ValueError("with settle_by nack, what expires or overflows would be lost")
 
     # Names. -----------------------------------------------------------------------------------------------------
 
@@ -300,7 +310,7 @@ class Topology:
         declare it themselves agree with us.
         """
         arguments: dict[str, object] = {
-            "x-dead-letter-exchange": self.dead_letter_exchange,
+            "x-dead-letter-exchange": self.retry if self.settle_by == "nack" else self.dead_letter_exchange,
             "x-dead-letter-routing-key": queue,
             **self._type_argument(),
         }
