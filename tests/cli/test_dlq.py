@@ -6,6 +6,7 @@ from click.testing import CliRunner, Result
 from tests.ojs.conftest import waybill_uri
 from tests.ojs.eye import until
 from waybill.cli.dlq import command
+from waybill.cli.main import main
 from waybill.ojs import Jobs, Retry, Worker
 
 __all__ = ["waybill_uri"]
@@ -47,5 +48,14 @@ def test_dead_letters_are_grouped_tried_again_and_dropped(waybill_uri: str) -> N
 
 def test_it_must_be_said_which(waybill_uri: str) -> None:
     assert invoke(waybill_uri, "retry").exit_code == 2
+    assert CliRunner().invoke(main, ["queue", "declare", QUEUE, "--uri", waybill_uri]).exit_code == 0
     assert invoke(waybill_uri, "discard", "x", "--all").exit_code == 2
     assert "must be JSON" in invoke(waybill_uri, "retry", "x", "--set", "args=[").output
+
+
+def test_a_mistyped_queue_is_told_and_not_made(waybill_uri: str) -> None:
+    for _ in range(2):
+        missing = CliRunner().invoke(command, ["list", "--uri", waybill_uri, "--queue", "cli-daed"])
+        assert missing.exit_code == 1
+        assert "queue cli-daed has no dead letter queue" in missing.output
+        assert "Way out: " in missing.output

@@ -1,6 +1,8 @@
 """`waybill dlq`: look at dead letters, and get them out again."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import click
 import msgspec
@@ -8,9 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from waybill.cli.failure import ask
+from waybill.cli.failure import Failed, ask
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
+from waybill.client import Inspector, connect
 from waybill.ojs import DeadJob, DeadLetters
+from waybill.ojs.envelope import check_queue
 
 queue_option = click.option("--queue", default="default", show_default=True, help="The queue whose dead letters.")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -190,13 +194,24 @@ def _summary(job: DeadJob) -> dict[str, object]:
     }
 
 
-async def _all(target: Target, queue: str, limit: int | None = None) -> list[DeadJob]:
+@asynccontextmanager
+async def _opened(target: Target, queue: str) -> AsyncIterator[DeadLetters]:
+    """The dead letters of a queue that is there: a mistyped name shall not make one. Raises Failed."""
+    check_queue(queue)
+    async with connect(target.uri, name="waybill dlq") as connection:
+        if await Inspector(connection).queue(target.topology().dead_letter_queue(queue)) is None:
+            raise Failed(f"queue {queue} has no dead letter queue", f"see the name, or `waybill queue declare {queue}`")
     async with DeadLetters(target.jobs(), queue) as dead:
+        yield dead
+
+
+async def _all(target: Target, queue: str, limit: int | None = None) -> list[DeadJob]:
+    async with _opened(target, queue) as dead:
         return await dead.all(limit)
 
 
 async def _purge(target: Target, queue: str) -> int:
-    async with DeadLetters(target.jobs(), queue) as dead:
+    async with _opened(target, queue) as dead:
         return await dead.purge()
 
 
@@ -206,7 +221,7 @@ async def _settle(
     """Retry with `changes`, or discard if they are None, and show how far it is."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("dead letters", total=len(chosen))
-        async with DeadLetters(target.jobs(), queue) as dead:
+        async with _opened(target, queue) as dead:
             if changes is None:
                 return await dead.discard(chosen, rate=rate, on_progress=lambda done: bar.update(task, completed=done))
             return await dead.retry(

@@ -87,7 +87,8 @@ def migrate(
     """Move all jobs of QUEUES, waiting, scheduled and dead, to other names, another prefix or queue type.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
-    confirmed in its new place before it leaves the old one; if this is stopped half-way, run it again.
+    confirmed in its new place before it leaves the old one; if this is stopped half-way, run it again. Name all queues
+    of a prefix when the queue type changes: they share the queues in which scheduled jobs wait.
     """
     changes = {"names": to_names, "prefix": to_prefix, "queue_type": to_queue_type}
     goal = replace(target, **{key: value for key, value in changes.items() if value is not None})
@@ -98,9 +99,11 @@ def migrate(
         click.echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
         return
     table = Table("queue", "becomes", "messages", box=None)
-    for move in planned:
+    full = [move for move in planned if move.count]
+    for move in full:
         table.add_row(move.source, "new, of the same name" if move.in_place else move.target, str(move.count))
     Console().print(table)
+    click.echo(f"and {len(planned) - len(full)} empty queues")
     click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
 
 

@@ -124,10 +124,11 @@ class Migration:
         delete: bool = False,
         on_progress: Progress | None = None,
     ) -> int:
-        """Move everything; how many messages, those counted twice that went through a holding queue.
+        """Move everything; how many messages have arrived.
 
-        `rate` is messages a second. `delete` removes old queues of another name once they are empty. Raises
-        MigrationBlocked before anything is done if a queue has consumers, or the client's errors: run it again then.
+        Name all queues of a prefix together: they share the delay ladder, which changes with the queue type. `rate` is
+        messages a second. `delete` removes old queues of another name once they are empty. Raises MigrationBlocked
+        before anything is done if a queue has consumers, or the client's errors: run it again then.
         """
         pending = await self._pending(queues)
         await self._require_no_consumers([pair.old.name for pair, _ in pending])
@@ -203,7 +204,7 @@ class Migration:
             await self._declare([QueueDeclaration(pair.holding), *(_bound(one, pair.holding) for one in bindings)])
             await self._unbind(pair.old_bindings)
             while True:
-                await mover.move(pair.old.name, partial(_holding_destination, pair))
+                await mover.move(pair.old.name, partial(_holding_destination, pair), arrives=False)
                 if await self._delete(pair.old):
                     break
         # Bound under its old keys too: producers of either topology reach it.
@@ -255,6 +256,7 @@ class _Mover:
 
     def __init__(self, connection: Connection, rate: float | None, on_progress: Progress | None, user: str) -> None:
         self.count = 0
+        self._sent = 0
         self._connection = connection
         self._rate = rate
         self._on_progress = on_progress
@@ -263,9 +265,17 @@ class _Mover:
         self._started = self._loop.time()
 
     async def move(
-        self, source: str, destination: Callable[[Delivery], Destination], *, drops_copies: bool = False
+        self,
+        source: str,
+        destination: Callable[[Delivery], Destination],
+        *,
+        drops_copies: bool = False,
+        arrives: bool = True,
     ) -> None:
-        """Move all that is in `source`. Raises what publishing raises; what is not confirmed stays in `source`."""
+        """Move all that is in `source`. Raises what publishing raises; what is not confirmed stays in `source`.
+
+        What `arrives` counts as moved; what is only held does not.
+        """
         inspector = Inspector(self._connection)
         found = await inspector.queue(source)
         if found is None or found.message_count == 0:
@@ -292,9 +302,10 @@ class _Mover:
                     delivery.ack()
                     continue
                 future = self._publish(publishing, delivery, destination(delivery))
-                future.add_done_callback(partial(self._settle, delivery, failures))
+                future.add_done_callback(partial(self._settle, delivery, failures, arrives))
                 if self._rate is not None:
-                    due = self._started + (self.count + publishing.unconfirmed_count) / self._rate
+                    self._sent += 1
+                    due = self._started + self._sent / self._rate
                     await asyncio.sleep(max(0.0, due - self._loop.time()))
             await consumer.cancel()
         if failures:
@@ -310,7 +321,13 @@ class _Mover:
             mandatory=True,
         )
 
-    def _settle(self, delivery: Delivery, failures: list[BaseException], future: asyncio.Future[None]) -> None:
+    def _settle(
+        self,
+        delivery: Delivery,
+        failures: list[BaseException],
+        arrives: bool,  # noqa: FBT001 - bound by partial
+        future: asyncio.Future[None],
+    ) -> None:
         if future.cancelled():
             return
         error = future.exception()
@@ -318,6 +335,8 @@ class _Mover:
             failures.append(error)
             return
         delivery.ack()
+        if not arrives:
+            return
         self.count += 1
         if self._on_progress is not None:
             self._on_progress(self.count)

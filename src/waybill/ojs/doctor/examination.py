@@ -27,7 +27,7 @@ from waybill.ojs.doctor.diagnosis import Diagnosis, Severity
 from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.topology import Topology
-from waybill.ojs.topology_check import Standing, check_topology
+from waybill.ojs.topology_check import Finding, Standing, check_topology
 
 PROBE_SECONDS: Final = 3.0
 CLOCK_SKEW_SECONDS: Final = 5.0
@@ -253,20 +253,11 @@ class Examination:
 
     async def _of_topology(self) -> list[Diagnosis]:
         found: list[Diagnosis] = []
+        different: dict[str, list[Finding]] = {}
         for entity in await check_topology(self._connection, self._topology, self._queues):
             subject = f"{entity.kind} {entity.name}"
             if entity.standing is Standing.DIFFERENT:
-                lost = "x-dead-letter-exchange" in entity.detail and "current is none" in entity.detail
-                found.append(
-                    Diagnosis(
-                        "no-dead-letter-exchange" if lost else "mismatch",
-                        Severity.PROBLEM,
-                        subject,
-                        "rejected and expired jobs are dropped" if lost else "it is not as jobs need it",
-                        entity.detail,
-                        "`waybill topology migrate`, or delete it when it is empty and declare it again",
-                    )
-                )
+                different.setdefault(entity.detail.replace(entity.name, ""), []).append(entity)
             elif entity.standing is Standing.MISSING:
                 way_out = "`waybill topology declare`, or start its worker"
                 found.append(
@@ -279,7 +270,7 @@ class Examination:
                 found.append(
                     Diagnosis("refused", Severity.WARNING, subject, "this user may not see it", entity.detail, way_out)
                 )
-        return found
+        return [*map(_mismatch, different.values()), *found]
 
     async def _of_queue(self, queue: str) -> list[Diagnosis]:
         topology, inspector = self._topology, self._inspector
@@ -330,6 +321,21 @@ class Examination:
         except (ClientError, TimeoutError):
             return True
         return True
+
+
+def _mismatch(alike: list[Finding]) -> Diagnosis:
+    """One diagnosis for all that differ from the topology in the same way."""
+    first = alike[0]
+    lost = "x-dead-letter-exchange" in first.detail and "current is none" in first.detail
+    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    return Diagnosis(
+        "no-dead-letter-exchange" if lost else "mismatch",
+        Severity.PROBLEM,
+        f"{first.kind} {first.name}{more}",
+        "rejected and expired jobs are dropped" if lost else "it is not as jobs need it",
+        first.detail,
+        "`waybill topology migrate`, or delete it when it is empty and declare it again",
+    )
 
 
 def _is_local(host: str) -> bool:
