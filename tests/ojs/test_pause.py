@@ -93,3 +93,19 @@ async def test_jobs_that_wait_in_a_paused_worker_go_back_without_an_attempt(
     assert {message.headers["x-ojs-attempt"] for message in waiting} == {1}
     assert worker.counts["completed"] == 1
     await jobs.resume(queue_name)
+
+
+async def test_a_worker_that_nobody_can_tell_asks_with_its_heartbeat(
+    jobs: Jobs, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a broker without streams: the relay is not there to be heard."""
+    monkeypatch.setattr("waybill.ojs.worker.HEARTBEAT_SECONDS", 0.1)
+    jobs.handler("pause.one", queue=queue_name)(lambda: None)
+    async with Worker(jobs) as worker:
+        assert worker._runner is not None
+        worker._runner.cancellations._caught_up.clear()
+        worker._runner.cancellations.on_pause = None
+        await jobs.pause(queue_name)
+        await until(lambda: worker.paused_queues == {queue_name} and not worker.is_consuming)
+        await jobs.resume(queue_name)
+        await until(lambda: worker.is_consuming)

@@ -49,6 +49,11 @@ class Cancellations:
         """Say whether a job is cancelled."""
         return job_id in self._jobs
 
+    @property
+    def hears(self) -> bool:
+        """Whether coordinators reach this worker: not where the broker has no streams."""
+        return self._caught_up.is_set()
+
     async def start(self) -> None:
         """Read what was cancelled so far, and go on reading. Without the stream, a worker works without."""
         declarer = self._session.declarer

@@ -361,6 +361,9 @@ class Worker:
                 ),
             )
             beat(session, self.id, list(runner.active))
+            if self._paused is not None and not runner.cancellations.hears:
+                # Nobody tells of pauses, so they are asked for.
+                self._paused.look_soon()
 
     # Shutting down. ---------------------------------------------------------------------------------------------
 
