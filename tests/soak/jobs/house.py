@@ -54,7 +54,11 @@ class House:
 
     def kill_something(self) -> str:
         """End a process with SIGKILL and start its successor; what it was."""
-        what = self._chance.choices(("worker", "coordinator", "broker"), (6, 2, 2))[0]
+        spared = [kind for kind, count in self.kills.items() if not count]
+        if sum(self.kills.values()) >= 5 and spared:
+            what = spared[0]
+        else:
+            what = self._chance.choices(("worker", "coordinator", "broker"), (6, 2, 2))[0]
         if what == "worker":
             index = self._chance.randrange(len(self._workers))
             _kill(self._workers[index])
