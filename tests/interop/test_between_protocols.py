@@ -15,6 +15,7 @@ from proton.reactor import AtLeastOnce, Copy
 from proton.utils import BlockingConnection
 
 from tests.broker.process import BrokerProcess
+from tests.conformance.requirement import requirement
 
 UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -214,6 +215,7 @@ def test_dead_letters_tell_both_protocols_how_they_died(both: Both) -> None:
             assert list(death["routing-keys"]) == [dying]
 
 
+@requirement("M10-041")
 def test_headers_exchanges_route_what_10_sends(both: Both) -> None:
     exchange = f"{both.queue}.headers"
     both.channel.exchange_declare(exchange, "headers")

@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, parse_address
+from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.model.message import Message
@@ -93,8 +94,8 @@ class TargetNode:
         return route
 
     def match(self, route: Route, message: Message) -> list[Queue]:
-        """The queues of a message whose way depends on its headers."""
-        headers = message.format.headers(message.content)
+        """The queues of a message that has annotations, or whose way depends on its headers. Raises DecodeError."""
+        headers = AMQP10.checked_headers(message.content)
         routing_keys = [route.address.routing_key]
         copies = headers.get("CC")
         if isinstance(copies, list):
