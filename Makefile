@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs soak-worker docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs soak-worker bench-jobs docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -88,6 +88,9 @@ test: lint test-interpreted test-compiled ## everything: lint, the suite interpr
 bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
 	@$(RUN) -m benchmarks.memory
+
+bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
+	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)
 
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again

@@ -138,7 +138,7 @@ class Run:
         if (ended, len(self._pushed)) != self._last_progress:
             self._last_progress = ended, len(self._pushed)
             self._last_progress_at = time.monotonic()
-        elif time.monotonic() - self._last_progress_at > patience:
+        elif ended < self.figures.jobs and time.monotonic() - self._last_progress_at > patience:
             raise JobLostError(f"{len(self._pushed) - ended} jobs do not end: {self._unfinished()}")
         return ended
 
