@@ -16,6 +16,7 @@ __all__ = ["waybill_uri"]
     [
         ("quickstart", ["sent 'Welcome' to ada@example.com", "completed: 6"]),
         ("retries", ["attempt 2 to charge flaky with 995 cents", "completed: 2, failed: 3, retried: 1, discarded: 2"]),
+        ("processes", ["2262 primes in attempt 1\n2262 primes in attempt 2", "ledger closed with 1 lines"]),
         ("scheduled", ["first\nsecond"]),
     ],
 )

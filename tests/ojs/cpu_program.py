@@ -96,7 +96,7 @@ async def far_away() -> int:
     return 1
 
 
-def with_tools(*, box: list[int] = resource(tools)) -> bool:  # noqa: B008 - that is how a resource is asked for
+def with_tools(*, box: list[int] = resource(tools)) -> bool:
     return box == [os.getpid()]
 
 

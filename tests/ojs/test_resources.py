@@ -31,7 +31,7 @@ async def database() -> AsyncIterator[Database]:
 
 
 @contextmanager
-def mail(*, db: Database = resource(database)) -> Iterator[Mail]:  # noqa: B008 - that is how it is asked for
+def mail(*, db: Database = resource(database)) -> Iterator[Mail]:
     trail.append("open mail")
     yield Mail(db)
     trail.append("close mail")
@@ -49,8 +49,8 @@ async def test_async_and_sync_handlers_share_what_the_worker_makes(waybill_uri: 
         async def in_the_loop(
             to: str,
             *,
-            db: Database = resource(database),  # noqa: B008 - that is how it is asked for
-            settings: dict[str, int] = resource(dict),  # noqa: B008 - see above
+            db: Database = resource(database),
+            settings: dict[str, int] = resource(dict),
         ) -> None:
             trail.append(f"{to} {db.name} {settings}")
 
@@ -58,7 +58,7 @@ async def test_async_and_sync_handlers_share_what_the_worker_makes(waybill_uri: 
         def in_a_thread(
             to: str,
             *,
-            box: Mail = resource(mail),  # noqa: B008 - that is how it is asked for
+            box: Mail = resource(mail),
             answer: int = resource(number),
         ) -> None:
             trail.append(f"{to} {box.database.name} {answer}")
@@ -80,7 +80,7 @@ async def test_the_resources_of_other_queues_are_made_when_they_are_needed(waybi
     async with Jobs(waybill_uri) as jobs:
 
         @jobs.handler("resource.elsewhere", queue="elsewhere")
-        async def elsewhere(*, db: Database = resource(database)) -> str:  # noqa: B008 - that is how it is asked for
+        async def elsewhere(*, db: Database = resource(database)) -> str:
             return db.name
 
         async with Worker(jobs, queues=[queue_name]) as worker:
@@ -95,7 +95,7 @@ async def test_a_worker_whose_resource_cannot_be_made_does_not_start(waybill_uri
     trail.clear()
 
     @contextmanager
-    def broken(*, db: Database = resource(database)) -> Iterator[None]:  # noqa: B008 - that is how it is asked for
+    def broken(*, db: Database = resource(database)) -> Iterator[None]:
         raise OSError("no such host")
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from waybill.client import BasicProperties
 from waybill.ojs.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
@@ -125,7 +125,7 @@ class JobContext:
         self._reporter.progress(self)
 
     @property
-    def last_checkpoint(self) -> object:
+    def last_checkpoint(self) -> Any:  # noqa: ANN401 - JSON, of a shape that the handler knows
         """What this job last gave to `checkpoint`, in this attempt or in an earlier one; None if nothing."""
         found = self.current_checkpoint
         return None if found is None else found.state

@@ -1,7 +1,7 @@
 """What handlers need and do not make themselves: made when a worker starts, shared by its jobs, closed when it ends.
 
     @asynccontextmanager
-    async def database() -> AsyncIterator[Database]:
+    async def database() -> AsyncGenerator[Database, None]:
         async with connect() as connection:
             yield connection
 
