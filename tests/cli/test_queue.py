@@ -39,3 +39,11 @@ def test_a_queue_is_paused_and_resumed(waybill_uri: str) -> None:
     resumed = json.loads(invoke(waybill_uri, "resume", "cli-pause", "--json").output)
     assert resumed == {"resumed": ["cli-pause"], "changed": ["cli-pause"]}
     assert not json.loads(invoke(waybill_uri, "list", "cli-pause", "--json").output)[0]["paused"]
+
+
+def test_without_names_all_that_were_used_are_listed(waybill_uri: str) -> None:
+    push(waybill_uri, "email.send", "--queue", "cli-used")
+    rows = json.loads(invoke(waybill_uri, "list", "--json").output)
+    assert "cli-used" in [row["queue"] for row in rows]
+    nothing = CliRunner().invoke(command, ["list", "--json", "--uri", waybill_uri, "--prefix", "nobody."])
+    assert (nothing.exit_code, json.loads(nothing.output)) == (0, [])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from waybill.cli.discovery import known_queues
 from waybill.cli.failure import Failed, ask
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
@@ -24,12 +27,18 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.argument("queues", nargs=-1, required=True)
+@click.argument("queues", nargs=-1)
+@click.option(
+    "--since", default=24.0, show_default=True, help="Without QUEUES: hours of events to look for their names in."
+)
 @broker_options
 @json_option
-def list_queues(queues: tuple[str, ...], target: Target, *, as_json: bool) -> None:
-    """Show how many jobs wait in QUEUES, for a retry too, and how many are dead. AMQP can ask by name only."""
-    rows = ask(target, counts(target, queues))
+def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_json: bool) -> None:
+    """Show how many jobs wait in QUEUES, for a retry too, and how many are dead.
+
+    Without QUEUES, in all that pushes and workers of the last day have used: AMQP itself cannot list queues.
+    """
+    rows = ask(target, counts(target, queues, timedelta(hours=since)))
     if as_json:
         click.echo(json.dumps(rows))
         return
@@ -85,15 +94,18 @@ def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: 
     click.echo(json.dumps({"resumed": list(queues), "changed": changed}) if as_json else f"resumed {', '.join(queues)}")
 
 
-async def counts(target: Target, queues: tuple[str, ...]) -> list[dict[str, object]]:
-    """What waits in some OJS queues. Raises Failed for one that is not there."""
+async def counts(target: Target, queues: Sequence[str], since: timedelta) -> list[dict[str, object]]:
+    """What waits in some OJS queues, or in all that events tell of. Raises Failed for a named one that is not there."""
     topology = target.topology()
     rows: list[dict[str, object]] = []
     async with connect(target.uri, name="waybill queue") as connection:
         inspector = Inspector(connection)
         for queue in queues:
             check_queue(queue)
+        for queue in queues or await known_queues(connection, topology, since):
             jobs = await inspector.queue(topology.job_queue(queue))
+            if jobs is None and not queues:
+                continue
             if jobs is None:
                 raise Failed(f"there is no queue {queue}", f"`waybill queue declare {queue}`, or start its worker")
             waiting = [await inspector.queue(topology.retry_queue(queue, delay)) for delay in RETRY_BUCKETS_MS]

@@ -1,0 +1,51 @@
+"""Which OJS queues there are. AMQP cannot list queues, but pushes and workers leave events that name them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.client import Connection, NotFound
+from waybill.ojs import Topology
+from waybill.ojs.events import decode_events
+
+PREFETCH: Final = 1000
+QUIET_SECONDS: Final = 0.5
+"""A stream has no end: after so long without a message all of it was read."""
+MOST_SECONDS: Final = 10.0
+
+
+async def known_queues(connection: Connection, topology: Topology, since: timedelta) -> list[str]:
+    """The queues that the events of some time name, by name; none if there are no events.
+
+    Reads for at most ten seconds: of a very busy broker the queues of the oldest events are known.
+    """
+    found: set[str] = set()
+    channel = await connection.channel(prefetch_count=PREFETCH)
+    try:
+        consumer = await channel.consume(
+            topology.event_stream, arguments={"x-stream-offset": datetime.now(UTC) - since}
+        )
+    except NotFound:
+        return []
+    deadline = asyncio.get_running_loop().time() + MOST_SECONDS
+    with suppress(TimeoutError):
+        while asyncio.get_running_loop().time() < deadline:
+            async with asyncio.timeout(QUIET_SECONDS):
+                delivery = await anext(consumer)
+            delivery.ack()
+            with suppress(msgspec.DecodeError):
+                for event in decode_events(delivery.body):
+                    found.update(_queues_of(event.data))
+    await channel.close()
+    return sorted(found)
+
+
+def _queues_of(data: dict[str, object]) -> list[str]:
+    queue, queues = data.get("queue"), data.get("queues")
+    names = [queue, *queues] if isinstance(queues, list) else [queue]
+    return [name for name in names if isinstance(name, str) and name]
