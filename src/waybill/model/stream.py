@@ -17,16 +17,48 @@ from waybill.model.timers import Timer
 
 READ_COUNT: Final = 512
 READ_BYTES: Final = 256 << 10
+# How many messages a filter may pass over before everybody else has a turn.
+SCAN_COUNT: Final = 2048
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
 
 
+class StreamFilter:
+    """Which messages a reader wants: by the value of their header `x-stream-filter-value`, or without one.
+
+    RabbitMQ filters chunks, and leaves it to clients to drop what else is in them; here each message is looked at.
+    """
+
+    def __init__(self, values: list[str], *, match_unfiltered: bool) -> None:
+        self._values = values
+        self._match_unfiltered = match_unfiltered
+
+    def matches(self, message: Message) -> bool:
+        value = message.format.headers(message.content).get("x-stream-filter-value")
+        return self._match_unfiltered if value is None else value in self._values
+
+
+def stream_filter(arguments: dict[str, object]) -> StreamFilter | None:
+    """The filter that the arguments of a consumer ask for. Raises InvalidArgument."""
+    wanted = arguments.get("x-stream-filter")
+    match_unfiltered = arguments.get("x-stream-match-unfiltered", False)
+    if not isinstance(match_unfiltered, bool):
+        raise InvalidArgument("invalid arg 'x-stream-match-unfiltered': must be a boolean")
+    if wanted is None:
+        return None
+    values = wanted if isinstance(wanted, list) else [wanted]
+    if not values or not all(isinstance(value, str) for value in values):
+        raise InvalidArgument("invalid arg 'x-stream-filter': must be a string or a list of strings")
+    return StreamFilter([str(value) for value in values], match_unfiltered=match_unfiltered)
+
+
 class StreamReader:
     """One consumer's place in a stream, and the records read ahead for it."""
 
-    def __init__(self, consumer: Consumer, offset: i64) -> None:
+    def __init__(self, consumer: Consumer, offset: i64, wanted: StreamFilter | None) -> None:
         self.consumer = consumer
+        self.filter = wanted
         self.next_offset: i64 = offset
         self.records: list[StreamRecord] = []
         self.index: i64 = 0
@@ -50,6 +82,8 @@ class Stream(Queue):
         if self.is_retaining:
             self._retention.arm()
         self._waiter = _StreamWaiter(self)
+        self._scan = _ScanTimer(self)
+        self._counted_bytes: i64 = 0
 
     @property
     def message_count(self) -> int:
@@ -65,6 +99,7 @@ class Stream(Queue):
 
     def appended(self) -> None:
         """What was published so far is durable: readers may have it, and old segments may go."""
+        self._count_memory()
         # What was published while that commit ran is part of the next one, of which readers must hear as well.
         self._pending_commit = self.log.next_offset > self.log.committed_offset
         if self._pending_commit:
@@ -82,12 +117,20 @@ class Stream(Queue):
     def retain(self) -> None:
         """Drop old segments beyond the limits."""
         self.log.retain(self.policy.max_length_bytes, self.policy.max_age_ms, i64(int(self.runtime.now * 1000.0)))
+        self._count_memory()
 
-    def subscribe(self, consumer: Consumer, start: object) -> None:
+    def _count_memory(self) -> None:
+        """A stream without a disk is memory that only its retention frees."""
+        if not self.store.frees_memory:
+            size = self.log.size()
+            self.runtime.memory_bytes += size - self._counted_bytes
+            self._counted_bytes = size
+
+    def subscribe(self, consumer: Consumer, start: object, wanted: StreamFilter | None = None) -> None:
         """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval ("7D")."""
         if consumer.no_ack:
             raise NotImplementedHere(f"stream '{self.name}' needs acknowledgements: they are its readers' credit")
-        self._readers[consumer] = StreamReader(consumer, self._offset_of(start))
+        self._readers[consumer] = StreamReader(consumer, self._offset_of(start), wanted)
         self.add_consumer(consumer)
         self.runtime.mark_dirty(self)
 
@@ -111,6 +154,7 @@ class Stream(Queue):
     def drain(self) -> None:
         for reader in list(self._readers.values()):
             consumer = reader.consumer
+            left_to_scan = SCAN_COUNT
             while consumer.is_active:
                 if not consumer.has_credit():
                     consumer.is_active = False
@@ -121,6 +165,13 @@ class Stream(Queue):
                 record = reader.records[reader.index]
                 reader.index += 1
                 reader.next_offset = record.offset + 1
+                wanted = reader.filter
+                if wanted is not None and not wanted.matches(record.message):
+                    left_to_scan -= 1
+                    if left_to_scan == 0:
+                        self._scan.arm()
+                        break
+                    continue
                 entry = Entry(self, record.message, record.offset)
                 self.delivered_total += 1
                 self.unsettled_count += 1
@@ -169,6 +220,8 @@ class Stream(Queue):
 
     def discard(self) -> int:
         self._readers.clear()
+        self.runtime.memory_bytes -= self._counted_bytes
+        self._counted_bytes = 0
         super().discard()
         count = self.message_count
         self.store.remove_stream(self.id)
@@ -181,6 +234,25 @@ class _StreamWaiter(CommitWaiter):
 
     def committed(self, mark: i64) -> None:
         self.stream.appended()
+
+
+class _ScanTimer(Timer):
+    """Goes on filtering after others had their turn."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.is_armed = False
+
+    def arm(self) -> None:
+        if not self.is_armed:
+            self.is_armed = True
+            runtime = self.stream.runtime
+            runtime.timers.schedule(runtime.now, self)
+
+    def fire(self, now: float) -> None:
+        self.is_armed = False
+        if not self.stream.is_deleted:
+            self.stream.runtime.mark_dirty(self.stream)
 
 
 class _RetentionTimer(Timer):

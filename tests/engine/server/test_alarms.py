@@ -13,6 +13,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
+    QueueDelete,
+    QueueDeleteOk,
 )
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -187,6 +189,18 @@ def test_a_full_disk_blocks_publishers_until_there_is_room() -> None:
     bench.settle()
     channel.peer.connection.expect(ConnectionUnblocked)
     assert not is_paused(channel.peer)
+
+
+def test_streams_without_a_disk_count_until_they_are_deleted(whole_bench: NodeBench) -> None:
+    channel = whole_bench.channel()
+    channel.declare("s", {"x-queue-type": "stream"}, durable=True)
+    for _ in range(LIMIT_MB + 1):
+        channel.publish(MEGABYTE, "s")
+    channel.peer.connection.expect(ConnectionBlocked)
+    other = whole_bench.channel()
+    other.call(QueueDelete("s"), QueueDeleteOk)
+    channel.peer.connection.expect(ConnectionUnblocked)
+    assert whole_bench.node.runtime.memory_bytes == 0
 
 
 def test_messages_that_are_delayed_count(whole_bench: NodeBench) -> None:

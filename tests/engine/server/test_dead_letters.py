@@ -50,6 +50,23 @@ def test_a_dead_letter_tells_how_it_died(bench: Bench, channel: Channel, reason:
     assert channel.depth() == 0
 
 
+@pytest.mark.ours  # RabbitMQ sends header frames of any size
+def test_a_consumer_with_small_frames_is_spared_a_record_that_does_not_fit(bench: Bench) -> None:
+    """A header frame cannot be divided: what brokers add gives way."""
+    narrow = bench.connect(frame_max=4096)
+    channel = narrow.open_channel(1)
+    channel.declare("dead")
+    channel.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    channel.publish(b"body", "q", properties=BasicProperties(headers={"own": "x" * 3900}))
+    channel.reject(channel.get(no_ack=False).tag, requeue=False)  # type: ignore[union-attr]
+    assert channel.take("dead").headers.keys() & {"own", "x-death"} == {"own"}
+    channel.publish(b"body", "q", properties=BasicProperties(headers={"own": "x" * 3000}))
+    channel.reject(channel.get(no_ack=False).tag, requeue=False)  # type: ignore[union-attr]
+    channel.consume("dead", no_ack=True)
+    assert channel.delivery().headers.keys() >= {"own", "x-death", "x-first-death-queue"}
+    assert max(narrow.frame_sizes) <= 4096
+
+
 def test_the_time_of_death_is_the_node_s(bench: Bench, channel: Channel) -> None:
     channel.declare("dead")
     channel.declare("q", {**TO_DEAD, "x-max-length": 0})

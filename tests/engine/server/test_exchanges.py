@@ -74,6 +74,7 @@ def test_the_default_exchange_is_closed_to_clients(bench: Bench, channel: Channe
     channel.exchange("x")
     for method in (
         ExchangeDeclare("", "direct", durable=True),
+        ExchangeDeclare("", passive=True),
         QueueBind("q", "", "key"),
         QueueUnbind("q", "", "q"),
         ExchangeBind("", "x", "key"),

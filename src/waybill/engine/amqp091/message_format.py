@@ -6,11 +6,25 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i64, u8
 
 from waybill.model.message import MessageFormat
-from waybill.wire.amqp091.content import BODY_SIZE_OFFSET, ContentFacts, properties_of, scan, with_properties
+from waybill.wire.amqp091.content import (
+    BODY_SIZE_OFFSET,
+    ContentFacts,
+    properties_of,
+    refragment,
+    scan,
+    with_properties,
+)
+from waybill.wire.amqp091.frames import FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
 
 FORMAT_CODE: Final = 1
 _TYPE_LONG_LONG: Final = ord("l")
+_DEATHS: Final = ["x-death"]
+_ADDED: Final = [
+    *[f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")],
+    "x-delivery-count",
+    "x-stream-offset",
+]
 
 
 class Amqp091Format(MessageFormat):
@@ -52,6 +66,25 @@ class Amqp091Format(MessageFormat):
 
 
 AMQP091: Final = Amqp091Format()
+
+
+def fitted(content: bytes, frame_max: i64) -> bytes:
+    """`content` in frames of at most `frame_max` octets.
+
+    A header frame cannot be divided (4.2.6.1). One that has grown beyond the limit loses what brokers have added to it,
+    the record of deaths first. One that was published larger than this consumer's frames goes as it is, as in RabbitMQ.
+    """
+    if _header_frame_size(content) > frame_max:
+        for names in (_DEATHS, _DEATHS + _ADDED):
+            less = AMQP091.with_headers(content, {}, names, keep_expiration=True)
+            if _header_frame_size(less) <= frame_max:
+                content = less
+                break
+    return refragment(content, frame_max)
+
+
+def _header_frame_size(content: bytes) -> i64:
+    return (read_i64_be(content, 0) >> 8 & 0xFFFFFFFF) + FRAME_OVERHEAD
 
 
 def with_integer_header(content: bytes, facts: ContentFacts, name: bytes, value: i64) -> bytes:

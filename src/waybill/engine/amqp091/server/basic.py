@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from waybill.engine.amqp091.message_format import with_integer_header
+from waybill.engine.amqp091.message_format import fitted, with_integer_header
 from waybill.engine.amqp091.server.channel import BASIC, Channel
 from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
@@ -10,10 +10,10 @@ from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
 from waybill.engine.conversion.convert import amqp091_content
 from waybill.model.errors import InvalidArgument, PreconditionFailed
-from waybill.model.stream import Stream
+from waybill.model.stream import Stream, stream_filter
 from waybill.model.transaction import REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import QUEUE
-from waybill.wire.amqp091.content import refragment, rewrite_channel
+from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import frame
 from waybill.wire.amqp091.methods import (
     BasicCancel,
@@ -73,6 +73,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
     is_stream = isinstance(queue, Stream)
     if is_stream and channel.default_prefetch == 0 and channel.prefetch == 0:
         raise PreconditionFailed(f"consumer prefetch count is not set for stream '{queue.name}' in basic.qos")
+    wanted = stream_filter(method.arguments) if is_stream else None
     consumer = ChannelConsumer(
         channel,
         queue,
@@ -84,7 +85,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         is_stream,
     )
     if isinstance(queue, Stream):
-        queue.subscribe(consumer, method.arguments.get("x-stream-offset"))
+        queue.subscribe(consumer, method.arguments.get("x-stream-offset"), wanted)
     else:
         queue.add_consumer(consumer)
     channel.consumers[tag] = consumer
@@ -149,7 +150,7 @@ def get(channel: Channel, method: BasicGet) -> None:
         content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
     content = rewrite_channel(content, number)
     if len(content) > connection.frame_max:
-        content = refragment(content, connection.frame_max)
+        content = fitted(content, connection.frame_max)
     connection.send(frame(1, number, reply.encode()) + content)
     if not method.no_ack:
         entry.holder = channel.polled

@@ -610,8 +610,9 @@ class Connection(ServerEngine):
     def _open_channel(self, number: i64) -> None:
         if number in self.channels or number in self._closing_channels:
             raise connection_fault(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
-        if self.channel_max and number > self.channel_max:
-            raise connection_fault(NOT_ALLOWED, f"channel {number} is beyond channel_max {self.channel_max}", 20, 10)
+        # As in RabbitMQ it limits how many there are, not their numbers.
+        if self.channel_max and len(self.channels) >= self.channel_max:
+            raise connection_fault(NOT_ALLOWED, f"{self.channel_max} channels are open (channel_max)", 20, 10)
         if 0 <= self.user.channel_max <= len(self.channels):
             raise connection_fault(
                 NOT_ALLOWED, f"user '{self.user.name}' may open {self.user.channel_max} channels", 20, 10

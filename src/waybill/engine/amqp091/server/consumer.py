@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.amqp091.message_format import AMQP091, with_integer_header
+from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
 from waybill.engine.conversion.convert import amqp091_content
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import Address
 from waybill.model.queue import Queue
-from waybill.wire.amqp091.content import refragment, rewrite_channel
+from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import FRAME_END
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ChannelConsumer(Consumer):
         if read_i64_be(content, 0) >> 40 != channel.header_head:
             content = rewrite_channel(content, channel.number)
         if len(content) > connection.frame_max:
-            content = refragment(content, connection.frame_max)
+            content = fitted(content, connection.frame_max)
         out.write(content)
         if not connection.is_dirty:
             connection.host.mark_dirty(connection)

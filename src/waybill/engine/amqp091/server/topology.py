@@ -31,11 +31,11 @@ from waybill.wire.amqp091.reply_codes import RESOURCE_ERROR
 
 def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
     connection = channel.connection
+    if method.exchange == "":
+        raise AccessRefused("operation not permitted on the default exchange")
     if method.passive:
         connection.virtual_host.exchange(method.exchange)
     else:
-        if method.exchange == "":
-            raise AccessRefused("operation not permitted on the default exchange")
         connection.check_permission("configure", EXCHANGE, method.exchange)
         alternate = method.arguments.get("alternate-exchange")
         if isinstance(alternate, str):
