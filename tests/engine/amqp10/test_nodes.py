@@ -373,3 +373,17 @@ def test_another_users_id_is_refused(bench: NodeBench, session: Session) -> None
     assert sender.send(Properties(user_id=b"guest").encode() + message()).state == Accepted()
     sender.transfer(Properties(user_id=b"other").encode() + message())
     sender.expect_detached("amqp:unauthorized-access")
+
+
+@requirement("BB-040", "BB-041", "BB-065", "BB-066")
+@pytest.mark.parametrize(
+    ("mode", "settled"), [("at-most-once", True), ("at-least-once", False), ("exactly-once", False)]
+)
+def test_delivery_modes(bench: NodeBench, session: Session, mode: str, *, settled: bool) -> None:
+    queue = declare(bench)
+    session.sender("/queues/q", properties={Symbol("delivery-mode"): mode}).send(message())
+    receiver = session.receiver("/queues/q", credit=1, properties={Symbol("delivery-mode"): mode})
+    assert receiver.delivery().transfer.settled is settled
+    assert queue.unsettled_count == int(not settled)
+    attach = session.receiver_attach("/queues/q", properties={Symbol("delivery-mode"): "twice"})
+    session.expect_refused(attach, "amqp:not-implemented")

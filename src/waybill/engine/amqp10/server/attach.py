@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
 DELIVERY_MODE: Final = "delivery-mode"
-DELIVERY_MODES: Final = frozenset({"at-most-once", "at-least-once", "exactly-once"})
+AT_MOST_ONCE: Final = "at-most-once"
+DELIVERY_MODES: Final = frozenset({AT_MOST_ONCE, "at-least-once", "exactly-once"})
 
 
 def attach_link(session: "Session", attach: Attach) -> None:
@@ -230,7 +231,10 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     try:
         _configure(terminus, source)
         node = SourceNode(session, attach.name, source, attach.properties or {}, terminus)
-        is_settled = attach.snd_settle_mode == SENDER_SETTLED
+        mode = (attach.properties or {}).get(DELIVERY_MODE)
+        is_settled = attach.snd_settle_mode == SENDER_SETTLED or (
+            attach.snd_settle_mode == SENDER_MIXED and mode == AT_MOST_ONCE
+        )
         link = OutgoingLink(session, attach, handle, node, terminus, is_settled=is_settled)
         if isinstance(node.queue, Stream):
             node.queue.subscribe(link, node.filters.stream_offset)

@@ -16,7 +16,7 @@ from mypy_extensions import i32, i64
 from waybill.engine.amqp10.filters import FilterSet
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import link_fault
-from waybill.engine.amqp10.server.origin import Origin
+from waybill.engine.amqp10.server.origin import Origin, has_annotations
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
@@ -108,8 +108,8 @@ class OutgoingLink(Consumer):
         octets[4] = fields_size
         self._head = b"\x02\x00" + int(session.channel).to_bytes(2, "big") + bytes(octets)
         self._tail = MESSAGE_FORMAT_AND_SETTLED if is_settled else MESSAGE_FORMAT_AND_UNSETTLED
-        self._durable_tail = self._tail + DURABLE_FIRST
-        self._transient_tail = self._tail + TRANSIENT_FIRST
+        self._durable_tail = b""
+        self._transient_tail = b""
         self._frame_size: i64 = 4 + len(self._head) + 4 + len(TAG_HEAD) + TAG_SIZE
         self._prefix = b""
         self._prefix_size: i64 = 0
@@ -154,9 +154,16 @@ class OutgoingLink(Consumer):
             priority = amqp10_priority(message)
             if priority < 0:
                 priority = DEFAULT_PRIORITY
-        content = self._annotated(message.address, content, entry.sequence)
+        origin = self._origin
+        if origin is None or origin.address is not message.address:
+            origin = self._turn_to(message.address)
+        is_plain = True
+        if self._is_stream or has_annotations(content):
+            is_plain = False
+            content = origin.annotate(content, entry.sequence if self._is_stream else -1)
         if (
-            priority == DEFAULT_PRIORITY
+            is_plain
+            and priority == DEFAULT_PRIORITY
             and message.ttl_ms == NO_TTL
             and not entry.redelivered
             and entry.delivery_count == 0
@@ -164,6 +171,8 @@ class OutgoingLink(Consumer):
             tail = self._durable_tail if message.durable else self._transient_tail
         else:
             tail = self._tail + self._header(entry, priority)
+            if is_plain:
+                tail += origin.section
         number = session.next_delivery_id
         session.next_delivery_id = (number + 1) & WRAP
         self.credit -= 1
@@ -192,13 +201,13 @@ class OutgoingLink(Consumer):
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
 
-    def _annotated(self, address: Address, content: bytes, sequence: i64) -> bytes:
-        """Content as it goes out: with the annotations that tell where the message comes from."""
-        origin = self._origin
-        if origin is None or origin.address is not address:
-            origin = Origin(address)
-            self._origin = origin
-        return origin.annotate(content, sequence if self._is_stream else -1)
+    def _turn_to(self, address: Address) -> Origin:
+        """Prepare what is the same for all messages of an address."""
+        origin = Origin(address)
+        self._origin = origin
+        self._durable_tail = self._tail + DURABLE_FIRST + origin.section
+        self._transient_tail = self._tail + TRANSIENT_FIRST + origin.section
+        return origin
 
     def _is_done_with(self, entry: Entry) -> bool:
         """Whether the link passes over a message of a stream, which shows all that it has."""
@@ -389,7 +398,8 @@ class OutgoingLink(Consumer):
         session.unsettled[number] = entry
         content = entry.message.content if entry.message.format is AMQP10 else amqp10_content(entry.message)
         state = FROM_THE_BEGINNING if delivery.state is not None else b""
-        content = self._annotated(entry.message.address, content, entry.sequence)
+        origin = Origin(entry.message.address)
+        content = origin.annotate(content, entry.sequence if self._is_stream else -1)
         payload = self._header(entry, min(entry.message.priority, 255)) + content
         self._send_pieces(facts, delivery.tag, state, payload)
         self.connection.send(b"")
