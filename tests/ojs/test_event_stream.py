@@ -181,3 +181,28 @@ async def test_a_deleted_stream_is_declared_again_and_no_event_is_lost(
         channel = await connection.channel(prefetch_count=10)
         await channel.consume(f"{queue_name}.ojs.events", reader.take, arguments={"x-stream-offset": "first"})
         await until(lambda: reader.types(pushed.id) == ["job.enqueued"])
+
+
+async def test_large_results_do_not_make_a_message_that_no_broker_takes(
+    broker_uri: str, eye: Eye, queue_name: str
+) -> None:
+    """Each may be 1 MiB, and a thousand jobs may end in one turn of the loop."""
+    async with Jobs(broker_uri) as jobs:
+        release = asyncio.Event()
+
+        @jobs.handler("event.large", queue=queue_name)
+        async def large() -> str:
+            await release.wait()
+            return "x" * 1_000_000
+
+        await jobs.push_many([large.job() for _ in range(12)])
+        async with Worker(jobs, concurrency=12) as worker:
+            await until(lambda: worker.running_count == 12)
+            events = await eye.tap("ojs.exchange.events", "#")
+            release.set()
+            await until(lambda: worker.tally.acked[queue_name] == 12)
+    found = 0
+    while found < 12:
+        body = (await eye.wait_for(events)).body
+        assert len(body) < 9_000_000
+        found += sum(event.type == "job.completed" for event in decode_events(body))

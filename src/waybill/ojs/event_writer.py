@@ -41,6 +41,7 @@ from waybill.ojs.topology_declarer import TopologyDeclarer
 
 MAX_IN_FLIGHT: Final = 4
 MAX_EVENTS_PER_MESSAGE: Final = 2000
+MAX_CHARACTERS_PER_MESSAGE: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
 
 _log = logging.getLogger("waybill.ojs.events")
@@ -176,11 +177,12 @@ class EventWriter:
             self._idle.set()
 
     def _cut(self, batch: _Batch) -> None:
-        """Leave the events beyond the limit, and all actions with them, for the next message."""
-        if len(batch.events) > MAX_EVENTS_PER_MESSAGE:
+        """Leave the events beyond the limits, and all actions with them, for the next message."""
+        count = _fitting(batch.events)
+        if count < len(batch.events):
             rest = self._gathering
-            rest.events = batch.events[MAX_EVENTS_PER_MESSAGE:]
-            batch.events = batch.events[:MAX_EVENTS_PER_MESSAGE]
+            rest.events = batch.events[count:]
+            batch.events = batch.events[:count]
             rest.actions, batch.actions = batch.actions, []
             first = decode_events(rest.events[0].encode())[0]
             rest.first_id, rest.type = first.id, first.type
@@ -246,6 +248,19 @@ class EventWriter:
     def _run(batch: _Batch) -> None:
         for action in batch.actions:
             action()
+
+
+def _fitting(events: list[str]) -> int:
+    """Return how many events go into one message: results and checkpoints may be large."""
+    if len(events) <= MAX_EVENTS_PER_MESSAGE and sum(map(len, events)) <= MAX_CHARACTERS_PER_MESSAGE:
+        return len(events)
+    count, size = 0, 0
+    for event in events[:MAX_EVENTS_PER_MESSAGE]:
+        size += len(event)
+        if count and size > MAX_CHARACTERS_PER_MESSAGE:
+            break
+        count += 1
+    return count
 
 
 def _report(task: asyncio.Task[None]) -> None:
