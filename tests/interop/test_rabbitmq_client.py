@@ -17,6 +17,8 @@ from rabbitmq_amqp_python_client import (
     AMQPMessagingHandler,
     ClassicQueueSpecification,
     Connection,
+    ConsumerOptions,
+    ConsumerSettleStrategy,
     Environment,
     Event,
     ExchangeSpecification,
@@ -197,3 +199,24 @@ def test_streams_are_read_from_offsets_and_filtered(connection: Connection, mana
         options = StreamConsumerOptions(offset_specification=offset, filter_options=filters)
         assert consume(connection, name, Handler(len(wanted)), consumer_options=options) == wanted
     management.delete_queue(name)
+
+
+def test_settled_deliveries_need_no_outcome(connection: Connection, management: Management, name: str) -> None:
+    management.declare_queue(ClassicQueueSpecification(name=name))
+    publish(connection, AddressHelper.queue_address(name), data("1"), data("2"))
+    options = ConsumerOptions(settle_strategy=ConsumerSettleStrategy.PreSettled)
+    handler = Handler(2, lambda context, event: None)
+    assert consume(connection, name, handler, consumer_options=options) == ["1", "2"]
+    assert management.queue_info(name).message_count == 0
+
+
+def test_an_answer_comes_directly(connection: Connection) -> None:
+    options = ConsumerOptions(settle_strategy=ConsumerSettleStrategy.DirectReplyTo)
+    handler = Handler(1, lambda context, event: None)
+    consumer = connection.consumer(message_handler=handler, consumer_options=options)
+    with pytest.raises(Enough):  # noqa: PT012 - either of the two raises it
+        # It may come while its publisher waits for the outcome.
+        publish(connection, consumer.address, data("answer"))
+        consumer.run()
+    consumer.close()
+    assert handler.messages[0].body == b"answer"

@@ -179,8 +179,8 @@ def test_messages_of_091_pass_by_headers_and_routing_key() -> None:
     assert passes(TOPIC, "usd.*", shown)
 
 
-def test_no_local_is_told_to_the_link() -> None:
-    assert read_filters({"f": Described(Symbol("apache.org:no-local-filter:list"), [])}, QUEUE).no_local
+def test_no_local_is_not_promised() -> None:
+    assert read_filters({"f": Described(Symbol("apache.org:no-local-filter:list"), [])}, QUEUE).in_force == {}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.conversion.convert import amqp091_content
 from waybill.model.dead_letter import DEATHS, record_death
 from waybill.model.message import NO_TTL, Address, Message
-from waybill.wire.amqp091.content import properties_of
+from waybill.wire.amqp091.content import body_of, properties_of
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.message import Properties
@@ -124,3 +124,16 @@ def test_priorities_fall_into_equivalence_classes(
     assert {AMQP10.lane(priority, levels) for priority in lowest} == {0}
     assert [AMQP10.lane(priority, levels) for priority in distinct] == list(range(1, len(distinct) + 1))
     assert {AMQP10.lane(priority, levels) for priority in highest} <= {levels - 1}
+
+
+def test_headers_that_would_not_fit_a_frame_are_dropped_largest_first() -> None:
+    properties = encode_application_properties({"small": "kept", "huge": "x" * 200_000, "large": "y" * 100_000})
+    headers = properties_of(amqp091_content(message_of(properties + encode_data(b"")))).headers
+    assert headers is not None
+    assert set(headers) == {"small", "large"}
+
+
+def test_more_headers_than_a_table_may_have_do_not_stop_a_message() -> None:
+    many = {f"{number:x}": number for number in range(32_000)}
+    content = amqp091_content(message_of(encode_application_properties(many) + encode_data(b"body")))
+    assert body_of(content) == b"body"

@@ -9,14 +9,13 @@
 | `apache.org:legacy-amqp-direct-binding:string` | string | its subject is the string |
 | `apache.org:legacy-amqp-topic-binding:string` | string | its subject fits the pattern |
 | `apache.org:legacy-amqp-headers-binding:map` | map | all or any of the pairs are there |
-| `apache.org:no-local-filter:list` | list | another connection sent it |
 | `rabbitmq:stream-offset-spec` | see `Stream.subscribe` | (streams) the link starts there |
 | `rabbitmq:stream-filter` | string or list | (streams) its annotation `x-stream-filter-value` is among them |
 | `rabbitmq:stream-match-unfiltered` | boolean | (streams) or has no such annotation |
 
 In the two maps a string `&p:x` stands for all strings that begin with x, `&s:x` for all that end with it, and `&&x` for
 `&x`; null stands for what is absent. The bindings are filters of messages only for a queue: an exchange gets them as
-bindings of the link's own queue.
+bindings of the link's own queue. There is no no-local filter: a message does not say which connection sent it.
 """
 
 from datetime import UTC, datetime
@@ -66,8 +65,7 @@ class FilterSet:
     """The filters in force. `in_force` is what the source of the answering attach has, under the keys of the request.
 
     `bindings`: routing keys and arguments for the queue of a link from an exchange. `stream_offset`: what
-    `Stream.subscribe` takes, None if not given. `no_local`: messages of the link's own connection are not wanted; that
-    is not tested here.
+    `Stream.subscribe` takes, None if not given.
     """
 
     def __init__(self) -> None:
@@ -75,7 +73,6 @@ class FilterSet:
         self.filters: list[Filter] = []
         self.bindings: list[tuple[str, dict[str, object]]] = []
         self.stream_offset: object | None = None
-        self.no_local = False
         self._view = MessageView()
 
     def matches(self, message: Message, content: bytes) -> bool:
@@ -139,8 +136,6 @@ def _take(filter_set: FilterSet, name: str, value: object, kind: str) -> bool:
         filter_set.filters.append(_ApplicationPropertiesFilter(_pairs(name, value)))
     elif name == names.STREAM_OFFSET:
         filter_set.stream_offset = _stream_offset(value)
-    elif name == names.NO_LOCAL:
-        filter_set.no_local = True
     else:
         return False
     return True

@@ -17,6 +17,7 @@ from waybill.engine.conversion.identifiers import TYPE_SUFFIX, identifier_of, te
 from waybill.engine.conversion.kept import Kept
 from waybill.wire.amqp091.content import ContentFacts, body_of, properties_of, scan
 from waybill.wire.amqp091.errors import DecodeError, EncodeError
+from waybill.wire.amqp091.field_table import EncodedField
 from waybill.wire.amqp091.frames import content_frames
 from waybill.wire.amqp091.properties import PERSISTENT, TRANSIENT, BasicProperties
 from waybill.wire.amqp10 import descriptors
@@ -42,6 +43,9 @@ _OWN_ANNOTATIONS: Final = frozenset(
     | {str(DEATHS_ANNOTATION)}
 )
 _TEXT_MAX: Final = 255
+HEADERS_MAX_OCTETS: Final = 120_000
+"""So that the header frame fits the 128 KiB that are usual as frame-max."""
+_FIELD_OVERHEAD: Final = 6
 _CHANNEL: Final = 1
 
 
@@ -261,6 +265,7 @@ def write_amqp091(message: CanonicalMessage) -> bytes:
     octets = kept.encode()
     if octets:
         headers[KEPT_HEADER] = octets
+    _drop_what_does_not_fit(headers)
     properties.headers = headers or None
     try:
         content = content_frames(_CHANNEL, properties, body, 0)
@@ -269,6 +274,22 @@ def write_amqp091(message: CanonicalMessage) -> bytes:
         properties.headers = None
         content = content_frames(_CHANNEL, properties, body, 0)
     return content
+
+
+def _drop_what_does_not_fit(headers: dict[str, object]) -> None:
+    """A content header is one frame, which its reader must accept: drop the largest headers until they fit."""
+    sizes = {name: len(name) + _size(value) for name, value in headers.items()}
+    total = sum(sizes.values())
+    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
+        if total <= HEADERS_MAX_OCTETS:
+            break
+        total -= sizes[name]
+        del headers[name]
+
+
+def _size(value: object) -> int:
+    octets = value.octets if isinstance(value, EncodedField) else value
+    return _FIELD_OVERHEAD + (len(octets) if isinstance(octets, (bytes, str)) else 0)
 
 
 def _write_properties(
