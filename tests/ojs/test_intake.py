@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
+from waybill.client import ReconnectPolicy
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 
 
@@ -180,3 +181,27 @@ async def test_a_worker_is_not_consuming_while_its_queue_is_away(jobs: Jobs, eye
         await until(lambda: worker.is_consuming)
         await gone.push()
         await until(lambda: worker.counts["completed"] == 1)
+
+
+async def test_a_worker_that_was_woken_while_its_connection_was_away_consumes_again(
+    broker_uri: str, jobs: Jobs, queue_names: Callable[[], str]
+) -> None:
+    queues = [queue_names(), queue_names()]
+    done: list[str] = []
+    async with Proxy(broker_uri) as proxy:
+        away = Jobs(proxy.uri, reconnect=ReconnectPolicy(first_delay_s=0.05))
+        away.handler("intake.woken")(done.append)
+        async with Worker(away, queues=queues) as worker:
+            worker.quiet()
+            await until(lambda: not worker.consumed_queues)
+            proxy.refusing = True
+            proxy.cut()
+            await until(lambda: worker.connection is not None and not worker.connection.is_open)
+            worker.resume()
+            assert not worker.is_consuming
+            proxy.refusing = False
+            await until(lambda: worker.is_consuming)
+            assert worker.consumed_queues == queues
+            for queue in queues:
+                await jobs.push("intake.woken", [queue], queue=queue)
+            await until(lambda: sorted(done) == sorted(queues))
