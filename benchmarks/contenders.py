@@ -79,8 +79,10 @@ class RabbitMQContender(Contender):
 class WaybillContender(Contender):
     """`waybill broker` from one place on the import path, as a process of its own."""
 
-    def __init__(self, *, compiled: bool) -> None:
+    def __init__(self, *, compiled: bool, package: Path | None = None) -> None:
+        """`package` is a directory with Waybill compiled, to be used instead of compiling the present sources."""
         self.compiled = compiled
+        self._package = package
         self.name = "Waybill compiled" if compiled else "Waybill interpreted"
         self._path = REPOSITORY / "src"
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +90,7 @@ class WaybillContender(Contender):
 
     def prepare(self) -> str:
         if self.compiled:
-            self._path = build_compiled()
+            self._path = (self._package or build_compiled()).resolve()
         version = subprocess.run(
             self._command("--version"), env=self._environment(), capture_output=True, text=True, check=False
         )

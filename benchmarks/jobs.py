@@ -179,7 +179,7 @@ def make_peers_environment() -> tuple[Path, dict[str, str]]:
 def table(bench: Bench) -> str:
     """The figures as Markdown, with ratios to the best of the peers."""
     peers = [name for name in bench.rows if name.lower() in PEERS]
-    best = {what: max(bench.rate(name, what) for name in peers) for what in ("push noop", "work noop", "work sleep")}
+    best = {what: max(bench.rate(name, what) for name in peers) for what in ("push noop", "work noop")}
     least = min(bench.cpu_us(name, "work noop") for name in peers)
     lines = [
         f"| | {' | '.join(HEADINGS)} |",
@@ -196,12 +196,12 @@ def table(bench: Bench) -> str:
     return "\n".join(lines)
 
 
-def page(bench: Bench, command: str, rounds: int, versions: dict[str, str]) -> str:
+def page(bench: Bench, command: str, rounds: int, versions: list[str]) -> str:
     """The whole page."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = models[0].split(":", 1)[1].strip() if models else "unknown"
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    listed = "\n".join(f"- {name} {version}" for name, version in versions.items())
+    listed = "\n".join(f"- {version}" for version in versions)
     return f"""# Benchmarks of jobs
 
 `{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: medians of {rounds} rounds on {os.cpu_count()} cores
@@ -237,18 +237,34 @@ def run_round(bench: Bench, rabbitmq: Contender, ours: Contender, console: Conso
 )
 @click.option("--sleeps", default=10_000, show_default=True, help="Jobs of 10 ms of a run.")
 @click.option("--quick", is_flag=True, help="One round of short runs; writes no page.")
+@click.option(
+    "--built",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A directory with Waybill compiled, such as build/installed, instead of compiling the present sources.",
+)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
 @click.option("--page", "page_path", type=click.Path(dir_okay=False, path_type=Path), default=PAGE, show_default=True)
-def main(*, rounds: int, noops: int, sleeps: int, quick: bool, json_path: Path | None, page_path: Path) -> None:
+def main(
+    *,
+    rounds: int,
+    noops: int,
+    sleeps: int,
+    quick: bool,
+    built: Path | None,
+    json_path: Path | None,
+    page_path: Path,
+) -> None:
     console = Console()
     if quick:
         rounds, noops, sleeps = 1, noops // 10, sleeps // 10
-    rabbitmq, ours = RabbitMQContender(), WaybillContender(compiled=True)
+    rabbitmq = RabbitMQContender()
     try:
         with console.status("preparing"):
-            versions = {"": rabbitmq.prepare(), " ": ours.prepare()}
+            package = built or build_compiled()
+            ours = WaybillContender(compiled=True, package=package)
+            versions = [rabbitmq.prepare(), ours.prepare()]
             python, of_peers = make_peers_environment()
-            bench = Bench(noops, sleeps, build_compiled(), python)
+            bench = Bench(noops, sleeps, package.resolve(), python)
         for _ in range(rounds):
             run_round(bench, rabbitmq, ours, console)
     except UnavailableError as error:
@@ -260,7 +276,8 @@ def main(*, rounds: int, noops: int, sleeps: int, quick: bool, json_path: Path |
         json_path.write_text(json.dumps({"rows": bench.rows, "failures": bench.failures}, indent=1) + "\n")
     if not quick and not bench.failures:
         command = " ".join(["python -m benchmarks.jobs", *sys.argv[1:]])
-        page_path.write_text(page(bench, command, rounds, versions | of_peers))
+        versions += [f"{name} {version}" for name, version in of_peers.items()]
+        page_path.write_text(page(bench, command, rounds, versions))
         console.print(f"written: {page_path}")
     if bench.failures:
         raise SystemExit(1)

@@ -57,7 +57,8 @@ class Meter:
         """Stop the clocks and print the figures."""
         wall, cpu = time.perf_counter() - self._wall, cpu_seconds() - self._cpu
         figures = {"count": self._expected, "seconds": wall, "cpu_seconds": cpu, "rss_mb": resident_mb()}
-        print(json.dumps(figures), flush=True)
+        # Celery's worker has put a logger in the place of sys.stdout.
+        print(json.dumps(figures), file=sys.__stdout__, flush=True)
 
     def report_and_exit(self) -> None:
         """Print the figures and end the process, in whatever thread the last job was done."""
