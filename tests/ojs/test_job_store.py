@@ -76,6 +76,18 @@ def test_two_that_share_a_database_do_not_undo_each_other(database: str) -> None
         assert ahead.next_offset == 3
 
 
+def test_two_that_share_a_database_decide_alike_on_reservations(database: str) -> None:
+    wish: dict[str, object] = {"unique_key": "k", "states": ["pending"], "reserved_until": "2026-01-01T00:01:00.000Z"}
+    messages = [(0, [event("job.reserved", "first", 1, **wish)]), (1, [event("job.reserved", "second", 2, **wish)])]
+    with JobStore(database) as ahead, JobStore(database) as behind:
+        verdicts = ahead.apply(messages)
+        assert [found and found.id for found in verdicts.values()] == [None, "first"]
+        assert behind.apply(messages) == verdicts
+        # The first was never enqueued, and its time is over.
+        late = event("job.reserved", "third", 30, **wish, period="PT10S")
+        assert ahead.apply([(2, [late])]) == {late.id: None}
+
+
 async def test_a_coordinator_answers_from_it_and_makes_it_again(
     broker_uri: str, queue_name: str, database: str
 ) -> None:

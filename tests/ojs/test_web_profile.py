@@ -10,6 +10,7 @@ import pytest
 from tests.client.breaking import until
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, Message
+from tests.ojs.test_control import state_of
 from waybill.ojs import WEB, Coordinator, InvalidJob, Jobs, Retry, Topology, Worker, current_job
 
 NACK = Topology(names=WEB, prefix="nack.", settle_by="nack")
@@ -92,9 +93,9 @@ async def test_a_cancelled_job_is_nacked_into_the_dead_letter_queue(
     async with Coordinator(jobs, queues=[queue]):
         job = await hang.push()
         if when == "waiting":
+            await state_of(jobs, job.id, queue, "available")
             await jobs.cancel(job.id, queue)
-            while (found := await jobs.info(job.id, queue)) is None or found.state != "cancelled":
-                await asyncio.sleep(0.02)
+            await state_of(jobs, job.id, queue, "cancelled")
         async with Worker(jobs) as worker:
             if when == "running":
                 await started.wait()

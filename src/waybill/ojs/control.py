@@ -29,6 +29,8 @@ from waybill.ojs.identifiers import new_id
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.session import Session
 
+TAKEN_SHARE: Final = 0.8
+"""The share of the time for an answer within which a coordinator must have taken the question."""
 BEAT_LIFE_MS: Final = 60_000
 """Where no coordinator runs, heartbeats go away by themselves."""
 
@@ -77,9 +79,9 @@ class Control:
         """Reserve the place of a job that must be unique. May be asked again with one id. Raises ControlFailed."""
         return await self._ask(queue, RESERVE, ControlRequest(job_id, reservation=reservation), timeout_seconds)
 
-    async def release(self, job_id: str, queue: str) -> None:
-        """Give up the place of a job that was not enqueued. Raises ControlFailed."""
-        await self._send(queue, RELEASE, ControlRequest(job_id))
+    async def release(self, job_id: str, queue: str, life_seconds: float) -> None:
+        """Give up the place of a job that was not enqueued, which would end after that time. Raises ControlFailed."""
+        await self._send(queue, RELEASE, ControlRequest(job_id), expiration_ms=max(1, int(life_seconds * 1000)))
 
     async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
         correlation_id = new_id()
@@ -89,9 +91,10 @@ class Control:
             async with asyncio.timeout(timeout_seconds):
                 await self._listen()
                 reply_to = self._session.connection.current_queue_name(self._reply_queue)
-                # A question that nobody answers in time is of no use to anybody.
-                expiration = str(max(1, int(timeout_seconds * 1000)))
-                await self._send(queue, kind, request, (reply_to, correlation_id, expiration))
+                # A question that nobody answers in time is of no use to anybody; one that is taken at the last moment
+                # would be answered too late.
+                expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
+                await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
                 return await answer
         except TimeoutError:
             raise ControlFailed(f"no coordinator answers for queue {queue}") from None
@@ -99,17 +102,22 @@ class Control:
             del self._waiting[correlation_id]
 
     async def _send(
-        self, queue: str, kind: str, request: ControlRequest, answer: tuple[str, str, str] | None = None
+        self,
+        queue: str,
+        kind: str,
+        request: ControlRequest,
+        answer: tuple[str, str] | None = None,
+        expiration_ms: int | None = None,
     ) -> None:
         topology = self._session.declarer.topology
-        reply_to, correlation_id, expiration = answer or (None, None, None)
+        reply_to, correlation_id = answer or (None, None)
         properties = BasicProperties(
             content_type=CONTENT_TYPE,
             delivery_mode=PERSISTENT,
             type=kind,
             reply_to=reply_to,
             correlation_id=correlation_id,
-            expiration=expiration,
+            expiration=None if expiration_ms is None else str(expiration_ms),
         )
         try:
             await self._session.declarer.ensure_control(queue)

@@ -147,8 +147,8 @@ class Coordinator:
                 delivery.ack()
                 self._spawn(self._reserve(delivery, request.job_id, queue, request.reservation))
             case control_message.RELEASE:
-                await self._release(request.job_id, queue)
                 delivery.ack()
+                self._spawn(self._release(request.job_id, queue))
             case kind:
                 _log.warning("nothing is known of control messages of type %s", kind)
                 delivery.ack()

@@ -114,12 +114,10 @@ class JobStore:
         with self._engine.begin() as connection:
             position = _position(connection, lock=True)
             events = [
-                event
-                for offset, found in messages
-                if offset >= position
-                for event in found
-                if event.type.startswith("job.")
+                event for offset, found in messages if offset >= position for event in found if _is_of_a_job(event)
             ]
+            decided = [event for offset, found in messages if offset < position for event in found]
+            verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
             for event in events:
@@ -172,6 +170,18 @@ class JobStore:
             _metadata.create_all(connection)
             connection.execute(self._insert_position.values(stream=_STREAM, next_offset=0, version=_VERSION))
 
+    def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
+        """Return what another coordinator has found for reservations that it folded into this database."""
+        verdicts: dict[str, JobInfo | None] = {}
+        same = self._same(connection, events, {})
+        for event in events:
+            candidates = same[event.data.get("unique_key")]
+            if any(job.id == event.subject for job in candidates):
+                verdicts[event.id] = None
+            elif candidates:
+                verdicts[event.id] = _info(in_the_way(candidates, event) or candidates[0])
+        return verdicts
+
     def _same(
         self, connection: Connection, events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord]
     ) -> defaultdict[object, list[JobRecord]]:
@@ -216,6 +226,10 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
     cursor.execute("pragma journal_mode = wal")
     cursor.execute("pragma synchronous = normal")
     cursor.close()
+
+
+def _is_of_a_job(event: ReceivedEvent) -> bool:
+    return event.type.startswith("job.")
 
 
 def _position(connection: Connection, *, lock: bool = False) -> int:

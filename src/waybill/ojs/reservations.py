@@ -60,7 +60,7 @@ async def release(control: Control, jobs: Sequence[Outgoing]) -> None:
     for one in jobs:
         if one.unique_key is not None:
             with contextlib.suppress(ControlFailed):
-                await control.release(one.envelope.id, one.envelope.queue)
+                await control.release(one.envelope.id, one.envelope.queue, LEASE_MARGIN_SECONDS)
 
 
 async def _reserve(
@@ -77,6 +77,9 @@ async def _reserve(
     try:
         reply = await _answer(control, envelope, reservation, deadline)
     except ControlFailed as error:
+        # One may have taken the question and been too late with the answer.
+        with contextlib.suppress(ControlFailed):
+            await control.release(envelope.id, envelope.queue, LEASE_MARGIN_SECONDS)
         text = f"nobody can say whether it is unique: {error}"
         return PushFailed(envelope.id, "BACKEND_UNAVAILABLE", text)
     replaced = reply.replaced
