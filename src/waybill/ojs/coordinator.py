@@ -147,8 +147,8 @@ class Coordinator:
                 delivery.ack()
                 self._spawn(self._reserve(delivery, request.job_id, queue, request.reservation))
             case control_message.RELEASE:
+                await self._release(request.job_id, queue)
                 delivery.ack()
-                self._spawn(self._release(request.job_id, queue))
             case kind:
                 _log.warning("nothing is known of control messages of type %s", kind)
                 delivery.ack()
@@ -211,9 +211,21 @@ class Coordinator:
         return await self._known.verdict(event_id, lambda: session.events.record(job_id, data, event_id=event_id))
 
     async def _release(self, job_id: str, queue: str) -> None:
+        """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
+        job = await self._known.get(job_id)
+        if job is None:
+            self._spawn(self._release_later(job_id, queue))
+        else:
+            self._record_release(job, queue)
+
+    async def _release_later(self, job_id: str, queue: str) -> None:
         job = await self._known.settled(job_id, lambda found: found is not None)
-        if self._session is not None and job is not None:
-            self._session.events.record(job_id, JobReleased(job_type=job.type, queue=queue))
+        if job is not None:
+            self._record_release(job, queue)
+
+    def _record_release(self, job: JobInfo, queue: str) -> None:
+        if self._session is not None:
+            self._session.events.record(job.id, JobReleased(job_type=job.type, queue=queue))
 
     async def _beat(self, request: ControlRequest) -> None:
         job = await self._known.get(request.job_id)
