@@ -3,7 +3,8 @@
     python -m benchmarks.broker [--quick] [--rounds N] [--scenario NAME]... [--broker NAME]... [--json FILE]
 
 Every round starts each broker afresh and runs every scenario on one broker after the other, so that a noisy minute hits
-all of them. The load generator is tools/amqpbench.c; its README explains the names of the scenarios.
+all of them. The load generators are tools/amqpbench.c and, for AMQP 1.0, tools/amqp10bench.c; their README explains the
+names of the scenarios.
 """
 
 import json
@@ -39,7 +40,14 @@ SCENARIOS: Final[dict[str, list[str]]] = {
     "both-pcc-10k-a1": ["both-pcc-10k-a1"],
     "one-at-a-time": ["both-pcc-1k-a1", "--window", "1", "--prefetch", "1"],
     "lat-pcc-1k": ["lat-pcc-1k"],
+    "pub-dur-1k": ["pub-dur-1k"],
+    "con-dur-1k-a1": ["con-dur-1k-a1"],
+    "both-dur-1k-a1": ["both-dur-1k-a1"],
+    "both-set-1k-a1": ["both-set-1k-a1"],
+    "both-dur-10k-a1": ["both-dur-10k-a1"],
 }
+# The modes of amqp10bench, in the middle of a scenario's name.
+AMQP10_MODES: Final = frozenset({"set", "dur", "durq"})
 
 
 def contenders() -> list[Contender]:
@@ -48,14 +56,19 @@ def contenders() -> list[Contender]:
 
 def build_tools() -> None:
     try:
-        subprocess.run(["make", "-s", "-C", str(TOOLS), "amqpbench"], check=True)
+        subprocess.run(["make", "-s", "-C", str(TOOLS), "amqpbench", "amqp10bench"], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise click.ClickException(f"the load generator needs make and gcc: {error}") from error
 
 
+def is_amqp10(arguments: list[str]) -> bool:
+    return arguments[0].split("-")[1] in AMQP10_MODES
+
+
 def run_scenario(contender: Contender, arguments: list[str]) -> dict[str, Any]:
-    """One run of amqpbench: its JSON line. Raises `UnavailableError` if it does not end well."""
-    command = [str(TOOLS / "amqpbench"), *arguments, "--port", str(contender.port), "--pid", str(contender.pid)]
+    """One run of a load generator: its JSON line. Raises `UnavailableError` if it does not end well."""
+    tool = "amqp10bench" if is_amqp10(arguments) else "amqpbench"
+    command = [str(TOOLS / tool), *arguments, "--port", str(contender.port), "--pid", str(contender.pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -92,6 +105,9 @@ def run_round(
             shortened = [*arguments, *quick_options(arguments)] if quick else arguments
             for contender in running:
                 progress.update(task, description=f"{scenario} {contender.name}")
+                if is_amqp10(arguments) and not contender.has_amqp10:
+                    progress.advance(task)
+                    continue
                 try:
                     results.add_run(scenario, contender.name, run_scenario(contender, shortened))
                 except UnavailableError as error:

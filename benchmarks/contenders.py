@@ -30,6 +30,7 @@ class Contender:
     """A broker under measurement. `pid` and `port` hold between `start` and `stop`."""
 
     name: str
+    has_amqp10 = True
     pid: int = 0
     port: int = 0
 
@@ -50,6 +51,8 @@ class RabbitMQContender(Contender):
     """Debian's RabbitMQ with its defaults."""
 
     name = "RabbitMQ"
+    # Debian's has it as a plugin only, with other addresses than those of RabbitMQ 4.
+    has_amqp10 = False
 
     def __init__(self) -> None:
         self._broker: RabbitMQ | None = None
