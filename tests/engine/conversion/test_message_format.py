@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.conversion.convert import amqp091_content
+from waybill.engine.conversion.convert import amqp091_content, amqp10_content
 from waybill.model.dead_letter import DEATHS, record_death
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.wire.amqp091.content import body_of, properties_of
+from waybill.wire.amqp091.frames import content_frames
+from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.message import Properties
@@ -137,3 +140,8 @@ def test_more_headers_than_a_table_may_have_do_not_stop_a_message() -> None:
     many = {f"{number:x}": number for number in range(32_000)}
     content = amqp091_content(message_of(encode_application_properties(many) + encode_data(b"body")))
     assert body_of(content) == b"body"
+
+
+def test_a_message_that_says_nothing_of_itself_is_its_body() -> None:
+    plain = Message(AMQP091, content_frames(1, BasicProperties(), b"body", 0), Address("", "q"), False, 0, NO_TTL, 0.0)
+    assert amqp10_content(plain) == encode_data(b"body")

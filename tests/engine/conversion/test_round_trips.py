@@ -24,11 +24,13 @@ from waybill.wire.amqp10 import codes, descriptors
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.message import Properties
 from waybill.wire.amqp10.sections import (
+    MessageFacts,
     encode_amqp_value,
     encode_annotations,
     encode_application_properties,
     encode_data,
     encode_sequence,
+    scan_message,
 )
 from waybill.wire.amqp10.types import Array, Decimal64, OddMap, Symbol, Timestamp, ULong
 
@@ -193,6 +195,36 @@ def typed_table(content: bytes) -> dict[bytes, bytes]:
     if facts.headers_size <= 0:
         return {}
     return typed(dict(FieldReader(content, facts.headers_offset).table()))
+
+
+PROPERTY_NAMES = ["to", "subject", "reply-to", "group-id", "content-type", "user-id", "creation-time", "message-id"]
+claims = st.fixed_dictionaries(
+    {},
+    optional={
+        **{Symbol(name): annotations for name in ("annotations", "unshown-annotations")},
+        **{
+            Symbol(name): application_properties | annotations
+            for name in ("application-properties", "unshown-application-properties")
+        },
+        Symbol("properties"): st.dictionaries(
+            st.sampled_from(PROPERTY_NAMES).map(Symbol), st.lists(scalars | st.none(), min_size=2, max_size=2)
+        )
+        | st.dictionaries(st.sampled_from(PROPERTY_NAMES), scalars.map(lambda value: [value, None]), min_size=3),
+        Symbol("type"): scalars,
+        Symbol("data"): st.lists(st.integers(0, 9), max_size=3) | scalars,
+        Symbol("footer"): binaries | footers,
+    },
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(claims)
+def test_what_a_publisher_of_091_claims_to_come_from_10_does_no_harm(claimed: dict[object, object]) -> None:
+    headers: dict[str, object] = {KEPT_HEADER: encode_value(claimed)}
+    content = content_frames(1, BasicProperties(headers=headers, content_type="a"), b"body", 0)
+    over = to_10(content).content
+    scan_message(over, 0, len(over), MessageFacts())
+    read_amqp10(over)
 
 
 @given(values)

@@ -30,6 +30,7 @@ from waybill.wire.amqp10.types import Symbol
 TYPE_ANNOTATION: Final = Symbol("x-basic-type")
 HEADERS_ANNOTATION: Final = Symbol("x-opt-headers")
 PROPERTIES_ANNOTATION: Final = Symbol("x-opt-properties")
+NO_PROPERTIES: Final = encode_value(Properties())
 
 
 def read_amqp10(content: bytes) -> CanonicalMessage:
@@ -104,9 +105,9 @@ def write_amqp10(message: CanonicalMessage) -> bytes:
         annotations[PROPERTIES_ANNOTATION] = message.foreign
     if annotations:
         out.write(_annotations(annotations))
-    properties = _properties(message)
-    if properties != Properties():
-        out.write(encode_value(properties))
+    properties = encode_value(_properties(message))
+    if properties != NO_PROPERTIES:
+        out.write(properties)
     if message.application_properties:
         # Values that are no simple ones came so: they are not the broker's to refuse.
         write_descriptor(out, descriptors.APPLICATION_PROPERTIES)

@@ -17,8 +17,9 @@ from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.errors import DecodeError, EncodeError
 from waybill.wire.amqp10.field_kinds import checked_annotations
 from waybill.wire.amqp10.sections import MessageFacts, scan_message
-from waybill.wire.amqp10.types import Symbol, UInt
+from waybill.wire.amqp10.types import Symbol, Timestamp, UInt
 
+_SYMBOLS: Final = frozenset({"content-type", "content-encoding"})
 KEPT_MAX_OCTETS: Final = 32 << 10
 """A header must fit the frames of any consumer; what is beyond that is not kept."""
 
@@ -109,12 +110,16 @@ class Kept:
         return entry[0] if entry[1] == text else default
 
     def text(self, name: str, shown: str | None, default: str | None) -> str | None:
+        """The same for a property that is text; in ASCII, if 1.0 has it as a symbol."""
         value = self.value(name, shown, default)
-        return str(value) if isinstance(value, str) else default
+        if not isinstance(value, str) or (name in _SYMBOLS and not value.isascii()):
+            return default
+        return str(value)
 
     def number(self, name: str, shown: str | None, default: int | None) -> int | None:
+        """The same for one that is a timestamp or a uint."""
         value = self.value(name, shown, default)
-        return int(value) if isinstance(value, int) else default
+        return int(value) if isinstance(value, (Timestamp, UInt)) else default
 
 
 def _named(value: object) -> dict[str, object]:
