@@ -143,6 +143,9 @@ class SimulatedServer:
         self._is_committing = False
         self._is_stopping = False
         self._pumps = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def crash_soon(self, *, power: bool) -> None:
         """Die at once, or at one of the next operations on the disk."""
@@ -212,7 +215,8 @@ class SimulatedServer:
         except OSError as error:
             if error.errno not in {errno.EIO, errno.ENOSPC}:
                 raise
-            self._crash_loses_power = False
+            # Nothing can be built on what a failed sync has left: the machine starts again, as the documentation asks.
+            self._crash_loses_power = self.disk.shows_lost_data
             self.die()
 
     def _of_this_life(self, work: Callable[[], None]) -> Callable[[], None]:

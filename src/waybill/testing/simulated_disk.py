@@ -180,6 +180,8 @@ class SimulatedDisk:
         self.crash_at: int | None = None
         self.fail_next: dict[str, int] = {}
         self.life = 0
+        # A sync has failed: what is read may be in memory only, and will never be written.
+        self.shows_lost_data = False
         self._is_crashed = False
         self._entries = _Entries()
 
@@ -205,6 +207,7 @@ class SimulatedDisk:
         """Some of the data is lost, and the system will not try to write it again: the next sync succeeds without."""
         node = self._entries.seen.get(name)
         if node is not None:
+            self.shows_lost_data = True
             node.changes = [change for change in node.changes if self.random.random() < 0.5]
             node.sync()
 
@@ -217,6 +220,7 @@ class SimulatedDisk:
     def lose_power(self) -> None:
         """The system is gone, too: what was not synced meets its fate."""
         self.kill()
+        self.shows_lost_data = False
         nodes = list(self._entries.seen.values()) + list(self._entries.durable.values())
         self._entries.lose(self.random)
         for node in nodes:
