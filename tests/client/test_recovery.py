@@ -89,6 +89,22 @@ async def test_calls_wait_for_the_connection(connection: Connection, channel: Ch
     assert declared.name == name
 
 
+async def test_a_consumer_that_is_started_while_the_connection_is_away_is_registered_once(
+    connection: Connection, channel: Channel, name: str
+) -> None:
+    """Twice with one tag would be an error of the whole connection."""
+    await channel.declare_queue(name)
+    cut_off(connection)
+    await until(lambda: not connection.is_open)
+    consumer = await channel.consume(name)
+    reconnections = connection.reconnections
+    await channel.publish(b"x", routing_key=name)
+    delivery = await anext(consumer)
+    delivery.ack()
+    assert (await channel.declare_queue(name, passive=True)).consumer_count == 1
+    assert connection.reconnections == reconnections == 1
+
+
 async def test_what_was_deleted_is_not_restored(connection: Connection, channel: Channel, name: str) -> None:
     await channel.declare_exchange(name)
     await channel.declare_queue(name, durable=True)

@@ -41,6 +41,33 @@ async def test_running_jobs_are_finished_and_waiting_ones_handed_back_as_new(
     assert len(handed_back) == 3, "a job that was never started has used no attempt"
 
 
+async def test_what_is_handed_back_does_not_forget_that_a_worker_vanished_with_it(
+    broker_uri: str, eye: Eye, queue_name: str
+) -> None:
+    """Handed back it would come as new to the next worker, and a job that kills its workers would go on for ever."""
+    entered, release = asyncio.Event(), asyncio.Event()
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("stop.slow", queue=queue_name, retry=Retry(jitter=False))
+        async def slow() -> None:
+            entered.set()
+            await release.wait()
+
+        lost = await slow.push()
+        method = (await eye.call(lambda: eye.channel.basic_get(f"ojs.queue.{queue_name}")))[0]
+        await slow.push()
+        async with Worker(jobs, concurrency=1, prefetch=2) as worker:
+            await entered.wait()
+            await eye.call(lambda: eye.channel.basic_nack(method.delivery_tag, requeue=True))
+            await until(lambda: worker.held_count == 2)
+            worker.quiet()
+            await until(lambda: not worker.is_consuming)
+            asyncio.get_running_loop().call_later(0.1, release.set)
+        assert worker.counts["retried"] == 1
+        again = await eye.wait_for(f"ojs.queue.{queue_name}")
+    assert (again.properties.message_id, again.headers["x-ojs-attempt"]) == (lost.id, 2)
+
+
 async def test_a_job_that_outlives_the_grace_period_is_interrupted_and_tried_again(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:

@@ -83,6 +83,8 @@ class Channel(ChannelEvents):
         self._prefetch: list[BasicQos] = [BasicQos(0, prefetch_count)] if prefetch_count else []
         self._consumers: dict[str, Consumer] = {}
         self._registered: set[str] = set()
+        self._starting: set[str] = set()
+        """Consumers whose `consume` has not returned: it registers them itself, when the connection is there."""
         self._last_consumer_number = 0
         self._current: ClientChannel | None = None
         self._closed = False
@@ -325,6 +327,7 @@ class Channel(ChannelEvents):
             self, queue, callback, consumer_tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments or {}
         )
         self._consumers[consumer_tag] = consumer
+        self._starting.add(consumer_tag)
         try:
             await self._connection.wait_ready()
             await self._register(consumer, self._open_now())
@@ -332,6 +335,8 @@ class Channel(ChannelEvents):
             self._consumers.pop(consumer_tag, None)
             consumer.end(None)
             raise
+        finally:
+            self._starting.discard(consumer_tag)
         return consumer
 
     async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
@@ -406,7 +411,7 @@ class Channel(ChannelEvents):
         await self.open()
         channel = self._open_now()
         for consumer in list(self._consumers.values()):
-            if consumer.consumer_tag not in self._registered:
+            if self._is_missing(consumer.consumer_tag):
                 await self._register(consumer, channel)
 
     def has_registered(self, consumer_tag: str) -> bool:
@@ -527,6 +532,14 @@ class Channel(ChannelEvents):
 
         await ask(send, on_orphan=cancel)
 
+    def _is_missing(self, consumer_tag: str) -> bool:
+        """Whether a consumer that should be at the broker is not, and nobody is about to put it there."""
+        return (
+            consumer_tag in self._consumers
+            and consumer_tag not in self._registered
+            and consumer_tag not in self._starting
+        )
+
     def _restore_later(self) -> None:
         if self._restoring is None or self._restoring.done():
             self._restoring = self._connection.spawn(self._restore_consumers())
@@ -534,17 +547,18 @@ class Channel(ChannelEvents):
     async def _restore_consumers(self) -> None:
         """Register consumers again that the broker has ended, with growing delays."""
         attempt = 0
-        while any(tag not in self._registered for tag in self._consumers):
+        while any(self._is_missing(tag) for tag in self._consumers):
             attempt += 1
             await asyncio.sleep(self._connection.policy.delay_s(attempt))
             for tag, consumer in list(self._consumers.items()):
-                if tag in self._registered:
+                if not self._is_missing(tag):
                     continue
                 try:
                     await self._connection.wait_ready()
                     # First on a channel of its own: a queue that is missing must not cost the other consumers theirs.
                     await self._connection.restore_queue(consumer.queue)
-                    await self._register(consumer, self._open_now())
+                    if self._is_missing(tag):
+                        await self._register(consumer, self._open_now())
                 except ConnectionClosed:
                     return
                 except ClientError as error:

@@ -109,7 +109,7 @@ class Runner:
         if delivery.redelivered:
             self.redelivered_count += 1
         if self._stopping:
-            self._settlement.hand_back(delivery, queue)
+            self._return(queue, delivery)
         elif self._waiting or self._is_full():
             self._waiting.append((queue, delivery))
         else:
@@ -140,18 +140,33 @@ class Runner:
 
     def hand_back(self, queue: str | None = None) -> None:
         """Give the jobs back that wait here for whatever, all or those of a queue; those that run go on."""
-        waiting = [*self._waiting, *((one.queue, one.delivery) for one in self._waiting_for_process)]
-        given = [(name, delivery) for name, delivery in waiting if queue in {None, name}]
-        self._waiting = deque(one for one in self._waiting if queue not in {None, one[0]})
-        self._waiting_for_process = deque(one for one in self._waiting_for_process if queue not in {None, one.queue})
-        for name, delivery in given:
-            self._settlement.hand_back(delivery, name)
+        waiting = self._waiting_for_process
+        self._waiting_for_process = deque(one for one in waiting if queue not in {None, one.queue})
+        for execution in waiting:
+            if queue in {None, execution.queue}:
+                self._settlement.hand_back(execution.delivery, execution.queue)
+        self.hand_back_waiting(queue)
 
-    def hand_back_waiting(self) -> None:
-        """Give the jobs back that wait for a place of the concurrency; a process may be free sooner."""
-        given, self._waiting = self._waiting, deque()
-        for name, delivery in given:
-            self._settlement.hand_back(delivery, name)
+    def hand_back_waiting(self, queue: str | None = None) -> None:
+        """Give those back that wait for a place of the concurrency; a process may be free sooner."""
+        waiting = self._waiting
+        self._waiting = deque(one for one in waiting if queue not in {None, one[0]})
+        for name, delivery in waiting:
+            if queue in {None, name}:
+                self._return(name, delivery)
+
+    def _return(self, queue: str, delivery: Delivery) -> None:
+        """Give a job back that was not looked at yet: it comes as new to the next worker, so its past counts here."""
+        if delivery.redelivered:
+            try:
+                envelope = read_envelope(delivery.body)
+                attempt = attempt_number(delivery.encoded_properties, envelope)
+            except InvalidJob as error:
+                self._settlement.unreadable(delivery, queue, error)
+                return
+            if self._is_known(Execution(delivery, queue, envelope, attempt)):
+                return
+        self._settlement.hand_back(delivery, queue)
 
     async def wait_idle(self, timeout_seconds: float) -> bool:
         """Wait until no job runs; False if some still do after the timeout."""
