@@ -1,17 +1,22 @@
 """The state of jobs in both databases: the same folds, shared by coordinators, made again on demand."""
 
+import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.client.breaking import until
+from tests.conformance.requirement import requirement
 from tests.ojs.test_control import state_of
-from waybill.ojs import Coordinator, Jobs
+from waybill.ojs import Coordinator, Jobs, Worker
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_store import JobStore
+from waybill.ojs.metrics import CoordinatorMetrics, WorkerMetrics
 
 
 def event(kind: str, job_id: str, second: int, **data: object) -> ReceivedEvent:
@@ -104,6 +109,28 @@ async def test_a_coordinator_answers_from_it_and_makes_it_again(
             assert (await state_of(jobs, job.id, queue_name, "discarded")) != found
         async with Coordinator(jobs, queues=[queue_name], database=database, rebuild=True):
             assert (await state_of(jobs, job.id, queue_name, "available")) == found
+
+
+@requirement("OJSW-027")
+async def test_rates_and_depth_are_metrics(broker_uri: str, queue_name: str) -> None:
+    registry = CollectorRegistry()
+    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]) as coordinator:
+        registry.register(CoordinatorMetrics(coordinator))
+        await jobs.push("state.depth", queue=queue_name, delay=timedelta(hours=1))
+        job = await jobs.push("state.depth", queue=queue_name)
+        await state_of(jobs, job.id, queue_name, "available")
+        worker = Worker(jobs, queues=[queue_name])
+        registry.register(WorkerMetrics(worker))
+        async with worker:
+            # There is no handler: the job goes to the dead letter queue.
+            await state_of(jobs, job.id, queue_name, "discarded")
+            await until(lambda: worker.tally.nacked[queue_name] == 1)
+            text = (await asyncio.to_thread(generate_latest, registry)).decode()
+    for state in ("scheduled", "discarded"):
+        assert f'ojs_queue_depth{{queue="{queue_name}",state="{state}"}} 1.0' in text
+    for name in ("consumed", "nacked"):
+        assert f'ojs_amqp_messages_{name}_total{{queue="{queue_name}"}} 1.0' in text
+    assert 'ojs_amqp_messages_published_total{queue="events"}' in text
 
 
 async def test_the_state_waits_for_a_database_that_is_away(

@@ -107,6 +107,10 @@ class Coordinator:
         """Close."""
         await self.close()
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
+        return {} if self._view is None else self._view.counts()
+
     @property
     def _known(self) -> JobView:
         if self._view is None:

@@ -92,6 +92,10 @@ class JobView:
         store = self._known
         return await self._in_thread(lambda: store.newest(queue, state, limit))
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
+        return self._thread.submit(self._known.counts).result()
+
     async def settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
         """Return what is known of a job, giving events on their way here a moment to arrive."""
         job: JobInfo | None = None

@@ -13,10 +13,29 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from waybill.ojs.coordinator import Coordinator
 from waybill.ojs.tally import Distribution
 from waybill.ojs.worker import Worker
 
 _BY_QUEUE = ("queue",)
+
+
+class CoordinatorMetrics(Collector):
+    """How many jobs there are, as a coordinator knows them: `ojs_queue_depth` by queue and state.
+
+    To be scraped in a thread, as `prometheus_client.start_http_server` does.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        """`coordinator` may start later."""
+        self._coordinator = coordinator
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the present values."""
+        depth = GaugeMetricFamily("ojs_queue_depth", "Jobs by queue and state.", labels=("queue", "state"))
+        for (queue, state), count in self._coordinator.counts().items():
+            depth.add_metric((queue, state), count)
+        yield depth
 
 
 class WorkerMetrics(Collector):
