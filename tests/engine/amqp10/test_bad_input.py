@@ -21,7 +21,7 @@ MUTATIONS = 3
 
 def conversation() -> list[bytes]:
     """Frames of all kinds, as one peer might send them."""
-    selector = {"s": Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    selector: dict[str, object] = {"s": Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
     payload = Header(durable=True, ttl=5000).encode() + Properties(message_id="m", to="/queues/q").encode() + message()
     plain = [
         Open("fuzz", max_frame_size=4096, idle_time_out=9000),
