@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp10.peer import Delivery, Peer, Receiver, Sender, Session, declare, message
-from tests.engine.server.peer import NodeBench
+from tests.engine.server.peer import Cut, NodeBench
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.messaging import Accepted, Received, Rejected, Released, Source, Target
 from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Disposition
@@ -306,3 +306,25 @@ def test_another_address_is_another_terminus(bench: NodeBench, held: Delivery) -
     assert link.answer.unsettled is None
     queue = bench.node.virtual_hosts["/"].queues["q"]
     assert (queue.message_count, queue.unsettled_count) == (1, 0)
+
+
+def test_of_a_large_message_no_part_is_kept() -> None:
+    # Octet by octet a megabyte would take too long.
+    bench = NodeBench(Cut.WHOLE)
+    declare(bench)
+    session = connect(bench)
+    link = sender(session)
+    link.transfer(b"\x00\x53\x75\xb0\x00\x20\x00\x00", delivery_tag=b"tag", more=True)
+    for _ in range(11):
+        link.more(bytes(100_000), more=True)
+    session.peer.wire.cut()
+    link = sender(connect(bench), unsettled={b"tag": None})
+    assert link.answer is not None
+    assert link.answer.unsettled is None
+
+
+def test_peers_cannot_leave_any_number_of_termini(bench: NodeBench, session: Session) -> None:
+    bench.node.termini.limit = 1
+    declare(bench)
+    session.receiver("/queues/q")
+    session.expect_refused(session.receiver_attach("/queues/q"), "amqp:resource-limit-exceeded")

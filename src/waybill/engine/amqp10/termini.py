@@ -25,6 +25,7 @@ from waybill.wire.amqp10.messaging import (
 
 TERMINUS: Final = "amqp10-terminus"
 DELIVERY: Final = "amqp10-delivery"
+TERMINI_MAX: Final = 1 << 17
 
 # What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
 LINK_DETACHED: Final = 0
@@ -137,7 +138,13 @@ class Termini:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.lifetimes: dict[Queue, Lifetime] = {}
+        self.limit = TERMINI_MAX
         self._by_key: dict[str, Terminus] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be made: peers choose how many they leave behind."""
+        return len(self._by_key) >= self.limit
 
     def find(self, key: str) -> Terminus | None:
         return self._by_key.get(key)

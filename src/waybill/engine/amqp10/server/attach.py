@@ -22,7 +22,7 @@ from waybill.engine.amqp10.termini import EVENTS, Terminus, terminus_key
 from waybill.model.errors import ModelError
 from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
-from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
+from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Source, Target
 from waybill.wire.amqp10.performatives import (
     RECEIVER_SECOND,
@@ -99,7 +99,11 @@ def _terminus(session: "Session", attach: Attach, address: str | None) -> Termin
     if terminus is not None and address is not None and terminus.address != address:
         terminus.destroy()
         terminus = None
-    return termini.make(connection.virtual_host, key) if terminus is None else terminus
+    if terminus is None:
+        if termini.is_full:
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, "there are too many links, attached or to be resumed")
+        terminus = termini.make(connection.virtual_host, key)
+    return terminus
 
 
 def _configure(terminus: Terminus, asked: Source | Target) -> None:

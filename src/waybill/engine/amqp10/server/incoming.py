@@ -425,7 +425,7 @@ class IncomingLink(Timer):
         terminus = self.terminus
         pieces = self._pieces
         self._pieces = None
-        if pieces is not None and len(pieces):
+        if pieces is not None and 0 < len(pieces) <= PARTIAL_LIMIT:
             terminus.partial_tag = self._tag
             terminus.partial = pieces.getvalue()
         for tag in terminus.settling:
@@ -473,6 +473,8 @@ class _IncomingEnd(LinkEnd):
         pass
 
 
+PARTIAL_LIMIT: Final = 1 << 20
+"""Of a message that is larger nothing is kept while its link is detached: it is sent again from its beginning."""
 MESSAGE_KEPT: Final = 1
 TAG_KEPT: Final = 2
 EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
