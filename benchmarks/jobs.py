@@ -204,7 +204,7 @@ def page(bench: Bench, command: str, rounds: int, versions: list[str]) -> str:
     listed = "\n".join(f"- {version}" for version in versions)
     return f"""# Benchmarks of jobs
 
-`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: medians of {rounds} rounds on {os.cpu_count()} cores
+`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: the medians of {rounds} round(s) on {os.cpu_count()} cores
 ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
 One worker process does no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
@@ -275,7 +275,7 @@ def main(
     if json_path is not None:
         json_path.write_text(json.dumps({"rows": bench.rows, "failures": bench.failures}, indent=1) + "\n")
     if not quick and not bench.failures:
-        command = " ".join(["python -m benchmarks.jobs", *sys.argv[1:]])
+        command = f"python -m benchmarks.jobs --rounds {rounds} --noops {noops} --sleeps {sleeps}"
         versions += [f"{name} {version}" for name, version in of_peers.items()]
         page_path.write_text(page(bench, command, rounds, versions))
         console.print(f"written: {page_path}")
