@@ -471,5 +471,6 @@ class Client(Peer):
             self.send(QueueDeclare(queue.name, passive=True))
         for queue in queues:
             answer = yield QueueDeclareOk
-            self.ledger.contents[queue.name].check_count(answer.message_count)
+            contents = self.ledger.contents[queue.name]
+            contents.check_count(answer.message_count, has_restarted=self.ledger.life > 0)
             counts[queue.name] = answer.message_count

@@ -22,6 +22,8 @@ from waybill.testing.simulated_network import Conditions, SimulatedConnection, S
 from waybill.testing.virtual_clock import VirtualClock
 
 CALM_S: Final = 300.0
+# Twice the longest heartbeat, and some more.
+SILENCE_S: Final = 7.0
 DRAIN_LIMIT_S: Final = 300.0
 STEP_LIMIT: Final = 400_000
 RESCUER: Final = "rescuer"
@@ -71,6 +73,9 @@ class World:
         self._schedule_troubles()
         self._run_for(self.random.uniform(1.0, 4.0))
         self._calm()
+        if self.profile.troubles.silent_deaths:
+            # What the dead hold comes back when their heartbeats have failed to come, not before.
+            self._run_for(SILENCE_S)
         self._run_until(lambda: all(actor.is_at_rest for actor in self.actors))
         self._check_calm()
         self._stop_actors()
