@@ -179,6 +179,8 @@ _INTEGERS: Final[dict[type, tuple[int, int, bool]]] = {
 def _simple(value: object) -> tuple[EncodedField, bool]:
     if value is None:
         return _NO_FIELD, True
+    # Before it is known to be a float: compiled code would unbox it, and forget its type.
+    is_single = type(value) is Float
     if isinstance(value, bool):
         return EncodedField(ord("t"), b"\1" if value else b"\0"), True
     if isinstance(value, str):
@@ -188,7 +190,7 @@ def _simple(value: object) -> tuple[EncodedField, bool]:
     if type(value) is Timestamp:
         return _timestamp(int(value))
     if isinstance(value, float):
-        if type(value) is Float:
+        if is_single:
             return EncodedField(ord("f"), struct.pack(">f", float(value))), True
         return EncodedField(ord("d"), struct.pack(">d", value)), True
     # A ulong is all that is left.
