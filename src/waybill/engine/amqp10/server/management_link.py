@@ -20,6 +20,7 @@ from waybill.model.store import CommitWaiter
 from waybill.wire.amqp10.error import PRECONDITION_FAILED
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
 from waybill.wire.amqp10.performatives import Attach
+from waybill.wire.amqp10.transfer import TransferFacts
 from waybill.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class ManagementLink(IncomingLink):
 
     def alarm_changed(self) -> None:
         """See `grant`."""
+
+    def learn(self, data: bytes, start: i64, facts: TransferFacts) -> None:
+        """Requests are read here in any shape: there is nothing to remember of one for the next."""
 
     def publish(self, data: bytes, start: i64, end: i64) -> None:
         """Answer one request. Raises a link fault if no link would take the response."""
