@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs soak-worker bench-jobs docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint bench simulate soak soak-jobs soak-worker bench-jobs pipeline-cluster docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -111,6 +111,9 @@ soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker un
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)
+
+pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance

@@ -33,6 +33,7 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "4",
     "spark.driver.memory": "1g",
 }
+_EXECUTOR_MB: Final = 1024
 _COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
 
 
@@ -41,9 +42,16 @@ class SparkStartError(RuntimeError):
 
 
 def local_session(
-    name: str = "waybill", *, cores: int | None = None, log_file: Path | None = None, short: bool = False
+    name: str = "waybill",
+    *,
+    cores: int | None = None,
+    processes: int = 0,
+    log_file: Path | None = None,
+    short: bool = False,
 ) -> SparkSession:
-    """Start (or get) a session on `cores` of this machine (default: all).
+    """Start (or get) a session on `cores` of this machine (default: all), in this process.
+
+    With `processes`, as many executors of one core each run in processes of their own, as on a cluster.
 
     `short` is for programs of seconds to minutes: Java then compiles once and simply, which halves such a run and
     makes one of hours slower.
@@ -53,7 +61,8 @@ def local_session(
     """
     _prepare_environment()
     count = cores or os.cpu_count() or 1
-    builder = SparkSession.builder.appName(name).master(f"local[{count}]")
+    master = f"local-cluster[{processes},1,{_EXECUTOR_MB}]" if processes else f"local[{count}]"
+    builder = SparkSession.builder.appName(name).master(master)
     for key, value in _QUIET_AND_QUICK.items():
         builder = builder.config(key, value)
     if short:
