@@ -56,6 +56,9 @@ class Proxy:
     def saw_attempt(self) -> None:
         """Somebody has connected, whether it will be refused or not."""
 
+    def saw_connection(self, client: asyncio.StreamReader, broker: asyncio.StreamReader) -> None:
+        """What these two say is one conversation."""
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         self.saw_attempt()
@@ -68,6 +71,7 @@ class Proxy:
         finally:
             self._accepting -= 1
         self._writers.add(other_writer)
+        self.saw_connection(reader, other_reader)
         for source, sink, answers in ((reader, other_writer, False), (other_reader, writer, True)):
             task = asyncio.get_running_loop().create_task(self._pump(source, sink, answers=answers))
             self._tasks.add(task)

@@ -120,7 +120,7 @@ async def test_a_job_without_a_permit_comes_again_without_an_attempt(jobs: Jobs,
     async def run() -> None:
         attempts.append(current_job().attempt)
 
-    patience = Patience(wait_seconds=0.01, postpone_seconds=0.5)
+    patience = Patience(wait_seconds=0.3, postpone_seconds=0.5)
     jobs.use(RateLimit(jobs, 1, timedelta(seconds=30), key=queue_name, patience=patience))
     async with Coordinator(jobs, queues=[queue_name]), Worker(jobs) as worker:
         pushed = [await run.push(), await run.push()]

@@ -40,16 +40,15 @@ class WireTap(Proxy):
         self._streams: dict[asyncio.StreamReader, bytes] = {}
         self._connections: dict[asyncio.StreamReader, int] = {}
         self._open: dict[tuple[int, int, bool], Said] = {}
-        self._readers = {False: 0, True: 0}
 
     def saw_attempt(self) -> None:
         self.attempts.append(time.monotonic())
 
+    def saw_connection(self, client: asyncio.StreamReader, broker: asyncio.StreamReader) -> None:
+        number = len(self._connections) // 2 + 1
+        self._connections |= {client: number, broker: number}
+
     def saw(self, source: asyncio.StreamReader, data: bytes, *, answers: bool) -> None:
-        if source not in self._connections:
-            # Both directions of a connection are numbered in the order in which they speak for the first time.
-            self._readers[answers] += 1
-            self._connections[source] = self._readers[answers]
         rest = self._streams.get(source, b"") + data
         while rest:
             consumed, found = frame.decode_frame(rest)

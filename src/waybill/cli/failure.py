@@ -57,7 +57,9 @@ class Failed(click.ClickException):
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     """Run a question to the broker on a fresh loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
     # What the client logs of a refusal is said again below, in words for users.
-    logging.getLogger("waybill").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("waybill")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         return run(question)
     except InvalidJob as error:
@@ -69,6 +71,8 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         raise SystemExit(INTERRUPTED) from None
+    finally:
+        logger.setLevel(level)
 
 
 def explained(error: Exception, target: Target) -> Failed:
