@@ -161,9 +161,11 @@ def test_retention_drops_the_oldest_first(history: History) -> None:
     stream = StreamHistory(SPECS["rolling"])
     reader = stream.open("first")
     stream.read(reader, 0, messages[0])
-    stream.read(reader, 2, messages[2])
+    stream.read(reader, 1, messages[2])
     broken("a confirmed message stays in its stream", lambda: stream.check(messages, 0, 2))
-    stream.check(messages, 2, 1)
+    # It may have dropped the first two while somebody read them.
+    stream.check(messages, 0, 1)
+    stream.check(messages, 1, 1)
 
 
 def test_a_private_queue_is_not_looked_at_after_its_end(history: History) -> None:

@@ -70,8 +70,8 @@ def read_method(payload: bytes) -> Method:
     """Decode the payload of a method frame. Raises a connection fault that names the method, if it can be told."""
     try:
         return decode_method(payload)
-    except UnknownMethod as error:
-        raise connection_fault(error.reply_code, str(error), error.class_id, error.method_id) from None
+    except UnknownMethod as unknown:
+        raise connection_fault(unknown.reply_code, str(unknown), unknown.class_id, unknown.method_id) from None
     except DecodeError as error:
         class_id = int.from_bytes(payload[:2], "big") if len(payload) >= 4 else 0
         method_id = int.from_bytes(payload[2:4], "big") if class_id else 0

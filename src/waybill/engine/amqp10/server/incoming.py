@@ -130,6 +130,11 @@ class IncomingLink(Timer):
 
     # --- transfers ---
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether more transfers of the delivery that has begun are awaited."""
+        return self._pieces is not None
+
     def take_transfer(self, data: bytes, facts: TransferFacts, end: i64) -> None:
         """Raises a fault, or what the model refuses."""
         pieces = self._pieces

@@ -284,8 +284,9 @@ class Session(CommitWaiter):
                 raise session_fault(UNATTACHED_HANDLE, f"no link to receive by has the handle {facts.handle}")
             return None
         self._last_incoming = link
+        is_whole = not link.is_partial and not facts.more
         link.take_transfer(data, facts, end)
-        if not facts.more:
+        if is_whole:
             link.learn(data, start, facts)
         return link
 
