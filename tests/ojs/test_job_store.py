@@ -150,12 +150,12 @@ def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
     failed = 0
     apply = JobStore.apply
 
-    def fail_first(store: JobStore, messages: object) -> None:
+    def fail_first(store: JobStore, messages: object) -> dict[str, JobInfo | None]:
         nonlocal failed
         if failed < times:
             failed += 1
             raise ConnectionError("the database is away")
-        apply(store, messages)  # type: ignore[arg-type]
+        return apply(store, messages)  # type: ignore[arg-type]
 
     monkeypatch.setattr(JobStore, "apply", fail_first)
     return lambda: failed
