@@ -341,15 +341,7 @@ class Channel(CommitWaiter):
         if self.transaction is not None:
             self.transaction.outcomes.append((entry, ACCEPT, int(tag)))
             return
-        self.unsettled_count -= 1
-        entry.queue.accept(entry)
-        holder = entry.holder
-        if holder is not None:
-            holder.unsettled_count -= 1
-            if not holder.is_active:
-                holder.regain()
-        if self.prefetch != 0 or self.unsettled_count == self.unsettled_max - 1:
-            self._regain_all()
+        self._accept_all([entry])
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all)."""
