@@ -25,16 +25,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from waybill.client import ClientError, InvalidURI
 from waybill.client.blocking import run
-from waybill.ojs import SPEC, WEB, DeadJob, DeadLetters, Jobs, JobsError, Topology
+from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.schemas import DEAD_LETTER
+from waybill.pipeline.topology_options import parse_topology
 
 Progress: TypeAlias = Callable[[int], None]
 Settle: TypeAlias = Callable[[DeadLetters, dict[str, dict[str, object]], Progress], Awaitable[int]]
 T = TypeVar("T")
 
 _OPTIONS: Final = ("uri", "deadLetters", "profile", "prefix")
-_PROFILES: Final = {"spec": SPEC, "web": WEB}
 _ROWS_PER_BATCH: Final = 4096
 
 
@@ -70,11 +70,7 @@ def parse_dead_letter_options(given: Mapping[str, str]) -> DeadLetterOptions:
     queues = tuple(name.strip() for name in (options.text("deadLetters") or "").split(",") if name.strip())
     if not queues:
         raise OptionError("option deadLetters is the name of a queue, or several separated by commas")
-    profile = options.text("profile") or "spec"
-    if profile not in _PROFILES:
-        raise OptionError(f"option profile is spec or web, not {profile!r}")
-    topology = Topology(names=_PROFILES[profile], prefix=options.text("prefix") or "")
-    return DeadLetterOptions(options.uri(), queues, topology)
+    return DeadLetterOptions(options.uri(), queues, parse_topology(options))
 
 
 class QueuePartition(InputPartition):

@@ -33,18 +33,17 @@ from waybill.client import (
     connect,
 )
 from waybill.client.blocking import run
-from waybill.ojs import WEB, BatchFailed, InvalidJob, Jobs, JobsError, NewJob, Topology
+from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, Topology
 from waybill.ojs.identifiers import new_id
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.pipeline.topology_options import parse_topology
 
 _JOB_OPTIONS: Final = ("uri", "type", "queue", "profile", "prefix", "queueType", "timeoutMs")
 _MESSAGE_OPTIONS: Final = ("uri", "exchange", "routingKey", "mandatory", "timeoutMs")
 # Spark puts these in itself, wherever it writes.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
-_PROFILES: Final = ("spec", "web")
-_QUEUE_TYPES: Final = ("classic", "quorum")
 _JOBS_PER_PUSH: Final = 10_000
 _WINDOW: Final = 5_000
 _ROWS_PER_DRAIN: Final = 100
@@ -88,12 +87,9 @@ class MessageSinkOptions:
 def parse_job_options(given: Mapping[str, str]) -> JobSinkOptions:
     """Check the options of `format("ojs")`. Raises OptionError."""
     options = NamedOptions(given, _JOB_OPTIONS, _SPARKS_OWN)
-    topology = Topology(prefix=options.text("prefix") or "")
-    if _one_of(options, "profile", _PROFILES) == "web":
-        topology = Topology(prefix=options.text("prefix") or "", names=WEB)
-    if _one_of(options, "queueType", _QUEUE_TYPES) == "quorum":
-        topology = Topology(prefix=topology.prefix, names=topology.names, queue_type="quorum")
-    return JobSinkOptions(options.uri(), options.text("type"), options.text("queue"), topology, _timeout_s(options))
+    return JobSinkOptions(
+        options.uri(), options.text("type"), options.text("queue"), parse_topology(options), _timeout_s(options)
+    )
 
 
 def parse_message_options(given: Mapping[str, str]) -> MessageSinkOptions:
@@ -106,13 +102,6 @@ def parse_message_options(given: Mapping[str, str]) -> MessageSinkOptions:
         options.truth("mandatory", default=True),
         _timeout_s(options),
     )
-
-
-def _one_of(options: NamedOptions, name: str, values: tuple[str, ...]) -> str:
-    value = options.text(name) or values[0]
-    if value not in values:
-        raise OptionError(f"option {name} is {' or '.join(values)}, not {value!r}")
-    return value
 
 
 def _timeout_s(options: NamedOptions) -> float:
