@@ -18,9 +18,9 @@ class DefaultSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        from waybill.pipeline.schemas import MESSAGE  # noqa: PLC0415
+        from waybill.pipeline.source import message_schema  # noqa: PLC0415
 
-        return MESSAGE
+        return message_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from waybill.pipeline.source import message_reader  # noqa: PLC0415

@@ -18,7 +18,7 @@ from rich.console import Console
 from waybill.pipeline.report.figures import collect
 from waybill.pipeline.report.page import render
 from waybill.pipeline.report.terminal import show
-from waybill.pipeline.run import BatchWritten, Settings, TableWritten, run_once
+from waybill.pipeline.run import BatchWritten, Settings, Step, run_once
 from waybill.pipeline.session import local_session
 from waybill.pipeline.tables import Tables
 
@@ -30,7 +30,7 @@ def main(uri: str, directory: Path, page: Path, totals: Path) -> None:
     began = time.monotonic()
     events = 0
 
-    def note(step: BatchWritten | TableWritten) -> None:
+    def note(step: Step) -> None:
         nonlocal events
         if isinstance(step, BatchWritten):
             events += step.events

@@ -32,8 +32,11 @@ def uri(tmp_path: Path) -> Iterator[str]:
 
 def test_run_once_then_report(uri: str, tmp_path: Path) -> None:
     data, page = tmp_path / "data", tmp_path / "pages" / "report.html"
-    ran = waybill("run", "--once", "--uri", uri, "--data", data)
+    ran = waybill("run", "--once", "--json", "--uri", uri, "--data", data)
     assert ran.returncode == 0, ran.stderr
+    done = json.loads(ran.stdout)
+    assert (done["batches"], done["events"], done["malformed"], done["behind"]) == (1, len(EVENTS), 0, 0)
+    assert "gold/activity" in done["tables"]
     assert f"{len(EVENTS):,} events read, 0 to quarantine." in ran.stderr
     assert "guest" not in ran.stderr
     told = waybill("report", "--data", data, "--html", page, "--json")

@@ -17,6 +17,9 @@ from rich.progress import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from waybill.pipeline.run import Step
+
+_STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace"}
 _DATA_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
 
 
@@ -29,18 +32,25 @@ def command() -> None:
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
 @click.option("--data", required=True, type=_DATA_DIRECTORY, help="Where the tables and the checkpoint are kept.")
 @click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
-@click.option("--once", is_flag=True, help="Read what is there, bring all tables up to date, and end.")
-def run(uri: str, data: Path, stream: str, once: bool) -> None:
+@click.option(
+    "--once/--continuous",
+    default=False,
+    help="Read what is there, bring all tables up to date and end; or follow the stream (default).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object at the end of --once, else one a step.")
+def run(uri: str, data: Path, stream: str, once: bool, as_json: bool) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
     console = Console(stderr=True)
     with _explained_failures(), _spark(console, data, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
         settings = Settings(uri, data, stream=stream)
-        progress = _Steps(console)
+        progress = _Steps(console, as_lines=as_json and not once)
         if once:
             with console.status("Reading events"):
                 run_once(spark, settings, progress)
+            if as_json:
+                click.echo(json.dumps(progress.as_json()))
             console.print(progress.summary(), f"Tables: {data}", sep="\n")
             return
         console.print("Following the stream. Press Ctrl-C to end.")
@@ -195,23 +205,45 @@ def _check_directory(data: Path) -> None:
 
 
 class _Steps:
-    """Prints each step of a run as it is done, and keeps count."""
+    """Prints each step of a run as it is done, and keeps count. `as_lines`: as a line of JSON, too."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, as_lines: bool) -> None:
         self._console = console
+        self._as_lines = as_lines
+        self._batches = 0
         self._events = 0
         self._malformed = 0
+        self._behind = 0
+        self._tables: dict[str, float] = {}
 
-    def __call__(self, step: object) -> None:
-        from waybill.pipeline.run import BatchWritten, TableWritten
+    def __call__(self, step: Step) -> None:
+        from waybill.pipeline.run import BatchWritten, Pace, TableWritten
 
+        if self._as_lines:
+            click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
         if isinstance(step, BatchWritten):
+            self._batches += 1
             self._events += step.events
             self._malformed += step.malformed
             refused = f", {step.malformed:,} to quarantine" if step.malformed else ""
             self._console.print(f"batch {step.batch_id}: {step.events:,} events{refused}", highlight=False)
+        elif isinstance(step, Pace):
+            self._behind = step.behind
+            behind = f"{step.behind:,} messages behind" if step.behind else "nothing left"
+            self._console.print(f"{step.rows_per_second:,.0f} events/s, {behind}", style="dim", highlight=False)
         elif isinstance(step, TableWritten):
+            self._tables[step.name] = round(step.seconds, 3)
             self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
+
+    def as_json(self) -> dict[str, object]:
+        """What this run has done: seconds by table, the rest counts."""
+        return {
+            "batches": self._batches,
+            "events": self._events,
+            "malformed": self._malformed,
+            "behind": self._behind,
+            "tables": self._tables,
+        }
 
     def summary(self) -> str:
         """What has come in during this run."""

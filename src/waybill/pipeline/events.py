@@ -107,7 +107,7 @@ def _row(message: StreamMessage, position: int, text: bytes) -> Row:
         event.type,
         event.source,
         event.subject,
-        event.time.astimezone(UTC),
+        event.time if event.time.tzinfo is UTC else event.time.astimezone(UTC),
         data.job_type,
         data.queue,
         data.worker_id,
@@ -127,16 +127,19 @@ def _row(message: StreamMessage, position: int, text: bytes) -> Row:
 
 def _unusable(event: _Event) -> str | None:
     """Why an event that decodes cannot be counted, or None."""
+    data = event.data
     if not event.type.startswith("job."):
+        return None
+    if event.subject and data.job_type and data.queue and (data.attempt or event.type not in _ATTEMPT_EVENTS):
         return None
     missing = [
         name
-        for name, value in (("subject", event.subject), ("job_type", event.data.job_type), ("queue", event.data.queue))
+        for name, value in (("subject", event.subject), ("job_type", data.job_type), ("queue", data.queue))
         if not value
     ]
-    if event.type in _ATTEMPT_EVENTS and not event.data.attempt:
+    if event.type in _ATTEMPT_EVENTS and not data.attempt:
         missing.append("attempt")
-    return f"{event.type} without {', '.join(missing)}" if missing else None
+    return f"{event.type} without {', '.join(missing)}"
 
 
 def _malformed(message: StreamMessage, position: int, text: bytes, reason: str) -> Row:

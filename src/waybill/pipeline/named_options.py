@@ -4,11 +4,14 @@ An option that is not known is an error, because a misspelt one would otherwise 
 """
 
 import difflib
+import re
 from collections.abc import Container, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
 _TRUTH: Final = {"true": True, "false": False}
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionError(ValueError):
@@ -60,14 +63,43 @@ class NamedOptions:
             raise OptionError(f"option {name} is a whole number of {least} or more, not {text!r}")
         return value
 
+    def duration_ms(self, name: str) -> int | None:
+        """Milliseconds, given as `500`, `500ms`, `30s`, `15m`, `2h` or `1d`; None if it was not given."""
+        text = self._values.get(name)
+        if text is None:
+            return None
+        found = re.fullmatch(r"(\d+) *([a-z]*)", text.strip().lower())
+        if found is None or found[2] not in _UNITS_MS:
+            raise OptionError(f"option {name} is a time such as 500ms, 30s, 15m or 2h, not {text!r}")
+        return int(found[1]) * _UNITS_MS[found[2]]
+
+    def moment(self, name: str) -> datetime | None:
+        """A moment, given as milliseconds of Unix time or as ISO 8601 text with its zone; None if it was not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            found = datetime.fromtimestamp(int(text) / 1000, UTC) if text.isdigit() else datetime.fromisoformat(text)
+        except (ValueError, OverflowError, OSError):
+            found = None
+        if found is None or found.tzinfo is None:
+            raise OptionError(
+                f"option {name} is milliseconds of Unix time, or a time with its zone "
+                f"such as 2026-01-31T12:00:00Z, not {text!r}"
+            )
+        return found
+
     def truth(self, name: str, *, default: bool) -> bool:
         """`true` or `false`."""
         text = self._values.get(name)
-        if text is None:
-            return default
-        if text.lower() not in _TRUTH:
-            raise OptionError(f"option {name} is true or false, not {text!r}")
-        return _TRUTH[text.lower()]
+        return default if text is None else truth(name, text)
+
+
+def truth(name: str, text: str) -> bool:
+    """The value of an option that is `true` or `false`. Raises OptionError."""
+    if text.lower() not in _TRUTH:
+        raise OptionError(f"option {name} is true or false, not {text!r}")
+    return _TRUTH[text.lower()]
 
 
 def address(uri: str) -> str:

@@ -37,6 +37,11 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Off
     return ranges
 
 
+def distance(start: Mapping[str, int], end: Mapping[str, int]) -> int:
+    """How many messages lie between, in all streams."""
+    return sum(span.count for span in ranges_between(start, end))
+
+
 def split(ranges: list[OffsetRange], minimum: int, largest: int | None = None) -> list[OffsetRange]:
     """Cut `ranges` into at least `minimum` pieces, if there are that many messages, of at most `largest` messages."""
     total = sum(whole.count for whole in ranges)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
@@ -10,8 +11,8 @@ from waybill.pipeline.named_options import NamedOptions, OptionError, address
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# Where to start or end: one word for every stream, or an offset for each.
-Position: TypeAlias = Literal["earliest", "latest"] | Mapping[str, int]
+# Where to start or end: one word for every stream, an offset for each, or a moment of the broker's clock.
+Position: TypeAlias = Literal["earliest", "latest"] | Mapping[str, int] | datetime
 
 _NAMES: Final = (
     "uri",
@@ -19,16 +20,22 @@ _NAMES: Final = (
     "subscribe",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "includeHeaders",
     "pollTimeoutMs",
     "prefetch",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
 _PREFETCH_MAX: Final = 65_535
+_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,12 @@ class SourceOptions:
     starting: Position = EARLIEST
     ending: Position = LATEST
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
     min_partitions: int = 1
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
+    include_headers: bool = True
     poll_timeout_ms: int = 30_000
     prefetch: int = 2_000
     fetch_retries: int = 5
@@ -55,23 +65,32 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str], *, default_stream: str | None, streaming: bool) -> SourceOptions:
-    """Check `given`. Raises OptionError, which names the option and, for an unknown one, the nearest that is known."""
+    """Check `given`. Raises OptionError, which names the option and, for an unknown one, the nearest that is known.
+
+    Without a `default_stream` the rows are messages, which have their headers unless told otherwise.
+    """
     options = NamedOptions(given, _NAMES)
     uri = options.uri()
     streams = _streams(options, default_stream)
-    starting = _position(options, "startingOffsets", LATEST if streaming else EARLIEST, streams)
-    ending = _position(options, "endingOffsets", LATEST, streams)
+    starting = _position(options, "starting", LATEST if streaming else EARLIEST, streams)
+    ending = _position(options, "ending", LATEST, streams)
     _check_positions(options, starting, ending, streaming=streaming)
     retries = options.count("fetchOffset.numRetries", 0)
+    most, least = options.count("maxOffsetsPerTrigger"), options.count("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError("option minOffsetsPerTrigger must not be larger than maxOffsetsPerTrigger")
     return SourceOptions(
         uri=uri,
         streams=streams,
         starting=starting,
         ending=ending,
-        max_offsets_per_trigger=options.count("maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=options.duration_ms("maxTriggerDelay") or _MAX_TRIGGER_DELAY_MS,
         min_partitions=options.count("minPartitions") or 1,
         max_records_per_partition=options.count("maxRecordsPerPartition"),
         fail_on_data_loss=options.truth("failOnDataLoss", default=True),
+        include_headers=options.truth("includeHeaders", default=default_stream is None),
         poll_timeout_ms=options.count("pollTimeoutMs") or 30_000,
         prefetch=min(options.count("prefetch") or 2_000, _PREFETCH_MAX),
         fetch_retries=5 if retries is None else retries,
@@ -89,8 +108,15 @@ def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ..
     return streams
 
 
-def _position(options: NamedOptions, name: str, default: Position, streams: tuple[str, ...]) -> Position:
-    """`earliest`, `latest`, a number (for a single stream), or JSON such as {"ojs.events": 1000}."""
+def _position(options: NamedOptions, end: str, default: Position, streams: tuple[str, ...]) -> Position:
+    """`earliest`, `latest`, a number (for a single stream), or JSON such as {"ojs.events": 1000}.
+
+    A timestamp comes first, as in Spark's Kafka source.
+    """
+    moment = options.moment(f"{end}Timestamp")
+    if moment is not None:
+        return moment
+    name = f"{end}Offsets"
     text = options.text(name)
     if text is None:
         return default
@@ -111,8 +137,9 @@ def _position(options: NamedOptions, name: str, default: Position, streams: tupl
 
 
 def _check_positions(options: NamedOptions, starting: Position, ending: Position, *, streaming: bool) -> None:
-    if streaming and "endingOffsets" in options:
-        raise OptionError("option endingOffsets is for batch reads: a streaming query has no end")
+    for name in ("endingOffsets", "endingTimestamp"):
+        if streaming and name in options:
+            raise OptionError(f"option {name} is for batch reads: a streaming query has no end")
     if not streaming and starting == LATEST:
         raise OptionError("option startingOffsets must not be latest in a batch read: there would be nothing to read")
     if ending == EARLIEST:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.pipeline import tables
+from waybill.pipeline.lag import lag
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.tables import Table, Tables
 from waybill.pipeline.transforms import bronze, gold, silver
@@ -60,7 +61,16 @@ class TableWritten:
     seconds: float
 
 
-Progress: TypeAlias = Callable[[BatchWritten | TableWritten], None]
+@dataclass(frozen=True)
+class Pace:
+    """How fast the stream is read, and how many messages were there beyond the last batch."""
+
+    rows_per_second: float
+    behind: int
+
+
+Step: TypeAlias = BatchWritten | TableWritten | Pace
+Progress: TypeAlias = Callable[[Step], None]
 
 
 class PipelineError(RuntimeError):
@@ -90,7 +100,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
     store = Tables(settings.directory)
     written = [False]
 
-    def note(step: BatchWritten | TableWritten) -> None:
+    def note(step: Step) -> None:
         written[0] = written[0] or isinstance(step, BatchWritten)
         progress(step)
 
@@ -103,7 +113,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
         store.prepare()
         query = _start(spark, settings, store, note, once=False)
         try:
-            _await(query, refresh_if_written)
+            _await(query, refresh_if_written, progress)
         finally:
             query.stop()
 
@@ -112,7 +122,7 @@ def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Pr
     store.prepare()
     query = _start(spark, settings, store, progress, once=True)
     try:
-        _await(query, lambda: None)
+        _await(query, lambda: None, progress)
     finally:
         query.stop()
 
@@ -172,15 +182,27 @@ def _start(spark: SparkSession, settings: Settings, store: Tables, progress: Pro
     return writer.queryName("bronze").trigger(**trigger).start()
 
 
-def _await(query: StreamingQuery, between: Callable[[], None]) -> None:
+def _await(query: StreamingQuery, between: Callable[[], None], progress: Progress) -> None:
     """Wait for the end of `query`, and do what else is to be done meanwhile. Raises PipelineError if it failed."""
+    told = -1
     while query.isActive:
         between()
+        told = _tell_pace(query, told, progress)
         time.sleep(_POLL_S)
     between()
+    _tell_pace(query, told, progress)
     failure = query.exception()
     if failure is not None:
         raise PipelineError(_reason(str(failure)))
+
+
+def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
+    """Tell the pace of the last batch, once; the number of the batch that was told of last."""
+    last = query.lastProgress
+    if last is None or last.batchId == told or not last.numInputRows:
+        return told
+    progress(Pace(last.processedRowsPerSecond, sum(lag(last).values())))
+    return int(last.batchId)
 
 
 def _reason(text: str) -> str:

@@ -56,10 +56,17 @@ PROPERTIES: Final = _table(
     },
 )
 
+# The last column of a source, unless the option includeHeaders says otherwise.
+HEADERS: Final = StructField("headers", MapType(_TEXT, _TEXT, valueContainsNull=True))
+
 # One row a message of a stream queue: `format("amqp")`.
-MESSAGE: Final = _table(
-    {"body": _BYTES, "stream": _TEXT, "offset": _LONG},
-    {"timestamp": _TIME, "properties": PROPERTIES, "headers": MapType(_TEXT, _TEXT, valueContainsNull=True)},
+MESSAGE: Final = StructType(
+    [
+        *_table(
+            {"body": _BYTES, "stream": _TEXT, "offset": _LONG}, {"timestamp": _TIME, "properties": PROPERTIES}
+        ).fields,
+        HEADERS,
+    ]
 )
 
 # One row an event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that cannot be

@@ -9,26 +9,35 @@ Weak spots: an end that was found is the last message that the broker had ready 
 messages were all removed by retention is seen as a loss only when its task reads it.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from waybill.pipeline.events import event_rows
-from waybill.pipeline.message import StreamMessage, message_row
-from waybill.pipeline.offsets import OffsetRange, check_not_recreated, limited, ranges_between, split
+from waybill.pipeline.message import StreamMessage, header_entries, message_row
+from waybill.pipeline.named_options import truth
+from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
 from waybill.pipeline.options import EARLIEST, LATEST, Position, SourceOptions, parse_options
-from waybill.pipeline.schemas import EVENT, MESSAGE
+from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
+from waybill.pipeline.schemas import EVENT, HEADERS, MESSAGE
 from waybill.pipeline.stream_log import StreamLog
 
 EVENT_STREAM: Final = "ojs.events"
-_ROWS_PER_BATCH: Final = 4096
+_ROWS_PER_BATCH: Final = 8192
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,24 @@ def _message_rows(message: StreamMessage) -> Iterable[tuple[object, ...]]:
     return (message_row(message),)
 
 
-MESSAGES: Final = Layout(MESSAGE, _message_rows)
-EVENTS: Final = Layout(EVENT, event_rows)
+def _message_rows_without_headers(message: StreamMessage) -> Iterable[tuple[object, ...]]:
+    return (message_row(message)[:-1],)
+
+
+def _event_rows_with_headers(message: StreamMessage) -> Iterable[tuple[object, ...]]:
+    headers = header_entries(message)
+    return ((*row, headers) for row in event_rows(message))
+
+
+# By the option includeHeaders.
+MESSAGES: Final = {
+    True: Layout(MESSAGE, _message_rows),
+    False: Layout(StructType(MESSAGE.fields[:-1]), _message_rows_without_headers),
+}
+EVENTS: Final = {
+    True: Layout(StructType([*EVENT.fields, HEADERS]), _event_rows_with_headers),
+    False: Layout(EVENT, event_rows),
+}
 
 
 class RangePartition(InputPartition):
@@ -55,6 +80,11 @@ class RangePartition(InputPartition):
         self.span = span
 
 
+def message_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of `format("amqp")`. Raises OptionError."""
+    return MESSAGES[includes_headers(options, default=True)].schema
+
+
 def message_reader(options: Mapping[str, str]) -> DataSourceReader:
     """The batch reader of `format("amqp")`. Raises OptionError."""
     return StreamBatchReader(parse_options(options, default_stream=None, streaming=False), MESSAGES)
@@ -63,6 +93,11 @@ def message_reader(options: Mapping[str, str]) -> DataSourceReader:
 def message_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
     """The streaming reader of `format("amqp")`. Raises OptionError."""
     return StreamTailReader(parse_options(options, default_stream=None, streaming=True), MESSAGES)
+
+
+def event_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of `format("ojs")`. Raises OptionError."""
+    return EVENTS[includes_headers(options, default=False)].schema
 
 
 def event_reader(options: Mapping[str, str]) -> DataSourceReader:
@@ -78,71 +113,101 @@ def event_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
 class StreamBatchReader(DataSourceReader):
     """Reads what lies between two positions when the query runs."""
 
-    def __init__(self, options: SourceOptions, layout: Layout) -> None:
+    def __init__(self, options: SourceOptions, layouts: Mapping[bool, Layout]) -> None:
         self._options = options
-        self._layout = layout
+        self._layout = layouts[options.include_headers]
+        self.pushed = PushedFilters()
+        self.pushFilters = FilterPushdown(self)  # type: ignore[method-assign] # as Spark's setting asks
 
     def partitions(self) -> Sequence[InputPartition]:
         log = StreamLog(self._options)
-        ends = {stream: log.end(stream) for stream in self._options.streams}
-        end = {stream: min(at, ends[stream]) for stream, at in _resolved(self._options.ending, ends).items()}
+        ends = _ends(log, self._options)
+        wanted = _resolved(log, self._options.streams, self._options.ending, ends)
+        end = {stream: min(at, ends[stream]) for stream, at in wanted.items()}
         start = _starts(log, self._options)
-        wanted = [span for span in ranges_between(start, end) if start[span.stream] < span.end]
-        return _tasks(wanted, self._options)
+        spans = [span for span in ranges_between(start, end) if start[span.stream] < span.end]
+        return _tasks(self.pushed.ranges(spans), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _record_batches(self._options, self._layout, partition)
+        # Spark makes one partition of nothing where there are none: an empty stream.
+        if isinstance(partition, RangePartition):
+            yield from _record_batches(self._options, self._layout, partition, self.pushed)
 
 
 class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams by offset; Spark keeps the offsets in its checkpoint."""
 
-    def __init__(self, options: SourceOptions, layout: Layout) -> None:
+    def __init__(self, options: SourceOptions, layouts: Mapping[bool, Layout]) -> None:
         self._options = options
-        self._layout = layout
+        self._layout = layouts[options.include_headers]
         self._target: dict[str, int] | None = None
+        self._latest: dict[str, int] | None = None
+        self._triggered_at = time.monotonic()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return _starts(StreamLog(self._options), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        maximum = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if maximum is None else ReadMaxRows(maximum)
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._ends()
+        self._target = _ends(StreamLog(self._options), self._options)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        end = self._ends() if self._target is None else self._target
+        end = _ends(StreamLog(self._options), self._options) if self._target is None else self._target
+        self._latest = end
         if self._options.fail_on_data_loss:
             check_not_recreated(start, end, self._options.address)
+        if self._is_too_early(distance(start, end), limit):
+            return start
+        self._triggered_at = time.monotonic()
         return limited(start, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return self._ends() if self._target is None else self._target
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
+        """The ends that the last trigger found: how far behind them a batch ends is the query's lag."""
+        return self._latest
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return _tasks(ranges_between(start, end), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _record_batches(self._options, self._layout, partition)
+        if isinstance(partition, RangePartition):
+            yield from _record_batches(self._options, self._layout, partition, PushedFilters())
 
-    def _ends(self) -> dict[str, int]:
-        log = StreamLog(self._options)
-        return {stream: log.end(stream) for stream in self._options.streams}
+    def _is_too_early(self, count: int, limit: ReadLimit) -> bool:
+        """Whether `count` messages are too few for a trigger. What is to be read once is read, however few they are."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or count >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        return time.monotonic() - self._triggered_at < self._options.max_trigger_delay_ms / 1000
+
+
+def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
+    """What the option includeHeaders says. Raises OptionError."""
+    text = next((value for name, value in given.items() if name.lower() == "includeheaders"), None)
+    return default if text is None else truth("includeHeaders", text)
+
+
+def _ends(log: StreamLog, options: SourceOptions) -> dict[str, int]:
+    return {stream: log.end(stream) for stream in options.streams}
 
 
 def _starts(log: StreamLog, options: SourceOptions) -> dict[str, int]:
     """Where to begin in each stream. An offset that was asked for is taken as it is: if it is gone, reading says so."""
     if options.starting == EARLIEST:
         return {stream: log.first(stream) for stream in options.streams}
-    if options.starting == LATEST:
-        return {stream: log.end(stream) for stream in options.streams}
-    return _resolved(options.starting, {})
+    return _resolved(log, options.streams, options.starting, _ends(log, options) if options.starting == LATEST else {})
 
 
-def _resolved(position: Position, ends: Mapping[str, int]) -> dict[str, int]:
+def _resolved(log: StreamLog, streams: Sequence[str], position: Position, ends: Mapping[str, int]) -> dict[str, int]:
     """The offsets that a position other than `earliest` stands for."""
+    if isinstance(position, datetime):
+        return {stream: log.since(stream, position) for stream in streams}
     return dict(ends) if isinstance(position, str) else dict(position)
 
 
@@ -150,13 +215,23 @@ def _tasks(ranges: list[OffsetRange], options: SourceOptions) -> list[InputParti
     return [RangePartition(span) for span in split(ranges, options.min_partitions, options.max_records_per_partition)]
 
 
-def _record_batches(options: SourceOptions, layout: Layout, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _record_batches(
+    options: SourceOptions, layout: Layout, partition: RangePartition, pushed: PushedFilters
+) -> Iterator[pa.RecordBatch]:
     """The rows of one range, in batches that have exactly the schema that Spark expects."""
-    if not isinstance(partition, RangePartition):
-        raise TypeError(f"a range of offsets was expected, not {partition!r}")
     schema = to_arrow_schema(layout.schema, timezone="UTC")
-    rows = (row for message in StreamLog(options).read(partition.span) for row in layout.rows(message))
-    while chunk := list(islice(rows, _ROWS_PER_BATCH)):
-        columns = zip(*chunk, strict=True)
-        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows: list[tuple[object, ...]] = []
+    for messages in StreamLog(options).read_lists(partition.span):
+        for message in pushed.wanted(messages):
+            rows.extend(layout.rows(message))
+        while len(rows) >= _ROWS_PER_BATCH:
+            yield _record_batch(rows[:_ROWS_PER_BATCH], schema)
+            rows = rows[_ROWS_PER_BATCH:]
+    if rows:
+        yield _record_batch(rows, schema)
+
+
+def _record_batch(rows: list[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

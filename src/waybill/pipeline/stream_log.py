@@ -3,17 +3,25 @@
 AMQP 0-9-1 has no question for the end of a stream, and the message count of a passive declare lags behind by seconds on
 RabbitMQ. But a consumer attached at `last` gets the last chunk at once; drained until it falls silent, its last message
 is the last of the stream, or was a moment ago, which serves as well: an end may be low, never high.
+
+Nor is there one for the first message of a time: a consumer attached at it gets that message first. It gets nothing if
+all messages are older, and then what was the end before it was attached is the answer.
 """
 
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import partial
+from itertools import chain
 from typing import Final
 
-from waybill.client import AuthenticationFailed, ClientError, InvalidURI, ProtocolError, ReconnectPolicy, blocking
-from waybill.pipeline.message import OFFSET_HEADER, Properties, StreamMessage, utc_seconds
+from waybill.client import AuthenticationFailed, ClientError, Delivery, InvalidURI, ProtocolError
+from waybill.pipeline.content_header import ContentHeaders, Sent
+from waybill.pipeline.message import StreamMessage
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import SourceOptions
+from waybill.pipeline.stream_consumer import StreamConsumer
 
 # A broker has the rest of a chunk ready when it has sent its first message.
 _SILENCE_S: Final = 0.2
@@ -21,9 +29,9 @@ _SILENCE_S: Final = 0.2
 _DRAIN_LIMIT_S: Final = 2.0
 # A stream that has delivered nothing for this long, and has no messages by the broker's own count, is empty.
 _EMPTY_S: Final = 0.5
+# A broker that has sent nothing for this long from a moment on has no messages since that moment.
+_NOTHING_SINCE_S: Final = 2.0
 _PAUSE_MAX_S: Final = 10.0
-# Reading goes on behind the last message that came, which the client cannot know: so it does not reconnect for us.
-_NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
 # connection-forced and internal-error say that the broker stops or failed, not that we asked for something wrong.
 _PASSING_CODES: Final = frozenset({320, 541})
 
@@ -44,17 +52,26 @@ class StreamLog:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._address = options.address
 
     def first(self, stream: str) -> int:
         """The offset of the first message that is still there; 0 for a stream that is empty."""
-        return self._retrying(stream, self._first)
+        return self._retrying(partial(self._first, stream))
 
     def end(self, stream: str) -> int:
         """The offset after the last message; 0 for a stream that is empty."""
-        return self._retrying(stream, self._end)
+        return self._retrying(partial(self._end, stream))
+
+    def since(self, stream: str, moment: datetime) -> int:
+        """The offset of the first message stored at `moment` (in whole seconds) or later; the end if there is none."""
+        return self._retrying(partial(self._since, stream, moment))
 
     def read(self, span: OffsetRange) -> Iterator[StreamMessage]:
-        """The messages of `span` in order, each once.
+        """The messages of `span` in order, each once; see `read_lists`."""
+        return chain.from_iterable(self.read_lists(span))
+
+    def read_lists(self, span: OffsetRange) -> Iterator[list[StreamMessage]]:
+        """The messages of `span` in order, each once, as many together as came together.
 
         A lost connection is made anew, and reading goes on behind the last message. Raises DataLossError if messages of
         the span were removed (unless failOnDataLoss is false), StreamUnavailable if the broker stays silent for
@@ -64,10 +81,10 @@ class StreamLog:
         failures = 0
         while position < span.end:
             try:
-                for message in self._attached(span, position):
-                    position = message.offset + 1
+                for messages in self._attached(span, position):
+                    position = messages[-1].offset + 1
                     failures = 0
-                    yield message
+                    yield messages
                 return
             except StreamUnavailable:
                 failures += 1
@@ -75,23 +92,31 @@ class StreamLog:
                     raise
                 self._pause(failures)
 
-    def _attached(self, span: OffsetRange, position: int) -> Iterator[StreamMessage]:
-        """The messages from `position` to the end of `span`, over one connection."""
-        with self._consuming(span.stream, position, self._options.poll_timeout_ms / 1000) as deliveries:
-            for offset, delivery in deliveries:
-                # The first chunk may begin earlier, and a consumer that was attached again begins where the first did.
-                if offset < position:
-                    continue
-                if offset > position:
-                    self._check_gap(span, position, offset)
-                if offset >= span.end:
-                    return
-                yield _message(span.stream, offset, delivery)
-                position = offset + 1
+    def _attached(self, span: OffsetRange, position: int) -> Iterator[list[StreamMessage]]:
+        """The messages from `position` to the end of `span`, over one connection; no list is empty."""
+        stream = span.stream
+        with self._consuming(stream, position, self._options.poll_timeout_ms / 1000) as arrivals:
+            for arrived in arrivals:
+                messages = []
+                for offset, sent, delivery in arrived:
+                    # The first chunk may begin earlier, and a consumer that was attached again begins where it did.
+                    if offset < position:
+                        continue
+                    if offset > position:
+                        self._check_gap(span, position, offset)
+                    if offset >= span.end:
+                        position = span.end
+                        break
+                    messages.append(
+                        StreamMessage(stream, offset, delivery.body, sent.timestamp, sent.properties, sent.headers)
+                    )
+                    position = offset + 1
+                if messages:
+                    yield messages
                 if position == span.end:
                     return
             raise StreamUnavailable(
-                f"stream {span.stream!r} on {self._options.address} sent nothing for "
+                f"stream {stream!r} on {self._address} sent nothing for "
                 f"{self._options.poll_timeout_ms} ms while messages from {position} "
                 f"to {span.end - 1} were awaited (option pollTimeoutMs)"
             )
@@ -103,7 +128,7 @@ class StreamLog:
         first = self._first(span.stream)
         if first > position:
             raise DataLossError(
-                f"stream {span.stream!r} on {self._options.address} begins at offset {first}, but {position} was to be "
+                f"stream {span.stream!r} on {self._address} begins at offset {first}, but {position} was to be "
                 f"read next (got {offset}): retention removed messages that were not read. "
                 "Set failOnDataLoss to false to go on."
             )
@@ -116,66 +141,66 @@ class StreamLog:
         give_up = time.monotonic() + _DRAIN_LIMIT_S
         end = 0
         with closing(self._drained(stream, "last")) as drained:
-            for offset, _ in drained:
-                end = offset + 1
+            for _, last in drained:
+                end = last + 1
                 if time.monotonic() > give_up:
                     break
         return end
 
-    def _drained(self, stream: str, place: str) -> Generator[tuple[int, blocking.Delivery]]:
-        """What a consumer attached at `place` gets until the stream is silent. Nothing only if the stream is empty."""
+    def _since(self, stream: str, moment: datetime) -> int:
+        end = self._end(stream)
+        # A time property, which is what a consumer's argument is made of, has no fractions of a second.
+        with self._consuming(stream, moment.replace(microsecond=0), _NOTHING_SINCE_S) as arrivals:
+            return next((arrived[0][0] for arrived in arrivals), end)
+
+    def _drained(self, stream: str, place: str) -> Generator[tuple[int, int]]:
+        """The first and last offsets of the lists that a consumer attached at `place` gets until the stream is silent.
+
+        Nothing only if the stream is empty.
+        """
         for silence in (_SILENCE_S, _EMPTY_S, self._options.poll_timeout_ms / 1000):
             found = False
-            with self._consuming(stream, place, silence) as deliveries:
-                for item in deliveries:
+            with self._consuming(stream, place, silence) as arrivals:
+                for arrived in arrivals:
                     found = True
-                    yield item
+                    yield arrived[0][0], arrived[-1][0]
             if found or (silence > _SILENCE_S and self._message_count(stream) == 0):
                 return
         raise StreamUnavailable(
-            f"stream {stream!r} on {self._options.address} has messages, but delivered none in "
+            f"stream {stream!r} on {self._address} has messages, but delivered none in "
             f"{self._options.poll_timeout_ms} ms (option pollTimeoutMs)"
         )
 
     def _message_count(self, stream: str) -> int:
-        with self._connected(stream) as connection:
-            return connection.channel().declare_queue(stream, durable=True, passive=True).message_count
+        with self._connected(stream) as consumer:
+            return consumer.message_count(stream)
 
     @contextmanager
     def _consuming(
-        self, stream: str, place: int | str, silence: float
-    ) -> Iterator[Iterator[tuple[int, blocking.Delivery]]]:
+        self, stream: str, place: object, silence: float
+    ) -> Iterator[Iterator[list[tuple[int, Sent, Delivery]]]]:
         """Deliveries with their offsets from `place` on, until there was none for `silence` seconds."""
-        with self._connected(stream) as connection:
-            yield self._acknowledged(connection, stream, place, silence)
+        with self._connected(stream) as consumer:
+            yield self._placed(stream, consumer.deliveries(stream, place, silence))
 
-    def _acknowledged(
-        self, connection: blocking.Connection, stream: str, place: int | str, silence: float
-    ) -> Iterator[tuple[int, blocking.Delivery]]:
-        """Acknowledge by halves of the prefetch window: a stream forgets nothing by that, it only sends on.
-
-        Whoever stops early closes the connection, and only then the iteration over `consume`: left open, it would hand
-        the rest back, and a stream takes nothing back.
-        """
-        window = self._options.prefetch
-        threshold = max(1, window // 2)
-        unacknowledged = 0
-        deliveries = connection.channel().consume(
-            stream, prefetch_count=window, arguments={OFFSET_HEADER: place}, inactivity_timeout=silence
-        )
-        for delivery in deliveries:
-            unacknowledged += 1
-            if unacknowledged >= threshold:
-                delivery.ack(multiple=True)
-                unacknowledged = 0
-            yield _offset(delivery, stream, self._options.address), delivery
+    def _placed(self, stream: str, arrivals: Iterator[list[Delivery]]) -> Iterator[list[tuple[int, Sent, Delivery]]]:
+        """Deliveries with their offsets and properties. Raises StreamError for a queue that is no stream."""
+        read = ContentHeaders().read
+        for arrived in arrivals:
+            placed = []
+            for delivery in arrived:
+                offset, sent = read(delivery.encoded_properties)
+                if offset is None:
+                    raise StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
+                placed.append((offset, sent, delivery))
+            yield placed
 
     @contextmanager
-    def _connected(self, stream: str) -> Iterator[blocking.Connection]:
+    def _connected(self, stream: str) -> Iterator[StreamConsumer]:
         """A connection, whose errors become errors of this module."""
         try:
-            with blocking.connect(self._options.uri, name="waybill-pipeline", reconnect=_NO_RECONNECT) as connection:
-                yield connection
+            with StreamConsumer(self._options.uri, prefetch=self._options.prefetch) as consumer:
+                yield consumer
         except (AuthenticationFailed, InvalidURI) as problem:
             raise StreamError(self._explained(stream, problem)) from None
         except (ClientError, OSError) as problem:
@@ -186,42 +211,17 @@ class StreamLog:
     def _explained(self, stream: str, problem: Exception) -> str:
         """What happened, where, and never with which password."""
         text = str(problem) or type(problem).__name__
-        return f"cannot read stream {stream!r} on {self._options.address}: {text.replace(self._options.uri, '')}"
+        return f"cannot read stream {stream!r} on {self._address}: {text.replace(self._options.uri, '')}"
 
-    def _retrying(self, stream: str, question: Callable[[str], int]) -> int:
+    def _retrying(self, question: Callable[[], int]) -> int:
         """Ask until there is an answer: an exception would end a streaming query."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
-                return question(stream)
+                return question()
             except StreamUnavailable:
                 self._pause(failures)
-        return question(stream)
+        return question()
 
     def _pause(self, failures: int) -> None:
         """Wait longer after each failure: a broker that restarts needs its time."""
         time.sleep(min(self._options.fetch_retry_interval_ms / 1000 * failures, _PAUSE_MAX_S))
-
-
-def _offset(delivery: blocking.Delivery, stream: str, address: str) -> int:
-    offset = (delivery.properties.headers or {}).get(OFFSET_HEADER)
-    if not isinstance(offset, int):
-        raise StreamError(f"queue {stream!r} on {address} is no stream: its messages have no offset")
-    return offset
-
-
-def _message(stream: str, offset: int, delivery: blocking.Delivery) -> StreamMessage:
-    sent = delivery.properties
-    properties = Properties(
-        content_type=sent.content_type,
-        content_encoding=sent.content_encoding,
-        delivery_mode=sent.delivery_mode,
-        priority=sent.priority,
-        correlation_id=sent.correlation_id,
-        reply_to=sent.reply_to,
-        expiration=sent.expiration,
-        message_id=sent.message_id,
-        type=sent.type,
-        user_id=sent.user_id,
-        app_id=sent.app_id,
-    )
-    return StreamMessage(stream, offset, delivery.body, utc_seconds(sent.timestamp), properties, sent.headers or {})

@@ -1,0 +1,94 @@
+"""What a stream says of a message besides its body: the offset, and the properties that its publisher gave it.
+
+    flags | content-type | content-encoding | headers: length, ..., "x-stream-offset" l int64 | the other properties
+
+A broker adds the offset as the last header. All the rest hardly changes from one message of a publisher to the next, so
+what was decoded once is found again by its bytes, without the offset.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from waybill.client import BasicProperties
+from waybill.pipeline.message import OFFSET_HEADER, Properties, utc_seconds
+
+# Flags of class basic, 0-9-1 section 1.8.1: those that come before the headers, and that of the headers.
+_CONTENT_TYPE: Final = 0x80
+_CONTENT_ENCODING: Final = 0x40
+_HEADERS: Final = 0x20
+# The header without its value: a short string, and the type of a signed 64-bit number.
+_MARK: Final = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
+_VALUE_BYTES: Final = 8
+_ENTRY_BYTES: Final = len(_MARK) + _VALUE_BYTES
+_KNOWN_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a publisher gave a message besides its body."""
+
+    timestamp: datetime | None
+    properties: Properties
+    headers: dict[str, object]
+    """Without the offset."""
+
+
+class ContentHeaders:
+    """Reads content headers of one stream's deliveries, and remembers what they have in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Sent] = {}
+
+    def read(self, encoded: bytes) -> tuple[int | None, Sent]:
+        """The offset (None if there is none: this is no stream) and the rest of encoded flags and properties."""
+        end = _table_end(encoded)
+        start = end - _ENTRY_BYTES
+        if start < 0 or encoded[start : end - _VALUE_BYTES] != _MARK:
+            return _decoded(encoded)
+        key = encoded[:start] + encoded[end:]
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            _, known = _decoded(encoded)
+            self._known[key] = known
+        return int.from_bytes(encoded[end - _VALUE_BYTES : end], "big"), known
+
+
+def _table_end(encoded: bytes) -> int:
+    """Where the table of headers ends; 0 if there is none. What is cut short is left to the decoder to refuse."""
+    flags = encoded[0]
+    at = 2
+    if not flags & _HEADERS:
+        return 0
+    try:
+        if flags & _CONTENT_TYPE:
+            at += 1 + encoded[at]
+        if flags & _CONTENT_ENCODING:
+            at += 1 + encoded[at]
+    except IndexError:
+        return 0
+    end = at + 4 + int.from_bytes(encoded[at : at + 4], "big")
+    return end if end <= len(encoded) else 0
+
+
+def _decoded(encoded: bytes) -> tuple[int | None, Sent]:
+    """What `ContentHeaders.read` returns, whatever the order of the headers."""
+    sent = BasicProperties.decode(encoded)
+    headers = sent.headers or {}
+    offset = headers.pop(OFFSET_HEADER, None)
+    properties = Properties(
+        content_type=sent.content_type,
+        content_encoding=sent.content_encoding,
+        delivery_mode=sent.delivery_mode,
+        priority=sent.priority,
+        correlation_id=sent.correlation_id,
+        reply_to=sent.reply_to,
+        expiration=sent.expiration,
+        message_id=sent.message_id,
+        type=sent.type,
+        user_id=sent.user_id,
+        app_id=sent.app_id,
+    )
+    return (offset if isinstance(offset, int) else None), Sent(utc_seconds(sent.timestamp), properties, headers)

@@ -1,0 +1,34 @@
+"""How far a streaming query is behind its streams, from the progress that Spark reports of it.
+
+    query.lastProgress.sources[0].inputRowsPerSecond       # how fast messages come
+    query.lastProgress.sources[0].processedRowsPerSecond   # how fast they are read
+    lag(query.lastProgress)                                # {"orders": 1200}
+
+Spark has no metrics of their own for sources that are written in Python: what they can report is the latest offset.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+
+def lag(progress: StreamingQueryProgress) -> dict[str, int]:
+    """The messages that each stream had beyond the end of the batch when the batch was planned, by stream."""
+    behind: dict[str, int] = {}
+    for source in progress.sources:
+        end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        for stream, at in latest.items():
+            behind[stream] = behind.get(stream, 0) + max(0, at - end.get(stream, 0))
+    return behind
+
+
+def _offsets(text: str | None) -> Mapping[str, int]:
+    """The offsets by stream; none for what is no source of this package."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict) or not all(type(at) is int for at in found.values()):
+        return {}
+    return found

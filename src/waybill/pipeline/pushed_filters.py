@@ -1,0 +1,153 @@
+"""Filters that Spark pushes into a batch read: on `offset` and `stream` less is read, on `timestamp` less is decoded.
+
+Spark 4.2 and 4.3 ask for this with `spark.sql.python.filterPushdown.enabled`, which is off by default, and then refuse
+every read of a source that has `pushFilters`, whether the query has filters or not. The result of a query is the same
+with and without, so such a read is allowed here: see `FilterPushdown`.
+
+A publisher's timestamp says nothing of a place in the stream, because clocks differ: a filter on it drops rows early,
+and moves no offset. That is what `startingTimestamp` is for, which goes by the broker's clock.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from waybill.pipeline.source import StreamBatchReader
+
+Compare: TypeAlias = Callable[[Any, Any], bool]
+
+_COMPARES: Final[dict[type[Filter], Compare]] = {
+    EqualTo: lambda value, bound: bool(value == bound),
+    GreaterThan: lambda value, bound: bool(value > bound),
+    GreaterThanOrEqual: lambda value, bound: bool(value >= bound),
+    LessThan: lambda value, bound: bool(value < bound),
+    LessThanOrEqual: lambda value, bound: bool(value <= bound),
+}
+
+
+@dataclass
+class PushedFilters:
+    """What the filters of a query leave to be read: offsets from `least` up to, not including, `below`."""
+
+    least: int = 0
+    below: int | None = None
+    streams: frozenset[str] | None = None
+    moments: list[tuple[type[Filter], datetime]] = field(default_factory=list)
+    has_timestamp: bool = False
+
+    def take(self, given: Filter) -> bool:
+        """Whether the filter is applied here in full; if not, Spark has to apply it as well."""
+        column = getattr(given, "attribute", None)
+        if column == ("offset",):
+            return self._take_offset(given)
+        if column == ("stream",):
+            return self._take_stream(given)
+        if column == ("timestamp",):
+            return self._take_timestamp(given)
+        return False
+
+    def ranges(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """The parts of `ranges` that may hold wanted messages."""
+        cut = (
+            OffsetRange(
+                span.stream,
+                max(span.start, self.least),
+                span.end if self.below is None else min(span.end, self.below),
+            )
+            for span in ranges
+            if self.streams is None or span.stream in self.streams
+        )
+        return [span for span in cut if span.start < span.end]
+
+    def wanted(self, messages: list[StreamMessage]) -> list[StreamMessage]:
+        """Those of `messages` whose timestamp passes the filters."""
+        if not self.has_timestamp:
+            return messages
+        return [message for message in messages if self._is_wanted(message.timestamp)]
+
+    def _is_wanted(self, moment: datetime | None) -> bool:
+        return moment is not None and all(_COMPARES[kind](moment, bound) for kind, bound in self.moments)
+
+    def _take_offset(self, given: Filter) -> bool:
+        if isinstance(given, IsNotNull):
+            return True
+        if isinstance(given, In):
+            numbers = [value for value in given.value if isinstance(value, int)]
+            self._keep(min(numbers, default=0), max(numbers, default=-1) + 1)
+            return False
+        bound = getattr(given, "value", None)
+        if not isinstance(bound, int):
+            return False
+        if isinstance(given, EqualTo):
+            self._keep(bound, bound + 1)
+        elif isinstance(given, GreaterThan):
+            self._keep(bound + 1, None)
+        elif isinstance(given, GreaterThanOrEqual):
+            self._keep(bound, None)
+        elif isinstance(given, LessThan):
+            self._keep(0, bound)
+        elif isinstance(given, LessThanOrEqual):
+            self._keep(0, bound + 1)
+        else:
+            return False
+        return True
+
+    def _keep(self, least: int, below: int | None) -> None:
+        self.least = max(self.least, least)
+        if below is not None:
+            self.below = below if self.below is None else min(self.below, below)
+
+    def _take_stream(self, given: Filter) -> bool:
+        if isinstance(given, IsNotNull):
+            return True
+        if isinstance(given, EqualTo):
+            names = frozenset([str(given.value)])
+        elif isinstance(given, In):
+            names = frozenset(map(str, given.value))
+        else:
+            return False
+        self.streams = names if self.streams is None else self.streams & names
+        return True
+
+    def _take_timestamp(self, given: Filter) -> bool:
+        bound = getattr(given, "value", None)
+        if not isinstance(given, IsNotNull):
+            if type(given) not in _COMPARES or not isinstance(bound, datetime) or bound.tzinfo is None:
+                return False
+            self.moments.append((type(given), bound))
+        self.has_timestamp = True
+        return True
+
+
+class FilterPushdown:
+    """`DataSourceReader.pushFilters` of one reader.
+
+    Spark takes a reader for one that pushes filters, and refuses it while the setting is off, if the function below
+    this attribute is not that of the base class: so it is.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: "StreamBatchReader") -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """The filters that Spark has to apply itself."""
+        return [given for given in filters if not self._reader.pushed.take(given)]

@@ -1,0 +1,94 @@
+"""A consumer of one stream for a program without an event loop, which gets its deliveries in lists.
+
+The client runs on a thread of its own, so that heartbeats go on however long a list is worked on. What one read of the
+socket brought is handed over at once: a switch between threads for each message would cost more than the message.
+"""
+
+import time
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Final, Self
+
+from waybill.client import Channel, Connection, Consumer, Delivery, ReconnectPolicy, connect
+from waybill.client.blocking import LoopThread
+from waybill.pipeline.message import OFFSET_HEADER
+
+_POLL_S: Final = 0.5
+# Reading goes on behind the last message that came, which the client cannot know: so it does not reconnect for us.
+_NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
+
+
+class StreamConsumer:
+    """A connection with one channel. Raises what the client raises: InvalidURI, ConnectFailed, NotFound ..."""
+
+    def __init__(self, uri: str, *, prefetch: int) -> None:
+        self._connection: Connection = connect(uri, name="waybill-pipeline", reconnect=_NO_RECONNECT)
+        self._prefetch = prefetch
+        self._lists: SimpleQueue[list[Delivery]] = SimpleQueue()
+        self._arrived: list[Delivery] = []
+        self._thread = LoopThread()
+
+    def __enter__(self) -> Self:
+        try:
+            self._channel: Channel = self._thread.call(self._open())
+        except BaseException:
+            self._thread.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._thread.call(self._connection.close())
+        finally:
+            self._thread.stop()
+
+    def message_count(self, stream: str) -> int:
+        """How many messages the broker counts in `stream`; RabbitMQ's count is seconds old."""
+        declared = self._thread.call(self._channel.declare_queue(stream, durable=True, passive=True))
+        return declared.message_count
+
+    def deliveries(self, stream: str, place: object, silence: float) -> Iterator[list[Delivery]]:
+        """Deliveries from `place` (`first`, `last`, an offset, a datetime) on, until none came for `silence` seconds.
+
+        They are acknowledged by halves of the prefetch window when the list after theirs is asked for: a stream
+        forgets nothing by that, it only sends on.
+        """
+        threshold = max(1, self._prefetch // 2)
+        consumer = self._thread.call(self._channel.consume(stream, self._take, arguments={OFFSET_HEADER: place}))
+        unacknowledged = 0
+        while (arrived := self._next(consumer, silence)) is not None:
+            yield arrived
+            unacknowledged += len(arrived)
+            if unacknowledged >= threshold:
+                self._thread.loop.call_soon_threadsafe(arrived[-1].ack, True)  # noqa: FBT003 - the bit of basic.ack
+                unacknowledged = 0
+
+    async def _open(self) -> Channel:
+        await self._connection
+        return await self._connection.channel(prefetch_count=self._prefetch)
+
+    def _take(self, delivery: Delivery) -> None:
+        """Called on the client's thread for each delivery of one read."""
+        if not self._arrived:
+            self._thread.loop.call_soon(self._hand_over)
+        self._arrived.append(delivery)
+
+    def _hand_over(self) -> None:
+        self._lists.put(self._arrived)
+        self._arrived = []
+
+    def _next(self, consumer: Consumer, silence: float) -> list[Delivery] | None:
+        """The next deliveries, None after the silence. Looks up now and then: the connection may be lost."""
+        deadline = time.monotonic() + silence
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._lists.get(timeout=max(0.0, min(_POLL_S, left)))
+            except Empty:
+                if consumer.closed and consumer.error is not None:
+                    raise consumer.error from None
+                if left <= 0 or consumer.closed:
+                    return None
