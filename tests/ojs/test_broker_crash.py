@@ -72,6 +72,34 @@ async def test_a_broker_that_went_down_costs_a_living_worker_no_attempt(mortal: 
     assert work.attempts == {1: 6}
 
 
+async def test_a_broker_that_went_down_costs_jobs_that_come_to_another_worker_no_attempt(
+    mortal: RabbitMQ | BrokerProcess,
+) -> None:
+    """Half of what a broker gives out again was in somebody else's hand, and some of it in nobody's."""
+    end = mortal.kill if isinstance(mortal, BrokerProcess) else mortal.stop
+    async with Jobs(mortal.uri("/ojs"), reconnect=FAST) as jobs, Jobs(mortal.uri("/ojs"), reconnect=FAST) as others:
+        gate = asyncio.Event()
+        done: set[int] = set()
+
+        async def work(number: int) -> None:
+            await (gate.wait() if len(done) >= 20 else asyncio.sleep(0.001))
+            done.add(number)
+
+        shared, _ = (some.handler("crash.shared", queue="shared", retry=ONCE)(work) for some in (jobs, others))
+        async with Worker(jobs, concurrency=1, prefetch=8) as one, Worker(others, concurrency=1, prefetch=8) as other:
+            await jobs.push_many([shared.job(number) for number in range(300)])
+            await until(lambda: len(done) >= 20)
+            await until(lambda: one.held_count == other.held_count == 8)
+            await asyncio.to_thread(end)
+            await until(lambda: not one.is_consuming and not other.is_consuming)
+            await asyncio.to_thread(mortal.start)
+            gate.set()
+            await until(lambda: len(done) == 300, seconds=60)
+            await until(lambda: one.held_count == other.held_count == 0)
+            assert one.counts["discarded"] + other.counts["discarded"] == 0
+            assert one.counts["failed"] + other.counts["failed"] == 0
+
+
 async def test_a_lost_connection_costs_what_the_worker_had_in_hand_no_attempt(broker_uri: str, queue_name: str) -> None:
     async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST) as jobs:
         work = Work(jobs, queue_name)

@@ -22,9 +22,10 @@ from waybill.model.store import CommitWaiter, StoredMessage
 from waybill.model.timers import Timer
 
 REFUSED: Final = -1
-# How many messages beyond the last delivered one a crash may flag as redelivered without need.
-MIN_DELIVERY_WINDOW: Final = 128
+# How many messages beyond the last delivered one a crash may flag as redelivered without need: those of such a moment.
+MIN_DELIVERY_WINDOW: Final = 16
 MAX_DELIVERY_WINDOW: Final = 16_384
+DELIVERY_WINDOW_SECONDS: Final = 0.05
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
@@ -632,8 +633,8 @@ class DeliveryGate(CommitWaiter):
     """Holds deliveries of a durable queue back until the store knows how far they may go.
 
     Only then can a crash be answered honestly: what consumers may have seen comes back flagged as redelivered, and what
-    they cannot have seen does not. Messages are allowed some ahead, the more the faster they go, so that a busy queue
-    hardly ever waits.
+    they cannot have seen does not. Messages are allowed some ahead, as many as go within a moment, so that a busy queue
+    hardly ever waits and a quiet one has few that are flagged for nothing.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -652,10 +653,11 @@ class DeliveryGate(CommitWaiter):
         if self._asked_for > self.limit:
             return
         now = self.queue.runtime.now
-        if now - self._asked_at < 1.0:
+        elapsed = now - self._asked_at
+        if elapsed < DELIVERY_WINDOW_SECONDS / 2:
             self._window = min(self._window * 2, MAX_DELIVERY_WINDOW)
-        else:
-            self._window = MIN_DELIVERY_WINDOW
+        elif elapsed > DELIVERY_WINDOW_SECONDS * 2:
+            self._window = max(self._window // 2, MIN_DELIVERY_WINDOW)
         self._asked_at = now
         self._asked_for = sequence + self._window
         self.queue.store.mark_delivering(self.queue.id, self._asked_for)

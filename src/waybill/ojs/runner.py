@@ -75,6 +75,11 @@ class Runner:
         self._waiting: deque[tuple[str, Delivery]] = deque()
         self._waiting_for_process: deque[Execution] = deque()
         self._held: dict[AttemptKey, None] = {}
+        """Attempts that a lost connection has taken from this worker unstarted."""
+        self._charged: dict[AttemptKey, None] = {}
+        """Attempts it had in hand then that somebody else had lost before."""
+        self._renewed: set[str] | None = None
+        """Queues that have delivered something new since the connection was lost; None if it never was."""
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._calls = calls
@@ -108,6 +113,10 @@ class Runner:
         self._tally.unacked[queue] += 1
         if delivery.redelivered:
             self.redelivered_count += 1
+            if self._renewed is not None and queue not in self._renewed:
+                self._excuse(delivery)
+        elif self._renewed is not None:
+            self._renewed.add(queue)
         if self._stopping:
             self._return(queue, delivery)
         elif self._waiting or self._is_full():
@@ -122,16 +131,27 @@ class Runner:
         self._waiting_for_process.clear()
         while self._waiting:
             _, delivery = self._waiting.popleft()
-            try:
-                envelope = read_envelope(delivery.body)
-                key = envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
-            except ValueError:
+            key = _key_of(delivery)
+            if key is None:
                 continue
             # One that was redelivered before it came here may have been started by the worker that lost it.
-            if not delivery.redelivered or key in self._held:
-                self._held[key] = None
-        while len(self._held) > REMEMBERED_ATTEMPTS:
-            del self._held[next(iter(self._held))]
+            attempts = self._charged if delivery.redelivered and key not in self._held else self._held
+            attempts[key] = None
+        self._renewed = set()
+        for attempts in (self._held, self._charged):
+            while len(attempts) > REMEMBERED_ATTEMPTS:
+                del attempts[next(iter(attempts))]
+
+    def _excuse(self, delivery: Delivery) -> None:
+        """Let a redelivered job run as the attempt that it is, if the broker may have lost it and not a worker.
+
+        A broker that went down gives out again what any worker had in hand, and more that it is not sure of, before
+        what is new. The workers outlive it, so none of that has used an attempt. That the worker of one of these jobs
+        vanished at the same time is not to be known: its attempt is made once more then.
+        """
+        key = _key_of(delivery)
+        if key is not None and key not in self._charged:
+            self._held[key] = None
 
     def stop(self) -> None:
         """Start nothing more; what waits goes back to its queue."""
@@ -225,20 +245,20 @@ class Runner:
     def _is_known(self, execution: Execution) -> bool:
         """Deal with a job that was delivered before.
 
-        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. If this worker
-        had it in hand unstarted when it lost its connection, it is as new: no other worker starts an attempt that
-        comes to it redelivered. Otherwise a worker vanished with it, and that counts as an attempt (ojs-retry section
-        9.2): a job that kills its worker shall end in the dead letter queue, not in a loop.
+        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. What a lost
+        connection took from this worker unstarted is as new, and so is what the broker itself has lost. Otherwise a
+        worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
+        shall end in the dead letter queue, not in a loop.
         """
+        was_held = self._held.pop(execution.key, _ABSENT) is None
         if self._settlement.settled_before(execution):
             return True
-        if execution.key in self._held:
-            del self._held[execution.key]
-            return False
         for other in self.active:
             if other.key == execution.key:
                 other.delivery = execution.delivery
                 return True
+        if was_held:
+            return False
         self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
         return True
 
@@ -403,6 +423,15 @@ class Runner:
         _log.warning("job %s does not end when it is told to; its place is lost", execution.envelope.id)
         if not self.active:
             self._idle.set()
+
+
+def _key_of(delivery: Delivery) -> AttemptKey | None:
+    """Say which attempt a delivery is; None if it is no job."""
+    try:
+        envelope = read_envelope(delivery.body)
+        return envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
+    except ValueError:
+        return None
 
 
 def _runs_in_thread(execution: Execution) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import Channel
+from waybill.model.queue import MIN_DELIVERY_WINDOW
 from waybill.wire.amqp091.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -227,6 +228,27 @@ def test_a_restart_forgets_what_was_only_spilled(disk_bench: DiskBench) -> None:
     assert channel.depth() == 0
     fill(channel, "spilled")
     assert numbers(channel.take_all()) == list(range(LENGTH))
+
+
+@pytest.mark.parametrize("how", ["kill", "power"])
+@pytest.mark.parametrize(("seconds", "seen"), [(0.02, 300), (0.2, 100)])
+def test_a_crash_flags_what_was_delivered_and_hardly_more(
+    disk_bench: DiskBench, how: str, seconds: float, seen: int
+) -> None:
+    """Whoever counts redeliveries as attempts would charge jobs that nobody has had in hand."""
+    channel = long_queue(disk_bench, "stored")
+    channel.qos(5)
+    channel.consume()
+    for _ in range(seen - 5):
+        channel.ack(channel.delivery().tag)
+        disk_bench.advance(seconds)
+    channel.bodies(5)
+    disk_bench.restart(how)
+    channel = disk_bench.channel()
+    flagged = [delivery.redelivered for delivery in (channel.take() for _ in range(200))]
+    known = flagged.index(False)
+    assert not any(flagged[known:])
+    assert 5 <= known <= 5 + 0.1 / seconds + 2 * MIN_DELIVERY_WINDOW
 
 
 def test_delivery_counts_outlive_a_restart_behind_the_head(disk_bench: DiskBench) -> None:
