@@ -19,8 +19,6 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ConnectionUpdateSecret,
-    ConnectionUpdateSecretOk,
 )
 
 
@@ -169,14 +167,6 @@ def test_a_hash_of_rabbitmq_is_replaced_when_its_password_is_known(node_bench: N
     assert credential.algorithm == SCRYPT
     assert credential.scram is not None
     assert node_bench.node.authenticate("bob", "test12", "192.0.2.1:1") is not None
-
-
-@pytest.mark.ours
-def test_a_new_secret_must_be_right(node_bench: NodeBench, bystander: Channel) -> None:
-    peer = node_bench.connect()
-    peer.connection.call(ConnectionUpdateSecret("guest", "renewed"), ConnectionUpdateSecretOk)
-    peer.connection.send(ConnectionUpdateSecret("wrong", "renewed"))
-    peer.expect_refused(530)
 
 
 @pytest.mark.ours

@@ -17,6 +17,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     QueueDeclare,
 )
 
@@ -269,3 +271,10 @@ def test_the_server_answers_a_close_and_hangs_up(bench: Bench, bystander: Channe
     peer = bench.connect()
     peer.open_channel(1)
     peer.close()
+
+
+@pytest.mark.parametrize("secret", ["guest", "another"])
+def test_a_new_secret_is_taken(bench: Bench, secret: str) -> None:
+    channel = bench.channel()
+    channel.peer.connection.call(ConnectionUpdateSecret(secret, "renewed"), ConnectionUpdateSecretOk)
+    channel.declare("q")
