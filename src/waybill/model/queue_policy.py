@@ -29,6 +29,15 @@ FOREIGN_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
 }
 """Arguments that belong to other types of queue, by type: as with RabbitMQ, they are refused and not ignored."""
 
+KNOWN_ARGUMENTS: Final = FOREIGN_ARGUMENTS[STREAM] | {
+    "x-max-age",
+    "x-max-length-bytes",
+    "x-message-deduplication",
+    "x-queue-type",
+    "x-stream-max-segment-size-bytes",
+}
+"""What makes queues different. Other arguments, as with RabbitMQ, are kept and mean nothing."""
+
 OVERFLOWS: Final = frozenset({"drop-head", "reject-publish", "reject-publish-dlx"})
 
 

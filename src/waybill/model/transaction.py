@@ -37,6 +37,8 @@ class Transaction:
         accepted = True
         runtime.store.begin_atomic()
         for queues, message in self.publishes:
+            # Times to live begin when a queue has the message.
+            message.published_at = runtime.now
             if not publish_to([queue for queue in queues if not queue.is_deleted], message):
                 accepted = False
         for entry, outcome, _ in self.outcomes:

@@ -14,7 +14,7 @@ from waybill.model.exchange_types import make_exchange
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.policy import Policies
 from waybill.model.queue import REFUSED, Queue
-from waybill.model.queue_policy import CLASSIC, NO_LIMIT, STREAM
+from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS, NO_LIMIT, STREAM
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 
@@ -264,7 +264,7 @@ class VirtualHost(DelayHost):
                 f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'. The exclusive "
                 "property value does not match that of the original declaration."
             )
-        for name in sorted({*arguments, *queue.arguments}):
+        for name in sorted(KNOWN_ARGUMENTS.intersection({*arguments, *queue.arguments})):
             default = CLASSIC if name == "x-queue-type" else None
             _check_same(name, what, arguments.get(name, default), queue.arguments.get(name, default))
 
@@ -626,7 +626,7 @@ def arguments_of(definition: dict[str, object]) -> dict[str, object]:
 
 
 def _check_same(name: str, what: str, received: object, current: object) -> None:
-    if received == current and isinstance(received, bool) == isinstance(current, bool):
+    if received == current and type(received) is type(current):
         return
     raise PreconditionFailed(
         f"inequivalent arg '{name}' for {what}: received {_shown(received)} but current is {_shown(current)}"

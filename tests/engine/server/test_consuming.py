@@ -407,3 +407,62 @@ def test_consuming_through_many_queues_at_once(channel: Channel) -> None:
     for number in range(10):
         channel.publish(str(number), f"q{number}")
     assert channel.bodies(10) == [str(number).encode() for number in range(10)]
+
+
+def test_a_global_prefetch_holds_for_consumers_without_acknowledgements_too(channel: Channel) -> None:
+    for name in ("a", "b"):
+        channel.declare(name)
+    channel.qos(1, global_=True)
+    channel.consume("a")
+    channel.consume("b", no_ack=True)
+    channel.publish(b"1", "a")
+    held = channel.deliveries(1)
+    channel.publish(b"2", "b")
+    channel.expect_nothing()
+    channel.ack(held[0].tag)
+    assert channel.bodies(1) == [b"2"]
+
+
+def test_polled_messages_do_not_count_for_a_global_prefetch(channel: Channel) -> None:
+    channel.declare("q")
+    fill(channel, 5)
+    channel.qos(2, global_=True)
+    polled = [channel.get(no_ack=False) for _ in range(2)]
+    channel.consume()
+    held = channel.deliveries(2)
+    for delivery in polled:
+        assert delivery is not None
+        channel.ack(delivery.tag)
+    channel.expect_nothing()
+    channel.ack(held[0].tag)
+    assert channel.bodies(1) == [b"4"]
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_a_global_prefetch_is_shared_fairly_between_queues(channel: Channel, *, multiple: bool) -> None:
+    names = ("a", "b", "c")
+    for name in names:
+        channel.declare(name)
+        fill(channel, 20, name)
+    channel.qos(1, global_=True)
+    for name in names:
+        channel.consume(name)
+    keys = []
+    for _ in range(30):
+        delivery = channel.delivery()
+        keys.append(delivery.method.routing_key)
+        channel.ack(delivery.tag, multiple=multiple)
+    assert min(keys.count(name) for name in names) >= 5
+
+
+def test_a_global_prefetch_is_shared_fairly_between_consumers(channel: Channel) -> None:
+    channel.declare("q")
+    channel.qos(1, global_=True)
+    tags = [channel.consume(), channel.consume()]
+    fill(channel, 20)
+    taken = []
+    for _ in range(20):
+        delivery = channel.delivery()
+        taken.append(delivery.method.consumer_tag)
+        channel.ack(delivery.tag)
+    assert min(taken.count(tag) for tag in tags) >= 5

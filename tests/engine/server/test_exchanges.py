@@ -467,3 +467,15 @@ def test_topology_changes_reach_a_publisher_that_repeats_itself(queues: Channel)
             queues.call(QueueUnbind("a", "x", "k"), QueueUnbindOk)
         else:
             queues.call(QueueUnbind("b", "x", "k"), QueueUnbindOk)
+
+
+@pytest.mark.parametrize("name", ["line\nfeed", "line\r\nfeed", "\nline\n\rfeed\r"])
+def test_ends_of_lines_are_taken_out_of_names(channel: Channel, name: str) -> None:
+    channel.exchange(name, "fanout")
+    channel.call(ExchangeDeclare("linefeed", "fanout", passive=True), ExchangeDeclareOk)
+    channel.declare("q")
+    channel.bind(name)
+    channel.publish(b"1", exchange="linefeed")
+    assert channel.take().body == b"1"
+    channel.call(ExchangeDelete(name), ExchangeDeleteOk)
+    channel.refuses(ExchangeDeclare("linefeed", "fanout", passive=True), 404)

@@ -278,3 +278,13 @@ def test_a_new_secret_is_taken(bench: Bench, secret: str) -> None:
     channel = bench.channel()
     channel.peer.connection.call(ConnectionUpdateSecret(secret, "renewed"), ConnectionUpdateSecretOk)
     channel.declare("q")
+
+
+@pytest.mark.ours
+def test_frames_are_small_until_a_size_is_agreed(bench: Bench, bystander: Channel) -> None:
+    """Up to 4096 octets, as RabbitMQ to 4.0 has it (4.1: 8192). It hangs up without a word."""
+    peer = bench.plug()
+    peer.start()
+    properties: dict[str, object] = {**CLIENT_PROPERTIES, "too_long": "x" * FRAME_MIN}
+    peer.connection.send(ConnectionStartOk(properties, "PLAIN", b"\0guest\0guest", "en_US"))
+    peer.expect_refused(501)

@@ -423,3 +423,25 @@ def test_a_reply_queue(bench: Bench) -> None:
     )
     answer = client.delivery()
     assert (answer.body, answer.properties.correlation_id) == (b"!", "7")
+
+
+@pytest.mark.parametrize("name", ["line\nfeed", "line\r\nfeed", "\nline\n\rfeed\r"])
+def test_ends_of_lines_are_taken_out_of_names(channel: Channel, name: str) -> None:
+    assert channel.declare(name).queue == "linefeed"
+    assert channel.declare(name, passive=True).queue == "linefeed"
+    channel.publish(b"1", "linefeed")
+    assert channel.call(QueuePurge("linefeed"), QueuePurgeOk).message_count == 1
+    channel.call(QueueDelete(name), QueueDeleteOk)
+    channel.refuses(QueueDeclare("linefeed", passive=True), 404)
+
+
+def test_unknown_arguments_make_no_difference(channel: Channel) -> None:
+    channel.declare("q", {"colour": "blue"})
+    channel.declare("q")
+    channel.declare("q", {"colour": "red", "x-shape": "round"})
+
+
+@pytest.mark.parametrize("name", ["x-message-ttl", "x-expires", "x-max-length"])
+def test_a_number_that_is_no_integer_is_not_the_same(channel: Channel, name: str) -> None:
+    channel.declare("q", {name: 60_000})
+    channel.refuses(QueueDeclare("q", arguments={name: 60_000.0}), 406)

@@ -232,3 +232,14 @@ def test_every_message_is_settled_once_whatever_happens(bench: Bench) -> None:
         worker.peer.wire.cut()
         bench.advance(0.05)
     assert sorted(settled + bench.channel().take_all()) == sorted(sent)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [BasicAck(1, multiple=True), BasicNack(1, multiple=True), BasicNack(1, multiple=True, requeue=False)],
+    ids=str,
+)
+def test_multiple_names_a_delivery_that_is_unsettled(channel: Channel, again: BasicAck | BasicNack) -> None:
+    hold(channel, 2)
+    channel.ack(1)
+    channel.refuses(again, 406)

@@ -255,3 +255,32 @@ def test_prefetch_is_freed_by_the_commit(tx: Channel) -> None:
     commit(tx)
     assert tx.bodies(1) == [b"2"]
     tx.call(BasicCancel(tag), BasicCancelOk)
+
+
+def test_no_return_comes_before_the_commit(bench: Bench, tx: Channel) -> None:
+    tx.publish(b"1", "nowhere", mandatory=True)
+    tx.publish(b"2", mandatory=True)
+    tx.expect_nothing()
+    bench.channel().call(QueueDelete("q"), QueueDeleteOk)
+    tx.send(TxCommit())
+    assert [tx.expect_return().body for _ in range(2)] == [b"1", b"2"]
+    tx.expect(TxCommitOk)
+    commit(tx)
+
+
+def test_what_was_rolled_back_is_not_returned(tx: Channel) -> None:
+    tx.publish(b"1", "nowhere", mandatory=True)
+    rollback(tx)
+    commit(tx)
+    tx.expect_nothing()
+
+
+def test_the_time_to_live_begins_with_the_commit(bench: Bench, tx: Channel) -> None:
+    tx.declare("short", {"x-message-ttl": 1000})
+    tx.publish(b"1", "short")
+    bench.advance(1.5)
+    commit(tx)
+    bench.advance(0.5)
+    assert tx.depth("short") == 1
+    bench.advance(1.0)
+    assert tx.depth("short") == 0

@@ -14,7 +14,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64, u8
 
-from waybill.wire.amqp091.errors import DecodeError, FrameError
+from waybill.wire.amqp091.errors import DecodeError, FrameError, UnexpectedContent
 from waybill.wire.amqp091.frames import (
     BASIC_CLASS_ID,
     FRAME_BODY,
@@ -244,7 +244,7 @@ def _header_end(data: bytes, offset: i64) -> i64:
     # The weight is unused (4.2.6.1) and, as in RabbitMQ, not looked at.
     class_id: i64 = data[offset + PAYLOAD_OFFSET] << 8 | data[offset + PAYLOAD_OFFSET + 1]
     if class_id != BASIC_CLASS_ID:
-        raise DecodeError(f"content of class {class_id}, which has none")
+        raise UnexpectedContent(f"content of class {class_id}, where only class {BASIC_CLASS_ID} has content")
     return end
 
 

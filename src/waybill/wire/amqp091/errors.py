@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from waybill.wire.amqp091.reply_codes import FRAME_ERROR, NOT_IMPLEMENTED, SYNTAX_ERROR
+from waybill.wire.amqp091.reply_codes import FRAME_ERROR, NOT_IMPLEMENTED, SYNTAX_ERROR, UNEXPECTED_FRAME
 
 
 class EncodeError(ValueError):
@@ -19,6 +19,12 @@ class FrameError(DecodeError):
     """The frame itself is damaged: unknown type, too big, without its end octet, its arguments cut off or too many."""
 
     reply_code: ClassVar[int] = FRAME_ERROR
+
+
+class UnexpectedContent(DecodeError):
+    """A content header of a class that the method before it does not belong to."""
+
+    reply_code: ClassVar[int] = UNEXPECTED_FRAME
 
 
 class UnknownMethod(DecodeError):

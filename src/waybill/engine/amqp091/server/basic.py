@@ -154,6 +154,7 @@ def get(channel: Channel, method: BasicGet) -> None:
     connection.send(frame(1, number, reply.encode()) + content)
     if not method.no_ack:
         entry.holder = channel.polled
+        channel.polled.unsettled_count += 1
         channel.unsettled[tag] = entry
         channel.unsettled_count += 1
 

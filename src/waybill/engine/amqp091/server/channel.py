@@ -126,10 +126,13 @@ class Channel(CommitWaiter):
         self.consumer_timeout_s: float = 0.0
         """How long a delivery may stay unsettled, by its most patient consumer; 0: as the host says."""
         self.polled = PolledMessages()
+        self._turn: i64 = 0
         self.last_queue_name = ""
         self.reply_queue_name = ""
         self.assembly: Assembly | None = None
         self.transaction: Transaction | None = None
+        # Mandatory messages of the transaction: whether a queue takes them shows at its commit.
+        self._mandatory: list[tuple[PublishRoute, list[Queue], Message]] = []
         self.confirms = False
         self.publish_count: i64 = 0
         self.accepted_tag: i64 = 0
@@ -168,11 +171,11 @@ class Channel(CommitWaiter):
             queues = self._route_by_headers(route, message)
         elif route.by_headers:
             queues = virtual_host.match(route.exchange, [published.routing_key], {})
+        if self.transaction is not None:
+            self._publish_later(self.transaction, published, queues, message)
+            return
         if not queues and published.mandatory:
             self._return(published, content)
-        if self.transaction is not None:
-            self._publish_later(self.transaction, queues, message)
-            return
         refused = False
         location: i64 = 0
         for queue in queues:
@@ -193,13 +196,17 @@ class Channel(CommitWaiter):
                 self.is_confirming = True
                 connection.confirming(self)
 
-    def _publish_later(self, transaction: Transaction, queues: list[Queue], message: Message) -> None:
+    def _publish_later(
+        self, transaction: Transaction, published: PublishRoute, queues: list[Queue], message: Message
+    ) -> None:
         limit = self.connection.host.runtime.memory_limit_bytes
         if transaction.size + message.size > limit:
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
             )
         transaction.publish(queues, message)
+        if published.mandatory:
+            self._mandatory.append((published, queues, message))
 
     def _resolve(self, published: PublishRoute) -> None:
         connection = self.connection
@@ -324,7 +331,7 @@ class Channel(CommitWaiter):
         holder = entry.holder
         if holder is not None:
             holder.unsettled_count -= len(entries)
-            if not holder.is_active:
+            if not holder.is_active and self.prefetch == 0:
                 holder.regain()
         if self.prefetch != 0 or was_full:
             self._regain_all()
@@ -346,7 +353,7 @@ class Channel(CommitWaiter):
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all)."""
         tags = self._tags_up_to(tag) if multiple else [tag]
-        if tag not in self.unsettled and (not multiple or tag > self.delivery_tag):
+        if tag not in self.unsettled and (not multiple or tag != 0):
             raise self._unknown_tag(tag, method_id)
         # Before anything is taken: what this channel holds of other queues must go back to them.
         if outcome != ACCEPT and any(isinstance(self.unsettled[number].queue, Stream) for number in tags):
@@ -387,12 +394,16 @@ class Channel(CommitWaiter):
         if holder is not None:
             entry.holder = None
             holder.unsettled_count -= 1
-            if not holder.is_active:
+            if not holder.is_active and self.prefetch == 0:
                 holder.regain()
 
     def _regain_all(self) -> None:
-        for consumer in self.consumers.values():
-            if not consumer.is_active:
+        """Wake the consumers that ran out of credit: each time another one first, or one could get all of it."""
+        waiting = [consumer for consumer in self.consumers.values() if not consumer.is_active]
+        if waiting:
+            self._turn += 1
+            first = self._turn % len(waiting)
+            for consumer in waiting[first:] + waiting[:first]:
                 consumer.regain()
 
     def _unknown_tag(self, tag: i64, method_id: int) -> Exception:
@@ -407,6 +418,8 @@ class Channel(CommitWaiter):
         for entry in entries:
             entry.queue.release(entry, failed=True)
             self._give_credit(entry)
+        if self.prefetch != 0:
+            self._regain_all()
 
     def commit(self) -> bool:
         """Commit the transaction and begin the next. False if a full queue refused one of its messages."""
@@ -414,6 +427,10 @@ class Channel(CommitWaiter):
         if transaction is None:
             return True
         self.transaction = Transaction()
+        for published, queues, message in self._mandatory:
+            if all(queue.is_deleted for queue in queues):
+                self._return(published, message.content)
+        self._mandatory = []
         accepted = transaction.commit(self.connection.host.runtime)
         self.unsettled_count -= len(transaction.outcomes)
         for entry, _, _ in transaction.outcomes:
@@ -428,6 +445,7 @@ class Channel(CommitWaiter):
         if transaction is None:
             return
         self.transaction = Transaction()
+        self._mandatory = []
         unsettled = self.unsettled | {i64(tag): entry for entry, _, tag in transaction.outcomes}
         self.unsettled = {tag: unsettled[tag] for tag in sorted(unsettled)}
 
@@ -436,7 +454,6 @@ class Channel(CommitWaiter):
     def set_prefetch(self, count: i64) -> None:
         """The limit of the whole channel; 0 for what any channel may hold at most."""
         self.prefetch = count
-        self.unsettled_max = count if count != 0 else i64(self.connection.host.limits.unsettled_per_channel_max)
         self.set_flow(active=self.is_flowing)
 
     def holds_too_long(self, now: float, timeout_s: float) -> bool:

@@ -17,7 +17,7 @@ from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Assembly, Channel, PublishRoute
 from waybill.engine.amqp091.server.dispatch import HANDLERS
 from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of, read_method
-from waybill.engine.amqp091.server.handshake import Handshake
+from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
 from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
@@ -34,7 +34,9 @@ from waybill.wire.amqp091.frames import (
     method_frame,
 )
 from waybill.wire.amqp091.methods import (
+    BasicNack,
     BasicPublish,
+    BasicReject,
     ChannelClose,
     ChannelCloseOk,
     ChannelOpen,
@@ -87,7 +89,7 @@ class Connection(ServerEngine):
         self.knows_consumer_cancel = False
         self.knows_blocked = False
         self.channel_max: i64 = 0
-        self.frame_max: i64 = host.limits.frame_max
+        self.frame_max: i64 = FRAME_MIN
         self.heartbeat_s: i64 = 0
         self.channels: dict[i64, Channel] = {}
         self.out = BytesWriter()
@@ -497,7 +499,10 @@ class Connection(ServerEngine):
             self._take_method(number, data[o + 7 : o + 7 + size])
         elif kind == FRAME_HEARTBEAT:
             if number != 0 or size != 0:
-                raise connection_fault(FRAME_ERROR, "a heartbeat frame belongs on channel 0 and has no payload")
+                raise connection_fault(
+                    UNEXPECTED_FRAME if number != 0 else FRAME_ERROR,
+                    "a heartbeat frame belongs on channel 0 and has no payload",
+                )
         elif kind in {FRAME_HEADER, FRAME_BODY}:
             if number == 0:
                 raise connection_fault(UNEXPECTED_FRAME, "content on channel 0")
@@ -572,6 +577,10 @@ class Connection(ServerEngine):
             raise connection_fault(
                 COMMAND_INVALID, f"{method.NAME} is not for a server", method.CLASS_ID, method.METHOD_ID
             )
+        runtime = self.host.runtime
+        if runtime.dirty and not isinstance(method, (BasicNack, BasicReject)):
+            # What was published before is not there any more for a get, a count or a later consumer to find.
+            runtime.drain()
         try:
             handler(channel, method)
         except ModelError as error:

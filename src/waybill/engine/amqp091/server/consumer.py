@@ -63,6 +63,8 @@ class ChannelConsumer(Consumer):
         channel = self.channel
         if self.connection.is_stalled or not channel.is_flowing:
             return False
+        if channel.prefetch != 0 and channel.unsettled_count - channel.polled.unsettled_count >= channel.prefetch:
+            return False
         if self.no_ack:
             return True
         if self.prefetch != 0:

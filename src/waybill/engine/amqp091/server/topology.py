@@ -29,26 +29,32 @@ from waybill.wire.amqp091.methods import (
 from waybill.wire.amqp091.reply_codes import RESOURCE_ERROR
 
 
+def _one_line(name: str) -> str:
+    """A name without the ends of lines in it: RabbitMQ takes them out."""
+    return name.replace("\r", "").replace("\n", "")
+
+
 def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
     connection = channel.connection
-    if method.exchange == "":
+    name = _one_line(method.exchange)
+    if name == "":
         raise AccessRefused("operation not permitted on the default exchange")
     if method.passive:
-        connection.virtual_host.exchange(method.exchange)
+        connection.virtual_host.exchange(name)
     else:
-        connection.check_permission("configure", EXCHANGE, method.exchange)
+        connection.check_permission("configure", EXCHANGE, name)
         alternate = method.arguments.get("alternate-exchange")
         if isinstance(alternate, str):
-            connection.check_permission("read", EXCHANGE, method.exchange)
+            connection.check_permission("read", EXCHANGE, name)
             connection.check_permission("write", EXCHANGE, alternate)
         exchanges = connection.virtual_host.exchanges
         limit = connection.host.limits.exchanges_per_virtual_host_max
-        if method.exchange not in exchanges and len(exchanges) >= limit:
+        if name not in exchanges and len(exchanges) >= limit:
             raise connection_fault(
                 RESOURCE_ERROR, f"too many exchanges: {limit} in this vhost", method.CLASS_ID, method.METHOD_ID
             )
         connection.virtual_host.declare_exchange(
-            method.exchange,
+            name,
             method.type,
             durable=method.durable,
             auto_delete=method.auto_delete,
@@ -63,8 +69,9 @@ def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
 
 def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
     connection = channel.connection
-    connection.check_permission("configure", EXCHANGE, method.exchange)
-    connection.virtual_host.delete_exchange(method.exchange, if_unused=method.if_unused)
+    name = _one_line(method.exchange)
+    connection.check_permission("configure", EXCHANGE, name)
+    connection.virtual_host.delete_exchange(name, if_unused=method.if_unused)
     connection.hold()
     if not method.no_wait:
         channel.send(ExchangeDeleteOk())
@@ -72,10 +79,12 @@ def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
 
 def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
     connection = channel.connection
-    connection.check_permission("write", EXCHANGE, method.destination)
-    connection.check_permission("read", EXCHANGE, method.source)
-    connection.check_topic("read", method.source, method.routing_key)
-    connection.virtual_host.bind_exchange(method.destination, method.source, method.routing_key, method.arguments)
+    destination = _one_line(method.destination)
+    source = _one_line(method.source)
+    connection.check_permission("write", EXCHANGE, destination)
+    connection.check_permission("read", EXCHANGE, source)
+    connection.check_topic("read", source, method.routing_key)
+    connection.virtual_host.bind_exchange(destination, source, method.routing_key, method.arguments)
     connection.hold()
     if not method.no_wait:
         channel.send(ExchangeBindOk())
@@ -83,9 +92,11 @@ def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
 
 def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
     connection = channel.connection
-    connection.check_permission("write", EXCHANGE, method.destination)
-    connection.check_permission("read", EXCHANGE, method.source)
-    connection.virtual_host.unbind(EXCHANGE, method.destination, method.source, method.routing_key, method.arguments)
+    destination = _one_line(method.destination)
+    source = _one_line(method.source)
+    connection.check_permission("write", EXCHANGE, destination)
+    connection.check_permission("read", EXCHANGE, source)
+    connection.virtual_host.unbind(EXCHANGE, destination, source, method.routing_key, method.arguments)
     connection.hold()
     if not method.no_wait:
         channel.send(ExchangeUnbindOk())
@@ -94,7 +105,7 @@ def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
 def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
     virtual_host = connection.virtual_host
-    name = method.queue
+    name = _one_line(method.queue)
     if method.passive:
         if name == REPLY_TO:
             channel.send(QueueDeclareOk(REPLY_TO, 0, 0))
@@ -148,13 +159,14 @@ def named_queue(channel: Channel, name: str) -> Queue:
 def queue_bind(channel: Channel, method: QueueBind) -> None:
     connection = channel.connection
     queue = named_queue(channel, method.queue)
+    exchange = _one_line(method.exchange)
     connection.check_permission("write", QUEUE, queue.name)
-    connection.check_permission("read", EXCHANGE, method.exchange)
+    connection.check_permission("read", EXCHANGE, exchange)
     routing_key = method.routing_key
     if method.queue == "" and routing_key == "":
         routing_key = queue.name
-    connection.check_topic("read", method.exchange, routing_key)
-    connection.virtual_host.bind_queue(queue, method.exchange, routing_key, method.arguments)
+    connection.check_topic("read", exchange, routing_key)
+    connection.virtual_host.bind_queue(queue, exchange, routing_key, method.arguments)
     if queue.is_persistent:
         connection.hold()
     if not method.no_wait:
@@ -164,11 +176,12 @@ def queue_bind(channel: Channel, method: QueueBind) -> None:
 def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
     connection = channel.connection
     name = method.queue or channel.last_queue_name
+    exchange = _one_line(method.exchange)
     connection.check_permission("write", QUEUE, name)
-    connection.check_permission("read", EXCHANGE, method.exchange)
+    connection.check_permission("read", EXCHANGE, exchange)
     if name in connection.virtual_host.queues:
         named_queue(channel, name)
-    connection.virtual_host.unbind(QUEUE, name, method.exchange, method.routing_key, method.arguments)
+    connection.virtual_host.unbind(QUEUE, name, exchange, method.routing_key, method.arguments)
     connection.hold()
     channel.send(QueueUnbindOk())
 
@@ -184,7 +197,7 @@ def queue_purge(channel: Channel, method: QueuePurge) -> None:
 
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
     connection = channel.connection
-    name = method.queue or channel.last_queue_name
+    name = _one_line(method.queue) or channel.last_queue_name
     connection.check_permission("configure", QUEUE, name)
     # A client that waits for delete-ok may take a basic.cancel before it for a failure; RabbitMQ answers first, too.
     channel.late_cancels = []
