@@ -1,10 +1,12 @@
 """Attempts that hang are replaced by the next one, and what they say afterwards is refused."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,15 +67,26 @@ async def stopped(path: str) -> str:
 """
 
 
+@contextlib.contextmanager
+def worker_program(directory: Path, repository: Path, uri: str, queue: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker in a process of its own, which is killed at the end, stopped or not."""
+    (directory / "program.py").write_text(PROGRAM.format(uri=uri, queue=queue), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "1"],
+        cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @requirement("OJS-041", "OJS-101")
 async def test_a_worker_that_stands_still_on_a_live_connection_loses_its_job(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:
     """The process is stopped, its socket stays open: the broker misses its heartbeats and gives the job away."""
-    (tmp_path / "program.py").write_text(
-        PROGRAM.format(uri=f"{broker_uri}?heartbeat=2", queue=queue_name), encoding="utf-8"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
     release = asyncio.Event()
     async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]):
         attempts: list[int] = []
@@ -84,10 +97,7 @@ async def test_a_worker_that_stands_still_on_a_live_connection_loses_its_job(
             await release.wait()
             return "in time"
 
-        with subprocess.Popen(  # noqa: ASYNC220 - it starts in a moment
-            [sys.executable, "-m", "waybill", "worker", "program:jobs"],
-            cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+        with worker_program(tmp_path, repository, f"{broker_uri}?heartbeat=2", queue_name) as process:
             pushed = await stopped.push(str(tmp_path / "go"))
             while (job := await jobs.info(pushed.id, queue_name)) is None or job.state != "active":
                 await asyncio.sleep(0.02)
@@ -113,3 +123,78 @@ async def test_a_worker_that_stands_still_on_a_live_connection_loses_its_job(
                 assert job.result == "in time"
                 assert worker.counts["completed"] == 1
     assert await eye.count(f"ojs.queue.{queue_name}") == 0
+
+
+async def test_a_coordinator_replaces_an_attempt_of_which_nothing_is_heard(
+    broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
+) -> None:
+    """Without heartbeats of the connection the broker sees nothing: only a coordinator misses the beats of the job."""
+    attempts: list[int] = []
+    release = asyncio.Event()
+    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]):
+
+        @jobs.handler("hung.stopped", queue=queue_name, retry=Retry(max_attempts=2, jitter=False), visibility_timeout=2)
+        async def stopped(path: str) -> str:
+            attempts.append(current_job().attempt)
+            await release.wait()
+            return "in time"
+
+        with worker_program(tmp_path, repository, f"{broker_uri}?heartbeat=0", queue_name) as process:
+            pushed = await stopped.push(str(tmp_path / "go"))
+            while (job := await jobs.info(pushed.id, queue_name)) is None or job.visible_until is None:
+                await asyncio.sleep(0.02)
+            assert (job.state, job.attempt, job.visibility_ms) == ("active", 1, 2000)
+            waits = await eye.tap("ojs.exchange.retry", f"{queue_name}.1000")
+            process.send_signal(signal.SIGSTOP)
+            async with Worker(jobs) as worker:
+                copy = await eye.wait_for(waits)
+                assert copy.properties.message_id == pushed.id
+                assert copy.properties.headers["x-ojs-attempt"] == 2
+                assert copy.json()["errors"][0]["type"] == "WorkerLost"
+                await until(lambda: attempts == [2])
+                # It goes on just when its attempt is over, and could say so before it has heard of that.
+                (tmp_path / "go").touch()
+                process.send_signal(signal.SIGCONT)
+                queue = f"ojs.queue.{queue_name}"
+                process.terminate()
+                _, errors = await asyncio.to_thread(process.communicate, None, 30)
+                assert "was replaced" in errors
+                job = await info_of(jobs, pushed.id, queue_name, "active", 2)
+                assert job.result is None
+                release.set()
+                job = await info_of(jobs, pushed.id, queue_name, "completed", 2)
+                assert job.result == "in time"
+                assert worker.counts == {"completed": 1, "failed": 0, "retried": 0, "discarded": 0, "cancelled": 0}
+            assert await eye.count(queue) == 0
+            assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 0
+    assert attempts == [2]
+
+
+async def test_a_replaced_attempt_was_the_last_one_and_comes_back_to_nobody(
+    broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
+) -> None:
+    """The dead letter is the coordinator's copy; the broker's own, of the worker that is killed, is dropped."""
+    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]):
+
+        @jobs.handler("hung.stopped", queue=queue_name, retry=Retry(max_attempts=1), visibility_timeout=2)
+        async def stopped(path: str) -> str:
+            raise AssertionError(path)
+
+        with worker_program(tmp_path, repository, f"{broker_uri}?heartbeat=0", queue_name) as process:
+            pushed = await stopped.push(str(tmp_path / "go"))
+            while (job := await jobs.info(pushed.id, queue_name)) is None or job.visible_until is None:
+                await asyncio.sleep(0.02)
+            process.send_signal(signal.SIGSTOP)
+            job = await info_of(jobs, pushed.id, queue_name, "discarded", 1)
+            assert job.error is not None
+            assert job.error["type"] == "WorkerLost"
+            while await eye.count(f"ojs.queue.dlx.{queue_name}") == 0:
+                await asyncio.sleep(0.02)
+            process.kill()
+        async with Worker(jobs) as worker:
+            await until(lambda: worker.redelivered_count == 1)
+            while await eye.count(f"ojs.queue.{queue_name}") > 0:
+                await asyncio.sleep(0.02)
+            assert set(worker.counts.values()) == {0}
+        assert await eye.count(f"ojs.queue.{queue_name}") == 0
+        assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 1

@@ -35,7 +35,7 @@ from waybill.client.pipeline import OutgoingMessage, Unpublished
 from waybill.client.pool import ChannelPool, ConnectionPool
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.uri import InvalidURI
-from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
+from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage, copied_delivery
 from waybill.wire.amqp091.properties import BasicProperties
 
 __all__ = [
@@ -69,4 +69,5 @@ __all__ = [
     "ReturnedMessage",
     "Unpublished",
     "connect",
+    "copied_delivery",
 ]

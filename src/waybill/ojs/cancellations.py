@@ -14,8 +14,18 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery
-from waybill.ojs.control_message import CANCEL, CONTENT_TYPE, PAUSE, RESUME, SYNC, ControlRequest, read_request
+from waybill.ojs.control_message import (
+    CANCEL,
+    CONTENT_TYPE,
+    PAUSE,
+    REPLACE,
+    RESUME,
+    SYNC,
+    ControlRequest,
+    read_request,
+)
 from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.execution import AttemptKey
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.session import Session
 
@@ -41,6 +51,9 @@ class Cancellations:
         self._on_cancel = on_cancel
         self._jobs: dict[str, None] = {}
         self._channel: Channel | None = None
+        self.replaced: dict[AttemptKey, None] = {}
+        """Attempts that were replaced by the next one, because nothing was heard of them."""
+        self.on_replace: Callable[[AttemptKey], None] | None = None
         self._caught_up = asyncio.Event()
         self.on_pause: Callable[[], None] | None = None
         """Called when some queue was paused or resumed."""
@@ -86,5 +99,12 @@ class Cancellations:
             if len(self._jobs) > REMEMBERED_JOBS:
                 del self._jobs[next(iter(self._jobs))]
             self._on_cancel(request.job_id)
+        elif kind == REPLACE:
+            key = (request.job_id, request.attempt, request.enqueued_at)
+            self.replaced[key] = None
+            if len(self.replaced) > REMEMBERED_JOBS:
+                del self.replaced[next(iter(self.replaced))]
+            if self.on_replace is not None:
+                self.on_replace(key)
         elif kind in {PAUSE, RESUME} and self.on_pause is not None:
             self.on_pause()

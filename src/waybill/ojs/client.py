@@ -126,6 +126,7 @@ class Jobs:
         queue: str = "default",
         retry: Retry | None = None,
         timeout: float | None = None,
+        visibility_timeout: float | None = None,
         priority: int = 0,
         process: bool = False,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
@@ -142,6 +143,8 @@ class Jobs:
             defaults["retry"] = retry
         if timeout is not None:
             defaults["timeout"] = timeout
+        if visibility_timeout is not None:
+            defaults["visibility_timeout"] = visibility_timeout
         if priority:
             defaults["priority"] = priority
 
@@ -493,12 +496,9 @@ def _envelope_of(job: NewJob, now: datetime) -> Envelope:
         rate_limit=options.get("rate_limit"),
         unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
     )
-    timeout = options.get("timeout")
-    if timeout is not None:
-        if timeout == int(timeout):
-            envelope.timeout = int(timeout)
-        else:
-            envelope.timeout_ms = round(timeout * 1000)
+    envelope.timeout, envelope.timeout_ms = _whole_or_ms(options.get("timeout"))
+    visibility = _whole_or_ms(options.get("visibility_timeout"))
+    envelope.visibility_timeout, envelope.visibility_timeout_ms = visibility
     scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
     if scheduled_at is not None:
         envelope.scheduled_at = resolve_moment(scheduled_at, "scheduled_at", now)
@@ -506,6 +506,13 @@ def _envelope_of(job: NewJob, now: datetime) -> Envelope:
     if expires_at is not None:
         envelope.expires_at = resolve_moment(expires_at, "expires_at", now)
     return envelope
+
+
+def _whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
+    """Return a time for the field of whole seconds, or for the one of milliseconds."""
+    if seconds is None:
+        return None, None
+    return (int(seconds), None) if seconds == int(seconds) else (None, round(seconds * 1000))
 
 
 def _stamp(envelope: Envelope, now: datetime) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.client import BasicProperties, Channel, ClientError, Delivery, Inspector
 from waybill.ojs.control_message import (
     CANCEL,
     CONTENT_TYPE,
@@ -35,20 +35,24 @@ BEAT_LIFE_MS: Final = 60_000
 """Where no coordinator runs, heartbeats go away by themselves."""
 
 
-def beat(session: Session, worker_id: str, executions: Sequence[Execution]) -> None:
-    """Tell the coordinators that these jobs still run (binding section 5.7). Nobody waits for it."""
+def beat(session: Session, worker_id: str, execution: Execution, confirmed: Callable[[], None]) -> None:
+    """Tell the coordinators that a job still runs (binding section 5.7). Nobody waits for it."""
     topology = session.declarer.topology
-    for execution in executions:
-        future = session.publishing.publish_nowait(
-            msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
-            exchange=topology.direct,
-            routing_key=topology.control_queue(execution.queue),
-            properties=BasicProperties(
-                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=HEARTBEAT, expiration=str(BEAT_LIFE_MS)
-            ),
-        )
+    future = session.publishing.publish_nowait(
+        msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
+        exchange=topology.direct,
+        routing_key=topology.control_queue(execution.queue),
+        properties=BasicProperties(
+            content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=HEARTBEAT, expiration=str(BEAT_LIFE_MS)
+        ),
+    )
+
+    def done(future: asyncio.Future[None]) -> None:
         # A lost one is made good by the next.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if not future.cancelled() and future.exception() is None:
+            confirmed()
+
+    future.add_done_callback(done)
 
 
 class Control:
@@ -74,6 +78,17 @@ class Control:
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
         """Ask for the youngest jobs of a queue. Raises ControlFailed."""
         return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
+
+    async def renew(self, job_id: str, worker_id: str, attempt: int, queue: str, timeout_seconds: float) -> bool:
+        """Send a heartbeat and wait for the answer: False if the attempt was replaced. Raises ControlFailed."""
+        request = ControlRequest(job_id, worker_id, attempt=attempt)
+        return bool((await self._ask(queue, HEARTBEAT, request, timeout_seconds)).jobs)
+
+    async def is_heard(self, queue: str) -> bool:
+        """Say whether a coordinator reads the control queue. Raises ClientError."""
+        name = self._session.declarer.topology.control_queue(queue)
+        found = await Inspector(self._session.connection).queue(name)
+        return found is not None and found.consumer_count > 0
 
     async def reserve(self, job_id: str, queue: str, reservation: Reservation, timeout_seconds: float) -> ControlReply:
         """Reserve the place of a job that must be unique. May be asked again with one id. Raises ControlFailed."""

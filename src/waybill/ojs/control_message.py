@@ -17,6 +17,12 @@ RELEASE: Final = "ojs.control.release"
 SYNC: Final = "ojs.control.sync"
 """Published to the relay by a worker that wants to know that it has read everything before."""
 
+LOOK: Final = "ojs.control.look"
+"""To the control queue: the coordinator that reads it shall look for attempts of which nothing is heard."""
+
+REPLACE: Final = "ojs.control.replace"
+"""Published to the relay: an attempt is over, whatever its worker may say."""
+
 PAUSE: Final = "ojs.control.pause"
 RESUME: Final = "ojs.control.resume"
 """Published to the relay: a queue was paused, or is no longer."""
@@ -43,6 +49,8 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
     queue: str = ""
     state: str | None = None
     limit: int = 100
+    attempt: int = 0
+    enqueued_at: str | None = None
     reservation: Reservation | None = None
 
 
@@ -63,6 +71,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     ended_at: str | None = None
     next_retry_at: str | None = None
     visible_until: str | None = None
+    visibility_ms: int | None = None
     worker_id: str | None = None
     error: dict[str, object] | None = None
     result: object = None

@@ -24,19 +24,18 @@ from waybill.ojs import control_message
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.client import Jobs
 from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, Reservation, read_request
-from waybill.ojs.envelope import check_queue
+from waybill.ojs.envelope import DEFAULT_VISIBILITY_SECONDS, check_queue
 from waybill.ojs.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_fold import has_ended
 from waybill.ojs.job_view import JobView
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.replacement import Replacement
 from waybill.ojs.session import Session
 from waybill.ojs.states import State
 from waybill.ojs.timestamps import format_timestamp
 
 PREFETCH: Final = 500
-VISIBILITY_SECONDS: Final = 60
-"""By how much a heartbeat extends a job."""
 MAX_REPLACEMENTS: Final = 3
 """How many jobs one that is to replace them may cancel before it gives up."""
 LAST_EVENTS_SECONDS: Final = 5.0
@@ -62,6 +61,7 @@ class Coordinator:
         self._session: Session | None = None
         self._rebuild = rebuild
         self._view: JobView | None = None
+        self._replacement: Replacement | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -74,10 +74,12 @@ class Coordinator:
             await session.declarer.ensure_shared()
             await session.declarer.ensure_relay()
             await self._view.start(session)
+            self._replacement = Replacement(session, self._view)
             channel = await session.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
                 await session.declarer.ensure_control(queue)
                 await self._serve(channel, queue)
+            self._spawn(self._replacement.watch(self._queues))
         except BaseException:
             await self.close()
             raise
@@ -90,6 +92,8 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if session is not None:
+            if self._replacement is not None:
+                await self._replacement.drain(LAST_EVENTS_SECONDS)
             await session.events.drain(LAST_EVENTS_SECONDS)
             await session.close()
         if self._view is not None:
@@ -142,8 +146,12 @@ class Coordinator:
                 await self._cancel(request.job_id, queue)
                 delivery.ack()
             case control_message.HEARTBEAT:
-                await self._beat(request)
+                await self._beat(delivery, request)
                 delivery.ack()
+            case control_message.LOOK:
+                delivery.ack()
+                if self._replacement is not None:
+                    self._spawn(self._replacement.look(queue))
             case control_message.INFO | control_message.LIST:
                 delivery.ack()
                 self._spawn(self._answer(delivery, request, queue))
@@ -231,13 +239,24 @@ class Coordinator:
         if self._session is not None:
             self._session.events.record(job.id, JobReleased(job_type=job.type, queue=queue))
 
-    async def _beat(self, request: ControlRequest) -> None:
-        job = await self._known.get(request.job_id)
-        if self._session is None or job is None or job.state != State.ACTIVE.value:
+    async def _beat(self, delivery: Delivery, request: ControlRequest) -> None:
+        """Extend an attempt. Whoever asks is told whether it is still theirs: an empty answer says that it is not."""
+        session, replacement = self._session, self._replacement
+        if session is None or replacement is None:
             return
-        until = format_timestamp(datetime.now(UTC) + timedelta(seconds=VISIBILITY_SECONDS))
+        if replacement.has_replaced(request.job_id, request.attempt):
+            await self._reply(delivery, ControlReply())
+            return
+        job = await self._known.get(request.job_id)
+        if job is not None and request.worker_id in {"", job.worker_id}:
+            replacement.heard(job.id)
+        await self._reply(delivery, ControlReply([JobInfo(request.job_id, attempt=request.attempt)]))
+        if job is None or job.state != State.ACTIVE.value or request.worker_id not in {"", job.worker_id}:
+            return
+        lasts_ms = job.visibility_ms or DEFAULT_VISIBILITY_SECONDS * 1000
+        until = format_timestamp(datetime.now(UTC) + timedelta(milliseconds=lasts_ms))
         worker_id = request.worker_id or job.worker_id or ""
-        self._session.events.record(
+        session.events.record(
             job.id,
             JobHeartbeat(
                 job_type=job.type, queue=job.queue, worker_id=worker_id, attempt=job.attempt, visible_until=until

@@ -25,6 +25,9 @@ from waybill.ojs.timestamps import parse_timestamp, resolve_moment
 SPECVERSION: Final = "1.0"
 CONTENT_TYPE: Final = "application/openjobspec+json"
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
+DEFAULT_VISIBILITY_SECONDS: Final = 60
+MIN_VISIBILITY_SECONDS: Final = 2.0
+"""Less could not be told from a pause of the event loop."""
 MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 MAX_TYPE_LENGTH: Final = 255
 MAX_QUEUE_LENGTH: Final = 128
@@ -122,6 +125,13 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     def policy(self) -> Retry:
         """The retry policy in force."""
         return DEFAULT_RETRY if self.retry is None else self.retry
+
+    @property
+    def visibility_seconds(self) -> float:
+        """How long an attempt may go on without a heartbeat before another takes its place."""
+        if self.visibility_timeout_ms:
+            return max(self.visibility_timeout_ms / 1000, MIN_VISIBILITY_SECONDS)
+        return max(float(self.visibility_timeout or DEFAULT_VISIBILITY_SECONDS), MIN_VISIBILITY_SECONDS)
 
     @property
     def timeout_seconds(self) -> float:

@@ -111,12 +111,25 @@ class JobCancelled(JobEventData, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class KeptMessage(EventData, frozen=True, kw_only=True):
+    """The message of a job, as it was delivered: its encoded property list and its body, both base64 in JSON."""
+
+    properties: bytes
+    body: bytes
+
+
 class JobHeartbeat(JobEventData, frozen=True, kw_only=True):
-    """A worker keeps hold of a long job."""
+    """A worker keeps hold of a long job.
+
+    The first one of an attempt says how long the next may be away, and has the message: whoever replaces an attempt of
+    which nothing is heard needs it, since the broker's copy is in the hands of the worker that hangs.
+    """
 
     worker_id: str
     attempt: int
     visible_until: str
+    visibility_ms: int | None = None
+    message: KeptMessage | None = None
 
 
 class JobExpired(JobEventData, frozen=True, kw_only=True):

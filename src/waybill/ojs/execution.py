@@ -34,6 +34,7 @@ class Ending(Enum):
     TIMEOUT = "timeout"
     SHUTDOWN = "shutdown"
     CANCELLED = "cancelled"
+    REPLACED = "replaced"
 
 
 class Execution:

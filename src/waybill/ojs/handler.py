@@ -26,10 +26,11 @@ class Options(TypedDict, total=False):
     """What may be said about a job beside its type and its arguments.
 
     `delay` and `scheduled_at` name the same thing, as a duration from now or as a time; a time is a datetime that
-    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds. `enqueue_ttl` is for how
-    long a job that is due may wait in its queue before the broker puts it among the dead letters. `unique_key` goes out
-    as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the job that pushes it, or begins
-    one.
+    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds, and so is
+    `visibility_timeout`: for how long nothing may be heard of an attempt before a coordinator replaces it.
+    `enqueue_ttl` is for how long a job that is due may wait in its queue before the broker puts it among the dead
+    letters. `unique_key` goes out as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the
+    job that pushes it, or begins one.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
     expires_at: datetime | timedelta | str
     retry: Retry
     timeout: float
+    visibility_timeout: float
     meta: dict[str, object]
     tags: list[str]
     unique_key: str

@@ -38,6 +38,7 @@ class JobRecord(JobInfo):
     rank: int = -1
     unique_key: str | None = None
     created_at: str | None = None
+    message: dict[str, object] | None = None
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
@@ -59,8 +60,7 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
     elif kind in _PHASES:
         _advance(job, event)
     elif kind == "job.heartbeat":
-        if job.state == State.ACTIVE.value:
-            job.visible_until = _text(data.get("visible_until"))
+        _keep_hold(job, event)
     elif kind == "job.scheduled":
         _postpone(job, event)
     elif kind == "job.released":
@@ -123,7 +123,21 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         job.attempt = attempt
         job.next_retry_at = _text(data.get("next_retry_at"))
         job.rank = rank
-        job.visible_until = None
+        _let_go(job)
+
+
+def _keep_hold(job: JobRecord, event: ReceivedEvent) -> None:
+    """Extend the attempt that is under way; one that was replaced holds nothing any more."""
+    data = event.data
+    if job.state != State.ACTIVE.value or job.attempt != _number(data.get("attempt")):
+        return
+    job.visible_until = _text(data.get("visible_until"))
+    job.message = _object(data.get("message")) or job.message
+    job.visibility_ms = _number(data.get("visibility_ms")) or job.visibility_ms
+
+
+def _let_go(job: JobRecord) -> None:
+    job.visible_until = job.visibility_ms = job.message = None
 
 
 def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
@@ -137,7 +151,8 @@ def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
 def _begin_anew(job: JobRecord) -> None:
     job.rank = -1
     job.attempt = 0
-    job.ended_at = job.started_at = job.next_retry_at = job.visible_until = None
+    job.ended_at = job.started_at = job.next_retry_at = None
+    _let_go(job)
     job.error = job.result = job.worker_id = None
     job.progress = job.progress_message = job.checkpoint = None
 
@@ -162,7 +177,8 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
     job.ended_at = event.time
     job.rank = _END_RANK
     job.attempt = max(job.attempt, _number(data.get("attempt", data.get("total_attempts"))))
-    job.next_retry_at = job.visible_until = job.checkpoint = None
+    job.next_retry_at = job.checkpoint = None
+    _let_go(job)
     job.result = data.get("result")
     job.error = _object(data.get("last_error")) or job.error
     if event.type == "job.completed" and job.progress is not None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
 from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
-from waybill.ojs.events import ReceivedEvent
+from waybill.ojs.events import KeptMessage, ReceivedEvent
 from waybill.ojs.job_fold import JobRecord, fold, in_the_way, new_record, reserve
+from waybill.ojs.states import State
 
 try:
     import sqlalchemy as sql
@@ -26,10 +27,10 @@ try:
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
-_JSON_FIELDS: Final = ("error", "result", "checkpoint")
+_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message")
 
 _metadata: Final = sql.MetaData()
 _jobs: Final = sql.Table(
@@ -46,11 +47,19 @@ _jobs: Final = sql.Table(
         for name in (
             "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
             "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
+            "message",
         )
     ),
     sql.Column("progress", sql.Float),
+    sql.Column("visibility_ms", sql.Integer),
     sql.Index("waybill_job_queue", "queue", "enqueued_at"),
     sql.Index("waybill_job_unique_key", "unique_key"),
+    sql.Index(
+        "waybill_job_held",
+        "visibility_ms",
+        sqlite_where=sql.column("visibility_ms").is_not(None),
+        postgresql_where=sql.column("visibility_ms").is_not(None),
+    ),
 )  # fmt: skip
 _positions: Final = sql.Table(
     "waybill_position",
@@ -59,6 +68,16 @@ _positions: Final = sql.Table(
     sql.Column("next_offset", sql.BigInteger, nullable=False),
     sql.Column("version", sql.Integer, nullable=False),
 )
+
+
+class HeldAttempt(NamedTuple):
+    """An attempt that is under way. `visible_until` says until when, by the clock of whoever wrote it."""
+
+    job_id: str
+    queue: str
+    attempt: int
+    visible_until: str | None
+    visibility_ms: int
 
 
 class JobStore:
@@ -154,6 +173,22 @@ class JobStore:
         select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [_info(_record(row)) for row in connection.execute(select)]
+
+    def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        select = sql.select(
+            _jobs.c.id, _jobs.c.queue, _jobs.c.attempt, _jobs.c.visible_until, _jobs.c.visibility_ms
+        ).where(_jobs.c.visibility_ms.is_not(None), _jobs.c.state == State.ACTIVE.value)
+        with self._engine.connect() as connection:
+            return [HeldAttempt(*row) for row in connection.execute(select)]
+
+    def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        with self._engine.connect() as connection:
+            job = self._load(connection, _jobs.c.id, [job_id]).get(job_id)
+        if job is None or job.message is None or (job.state, job.attempt) != (State.ACTIVE.value, attempt):
+            return None
+        return msgspec.convert(job.message, KeptMessage)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state."""

@@ -17,11 +17,11 @@ import msgspec
 
 from waybill.client import Consumer, Delivery
 from waybill.ojs.control_message import JobInfo
-from waybill.ojs.events import ReceivedEvent, decode_events
+from waybill.ojs.events import KeptMessage, ReceivedEvent, decode_events
 from waybill.ojs.session import Session
 
 if TYPE_CHECKING:
-    from waybill.ojs.job_store import JobStore
+    from waybill.ojs.job_store import HeldAttempt, JobStore
 
 PREFETCH: Final = 500
 FOLD_SECONDS: Final = 0.02
@@ -91,6 +91,16 @@ class JobView:
         """Return the jobs of a queue that were enqueued last."""
         store = self._known
         return await self._in_thread(lambda: store.newest(queue, state, limit))
+
+    async def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        store = self._known
+        return await self._in_thread(store.held)
+
+    async def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        store = self._known
+        return await self._in_thread(lambda: store.kept_message(job_id, attempt))
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""

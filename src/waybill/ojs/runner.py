@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from datetime import UTC, datetime
 from typing import Final
@@ -31,6 +32,7 @@ from waybill.ojs.execution import (
 )
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.leases import Leases
 from waybill.ojs.message import attempt_number
 from waybill.ojs.progress import EventReporter
 from waybill.ojs.session import Session
@@ -38,6 +40,9 @@ from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
 
 BURST_SECONDS: Final = 0.005
 """For how long handlers that never wait may keep the loop to themselves."""
+
+BLOCKED_SECONDS: Final = 1.0
+"""How long a handler may run without a wait before somebody may have missed the heartbeats of this worker."""
 
 GIVE_UP_SECONDS: Final = 3.0
 """How long a handler that is told to end may take for it, before its attempt is settled without it."""
@@ -60,9 +65,12 @@ class Runner:
         calls: Calls,
     ) -> None:
         self.cancellations = Cancellations(session, worker_id, self.cancel)
+        self.cancellations.on_replace = self._replaced
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
         """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
+        self.leases = Leases(session, worker_id, self.active)
+        self._late: set[asyncio.Task[None]] = set()
         self.redelivered_count = 0
         self._session = session
         self._events = session.events
@@ -209,6 +217,17 @@ class Runner:
                 execution.ending = Ending.CANCELLED
                 self._interrupt(execution)
 
+    def _replaced(self, key: AttemptKey) -> None:
+        """End an attempt that another has replaced; a thread that goes on is given up."""
+        for execution in [one for one in self.active if one.key == key]:
+            execution.ending = Ending.REPLACED
+            self._interrupt(execution)
+            if _runs_in_thread(execution) and not execution.settled:
+                self._give_up(execution)
+            else:
+                execution.deadline = self._loop.time() + GIVE_UP_SECONDS
+                self._limit(execution.deadline)
+
     def close(self) -> bool:
         """Release threads and processes; False if the code of some job goes on and cannot be ended."""
         if self._limit_timer is not None:
@@ -251,6 +270,9 @@ class Runner:
         shall end in the dead letter queue, not in a loop.
         """
         was_held = self._held.pop(execution.key, _ABSENT) is None
+        if execution.key in self.cancellations.replaced:
+            self._settlement.replaced(execution)
+            return True
         if self._settlement.settled_before(execution):
             return True
         for other in self.active:
@@ -278,8 +300,12 @@ class Runner:
         if isinstance(future, Ended):
             self._ended_at_once(execution, future)
             return
+        self._follow(execution, future)
+
+    def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        """Have an attempt settled when its future is done."""
         execution.future = future
-        execution.deadline = execution.started + envelope.timeout_seconds
+        execution.deadline = execution.started + execution.envelope.timeout_seconds
         self.active[execution] = None
         self._idle.clear()
         self._limit(execution.deadline)
@@ -288,7 +314,10 @@ class Runner:
     def _ended_at_once(self, execution: Execution, ended: Ended) -> None:
         """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
         now = self._loop.time()
-        if ended.error is None:
+        if now - execution.started > BLOCKED_SECONDS:
+            # It held up the loop, and with it the heartbeats.
+            self._follow(execution, _future_of(ended, self._loop))
+        elif ended.error is None:
             self._close(execution)
             self._settlement.completed(execution, ended.result, now - execution.started)
         else:
@@ -321,6 +350,21 @@ class Runner:
             self._begin(*self._waiting.popleft())
 
     def _done(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        if execution.settled or execution.ending is not None or not self.leases.is_late(execution):
+            self._end(execution, future)
+            return
+        # It stays among the active ones, so that a new delivery of it finds it here.
+        execution.deadline = math.inf
+        task = self._loop.create_task(self._end_late(execution, future))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _end_late(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        if not await self.leases.is_own(execution):
+            execution.ending = Ending.REPLACED
+        self._end(execution, future)
+
+    def _end(self, execution: Execution, future: asyncio.Future[object]) -> None:
         if self.active.pop(execution, _ABSENT) is _ABSENT:
             del self.lost[execution]
         if not execution.settled:
@@ -338,7 +382,9 @@ class Runner:
         duration = self._loop.time() - execution.started
         now = self._events.timestamp()
         error = ended.error
-        if execution.ending is Ending.CANCELLED and error is not None:
+        if execution.ending is Ending.REPLACED:
+            self._settlement.replaced(execution)
+        elif execution.ending is Ending.CANCELLED and error is not None:
             self._settlement.cancelled(execution)
         elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
             self._settlement.failed(execution, _ended(execution, now), duration)
@@ -415,7 +461,9 @@ class Runner:
         self._close(execution)
         self.active.pop(execution, None)
         self.lost[execution] = None
-        if execution.ending is Ending.CANCELLED:
+        if execution.ending is Ending.REPLACED:
+            self._settlement.replaced(execution)
+        elif execution.ending is Ending.CANCELLED:
             self._settlement.cancelled(execution)
         else:
             duration = self._loop.time() - execution.started
@@ -437,6 +485,17 @@ def _key_of(delivery: Delivery) -> AttemptKey | None:
 def _runs_in_thread(execution: Execution) -> bool:
     handler = execution.handler
     return handler is not None and not handler.is_async and not handler.runs_in_process
+
+
+def _future_of(ended: Ended, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
+    future = loop.create_future()
+    if isinstance(ended.error, asyncio.CancelledError):
+        future.cancel()
+    elif ended.error is not None:
+        future.set_exception(ended.error)
+    else:
+        future.set_result(ended.result)
+    return future
 
 
 def _ended(execution: Execution, now: str) -> Failure:

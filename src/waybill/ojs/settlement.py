@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waybill.client import ClientError, ConnectionLost, Delivery, Inspector, MessageNacked, MessageReturned
+from waybill.client import ClientError, ConnectionLost, Delivery, MessageNacked, MessageReturned
 from waybill.ojs import delay_ladder
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.checkpoint import Checkpoint, read_checkpoint
@@ -79,8 +79,11 @@ class RecentAttempts:
 class Settlement:
     """Settles the deliveries of one worker over one session."""
 
-    def __init__(self, session: Session, on_discard: OnDiscard) -> None:
-        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it."""
+    def __init__(self, session: Session, on_discard: OnDiscard, *, holds_delivery: bool = True) -> None:
+        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
+
+        Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
+        """
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
         self._retrying: dict[AttemptKey, Execution] = {}
@@ -95,7 +98,7 @@ class Settlement:
         self._control = Control(session)
         self._tally = session.events.tally
         self._on_discard = on_discard
-        self._nacks = session.declarer.topology.settle_by == "nack"
+        self._nacks = session.declarer.topology.settle_by == "nack" or not holds_delivery
         self._republishing: set[asyncio.Task[None]] = set()
         self._gathering: object = None
         self._completed: list[Execution] = []
@@ -165,6 +168,12 @@ class Settlement:
             events.after(lambda: self._bury(execution.delivery, execution.queue))
         else:
             events.after(lambda: self._ack(execution.delivery, execution.queue))
+
+    def replaced(self, execution: Execution) -> None:
+        """Drop an attempt that a coordinator has replaced: whatever came of it does not count any more."""
+        _log.warning("attempt %d of job %s was replaced", execution.attempt, execution.envelope.id)
+        self._finished.add(execution.key)
+        self._ack(execution.delivery, execution.queue)
 
     def settled_before(self, execution: Execution) -> bool:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
@@ -365,17 +374,12 @@ class Settlement:
         if failure.record.type != LOST:
             return carried
         try:
-            if await self._has_coordinator(execution.queue):
+            if await self._control.is_heard(execution.queue):
                 job = await self._control.info(execution.envelope.id, execution.queue, CHECKPOINT_SECONDS)
                 return carried if job is None or job.checkpoint is None else job.checkpoint
         except (ClientError, ControlFailed) as error:
             _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
         return carried
-
-    async def _has_coordinator(self, queue: str) -> bool:
-        name = self._session.declarer.topology.control_queue(queue)
-        found = await Inspector(self._session.connection).queue(name)
-        return found is not None and found.consumer_count > 0
 
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from waybill.client import Connection, ConnectionClosed
 from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
-from waybill.ojs.control import beat
 from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
@@ -118,7 +117,7 @@ class Worker:
         self._quiet = False
         self._reason = "shutdown"
         self._started = 0.0
-        self._beating: asyncio.Task[None] | None = None
+        self._beating: list[asyncio.Task[None]] = []
         self._changes: set[asyncio.Task[None]] = set()
 
     @property
@@ -242,7 +241,8 @@ class Worker:
         session.events.record(
             self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
         )
-        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        loop = asyncio.get_running_loop()
+        self._beating = [loop.create_task(self._beat()), loop.create_task(self._runner.leases.keep())]
         _log.info("worker %s consumes %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
 
     async def __aenter__(self) -> Self:
@@ -360,7 +360,6 @@ class Worker:
                     worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
                 ),
             )
-            beat(session, self.id, list(runner.active))
             if self._paused is not None and not runner.cancellations.hears:
                 # Nobody tells of pauses, so they are asked for.
                 self._paused.look_soon()
@@ -390,8 +389,8 @@ class Worker:
             if not await settlement.drain(LAST_EVENTS_SECONDS):
                 _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
         finally:
-            if self._beating is not None:
-                self._beating.cancel()
+            for task in self._beating:
+                task.cancel()
             if self._intake is not None:
                 await self._intake.close()
             if self._coordinator is not None:

@@ -102,6 +102,30 @@ class Delivery:
         )
 
 
+class _NoChannel(Settler):
+    """Stands where the channel of a delivery would be."""
+
+    def __init__(self) -> None:
+        self.usable = True
+
+    def ack(self, delivery_tag: int, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - see Delivery.ack
+        return False
+
+    def nack(self, delivery_tag: int, requeue: bool, multiple: bool) -> bool:  # noqa: FBT001 - see Delivery.nack
+        return False
+
+    def reject(self, delivery_tag: int, requeue: bool) -> bool:  # noqa: FBT001 - see Delivery.reject
+        return False
+
+    def flush_acks(self) -> None:
+        return
+
+
+def copied_delivery(encoded_properties: bytes, body: bytes) -> Delivery:
+    """Return a message that somebody has kept as if it were delivered; there is nothing to settle with any broker."""
+    return Delivery(_NoChannel(), "", 0, (True, "", ""), encoded_properties, body)
+
+
 class ReturnedMessage:
     """A message that the broker could not route (basic.return). `reply_code` 312 is NO_ROUTE."""
 
