@@ -152,6 +152,17 @@ def test_streams_are_searched_by_time(store: CommittingStore) -> None:
     assert stream.offset_at(1491) == 50
 
 
+def test_a_search_by_time_does_not_pass_what_is_about_to_be_committed(store: CommittingStore) -> None:
+    """Its reader would begin behind it (found by a simulated run, seed 10001151)."""
+    stream = store.stream(1, 1 << 20)
+    stream.append(message(b"first"), 1000)
+    assert stream.offset_at(1000) == 0
+    assert stream.offset_at(1001) == 1
+    commit(store)
+    stream.append(message(b"second"), 1010)
+    assert stream.offset_at(1005) == 1
+
+
 def test_retention_drops_whole_segments_and_never_the_last(store: CommittingStore) -> None:
     stream = store.stream(1, 500)
     for number in range(100):

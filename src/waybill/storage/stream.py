@@ -321,7 +321,9 @@ class JournalStream(StreamLog):
                     if record.timestamp_ms >= timestamp_ms:
                         return record.offset
                     offset = record.offset + 1
-        return self.next_offset
+        # What is not committed yet cannot be read, but a reader must not miss it.
+        is_later = self._segments[-1].last_timestamp_ms < timestamp_ms
+        return self.next_offset if is_later else self.committed_offset
 
     # --- retention ---
 
