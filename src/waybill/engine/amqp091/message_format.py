@@ -5,6 +5,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
+from waybill.model.dead_letter import DEATHS
 from waybill.model.message import MessageFormat
 from waybill.wire.amqp091.content import (
     BODY_SIZE_OFFSET,
@@ -14,12 +15,13 @@ from waybill.wire.amqp091.content import (
     scan,
     with_properties,
 )
+from waybill.wire.amqp091.field_table import EncodedField, encoded_fields
 from waybill.wire.amqp091.frames import FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
 
 FORMAT_CODE: Final = 1
 _TYPE_LONG_LONG: Final = ord("l")
-_DEATHS: Final = ["x-death"]
+_DEATHS: Final = [DEATHS]
 _ADDED: Final = [
     *[f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")],
     "x-delivery-count",
@@ -43,8 +45,12 @@ class Amqp091Format(MessageFormat):
         self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
     ) -> bytes:
         properties = properties_of(content)
-        headers = {name: value for name, value in (properties.headers or {}).items() if name not in removed}
+        headers: dict[str, object] = {
+            name: value for name, value in _encoded_headers(content).items() if name not in removed
+        }
         headers.update(changes)
+        if DEATHS in changes:
+            headers[DEATHS] = _with_long_counts(changes[DEATHS])
         return with_properties(
             content,
             BasicProperties(
@@ -66,6 +72,24 @@ class Amqp091Format(MessageFormat):
 
 
 AMQP091: Final = Amqp091Format()
+
+
+def _encoded_headers(content: bytes) -> dict[str, EncodedField]:
+    facts = ContentFacts()
+    scan(content, 0, facts)
+    return encoded_fields(content, facts.headers_offset) if facts.headers_size >= 0 else {}
+
+
+def _with_long_counts(deaths: object) -> object:
+    """The record of deaths with each count in 64 bits, as in RabbitMQ: typed clients (Java) rely on it."""
+    if not isinstance(deaths, list):
+        return deaths
+    return [
+        death | {"count": EncodedField(_TYPE_LONG_LONG, count.to_bytes(8, "big", signed=True))}
+        if isinstance(death, dict) and isinstance(count := death.get("count"), int)
+        else death
+        for death in deaths
+    ]
 
 
 def fitted(content: bytes, frame_max: i64) -> bytes:
