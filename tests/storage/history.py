@@ -108,7 +108,9 @@ class History:
             if self.random.random() < 0.2:
                 self.disk.crash_at = self.disk.operations + self.random.randint(1, 8)
             try:
-                self.journal = Journal.open(self.filesystem, [FORMAT], JournalOptions(self.segment_bytes))
+                self.journal = Journal.open(
+                    self.filesystem, [FORMAT], JournalOptions(self.segment_bytes, open_logs_max=2)
+                )
                 break
             except Crash:
                 self.crash()

@@ -57,8 +57,8 @@ def new_disk(seed: int = 1) -> SimulatedDisk:
     return SimulatedDisk(Random(seed))
 
 
-def open_journal(filesystem: Filesystem, segment_bytes: int = 64 << 20) -> Journal:
-    return Journal.open(filesystem, [FORMAT], JournalOptions(segment_bytes))
+def open_journal(filesystem: Filesystem, segment_bytes: int = 64 << 20, open_logs_max: int = 128) -> Journal:
+    return Journal.open(filesystem, [FORMAT], JournalOptions(segment_bytes, open_logs_max))
 
 
 def contents(journal: Journal, queue_id: int) -> list[bytes]:

@@ -24,6 +24,7 @@ from waybill.storage.definitions import Definitions
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import DEFINITIONS, JOURNAL, STREAM, LogFile
 from waybill.storage.message_log import Mark, MessageLog
+from waybill.storage.open_logs import OPEN_LOGS_MAX
 from waybill.storage.queue_table import QueueTable
 from waybill.storage.reclaim import Reclaimer
 from waybill.storage.record import CLEAN, small_record
@@ -39,16 +40,20 @@ SYNC_ORDER: Final = [DEFINITIONS, STREAM, JOURNAL]
 
 @dataclass(frozen=True)
 class JournalOptions:
-    """A segment is full when it has `segment_bytes`; the batch that fills it stays whole."""
+    """A segment is full when it has `segment_bytes`; the batch that fills it stays whole.
+
+    `open_logs_max`: so many full segments, of messages and streams, are open for reading at once.
+    """
 
     segment_bytes: int = 64 << 20
+    open_logs_max: int = OPEN_LOGS_MAX
 
 
 class Journal(MessageLog):
     """See the module's text, and `Store` for what each method promises. Make one with `open`."""
 
     def __init__(self, filesystem: Filesystem, formats: list[MessageFormat], options: JournalOptions) -> None:
-        super().__init__(filesystem, formats, options.segment_bytes)
+        super().__init__(filesystem, formats, options.segment_bytes, options.open_logs_max)
         self.report = RecoveryReport()
         self.has_failed = False
         self.reclaimer = Reclaimer(self)
@@ -164,7 +169,7 @@ class Journal(MessageLog):
     def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
         stream = self._streams.get(stream_id)
         if stream is None:
-            stream = JournalStream(self.filesystem, self.reader, stream_id, segment_bytes)
+            stream = JournalStream(self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes)
             names = self._stream_names.pop(stream_id, None)
             if names is not None:
                 stream.recover(names, self.report)
@@ -286,7 +291,7 @@ class Journal(MessageLog):
             self.removed(segment)
         self._removing = []
         for log in self._closing:
-            log.close()
+            self.open_logs.close(log)
         self._closing = []
         for waiter, mark in zip(commit.waiters, commit.marks, strict=True):
             waiter.committed(mark)
@@ -297,6 +302,8 @@ class Journal(MessageLog):
             log.durable_size = size
             if log.directory == MESSAGES_DIRECTORY:
                 self.durable_position = max(self.durable_position, (log.number << 32) | size)
+                if log is not self.head.log:
+                    self.open_logs.seal(log)
         for stream in self._streams.values():
             stream.committed()
 

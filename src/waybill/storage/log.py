@@ -94,6 +94,7 @@ class LogFile:
         self.file: File | None = None
         self.is_begun = False
         self.is_dirty = False
+        self.is_sealed = False  # closed and opened again by `OpenLogs`
         self.size: i64 = FILE_HEADER_SIZE
         self.durable_size: i64 = 0
         self.reserved_size: i64 = 0

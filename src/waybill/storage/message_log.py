@@ -21,6 +21,7 @@ from waybill.model.message import Address, Message, MessageFormat
 from waybill.storage.commit import CommittingStore, DiskCommit, Write
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import BATCH_HEADER_SIZE, FILE_HEADER_SIZE, batch_header
+from waybill.storage.open_logs import OpenLogs
 from waybill.storage.record import (
     ATOMIC_BEGIN,
     ATOMIC_END,
@@ -89,9 +90,12 @@ class Purge:
 class MessageLog(CommittingStore):
     """The part of the store that keeps messages of queues."""
 
-    def __init__(self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64) -> None:
+    def __init__(
+        self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64, open_logs_max: i64
+    ) -> None:
         self.frees_memory = True
         self.filesystem = filesystem
+        self.open_logs = OpenLogs(filesystem, open_logs_max)
         self.segment_bytes: i64 = segment_bytes
         self.batch: i64 = 1
         self.written_batch: i64 = 0
@@ -392,7 +396,7 @@ class MessageLog(CommittingStore):
 
     def removed(self, segment: Segment) -> None:
         """A segment's file is gone for good."""
-        segment.log.close()
+        self.open_logs.close(segment.log)
         segment.is_present = False
         if segment.live == 0:
             self._drop(segment)
@@ -448,7 +452,7 @@ class MessageLog(CommittingStore):
         is_near = -SEQUENTIAL_GAP_BYTES <= gap <= SEQUENTIAL_GAP_BYTES
         offset = location & 0xFFFFFFFF
         size: i64 = SEQUENTIAL_READ_BYTES if is_near and self._window else NEAR_READ_BYTES
-        file = segment.log.opened()
+        file = self.open_logs.file(segment.log)
         data = file.read(offset, size)
         if len(data) == size:
             wanted = record_length(data, 0, MAX_RECORD_BYTES)

@@ -153,7 +153,7 @@ class Reclaimer:
 
     def _begin(self, segment: Segment) -> None:
         self._source = segment
-        self._scan = LogReader(segment.log.opened(), segment.number)
+        self._scan = LogReader(self.log.open_logs.file(segment.log), segment.number)
         self._offset = FILE_HEADER_SIZE
         self._dead = set()
         self._dead_bytes = 0
@@ -166,6 +166,7 @@ class Reclaimer:
         if reader is None or source.live == 0 or not source.is_present:
             self._end()
             return
+        reader.file = log.open_logs.file(source.log)
         self._dead |= dead_holders(source.dead.getvalue(), self._dead_bytes)
         self._dead_bytes = len(source.dead)
         scan_limit = self._offset + STEP_SCAN_BYTES

@@ -51,6 +51,7 @@ class Recovery:
         self.log = log
         self.report = report
         self.tables: dict[int, QueueTable] = {}
+        self._files: list[Segment] = []
         self._readers: list[LogReader] = []
         self._known_durable: i64 = -1
         self._group: list[int] = []
@@ -60,6 +61,7 @@ class Recovery:
     def run(self) -> None:
         """Read everything, cut off what is torn. Nothing is changed before all of it was read."""
         files = [self._open(number) for number in segment_numbers(self.log.filesystem.list_directory(DIRECTORY))]
+        self._files = files
         cut: tuple[int, int] | None = None
         for index, reader in enumerate(self._readers):
             offset = self._scan(files[index], index, reader)
@@ -74,9 +76,9 @@ class Recovery:
         segment = Segment(number)
         segment.is_from_before = True
         segment.sealed_batch = 0
-        segment.log.file = self.log.filesystem.open(segment.log.name)
         segment.log.is_begun = True
-        reader = LogReader(segment.log.file, number)
+        self.log.open_logs.seal(segment.log)
+        reader = LogReader(self.log.open_logs.file(segment.log), number)
         segment.log.size = reader.size
         self._readers.append(reader)
         return segment
@@ -85,6 +87,7 @@ class Recovery:
         """Read one segment. Returns the offset at which the log ends, or -1 if it goes on."""
         name = segment.log.name
         self.log.segments[segment.number] = segment
+        reader.file = self.log.open_logs.file(segment.log)
         if not check_file_header(name, reader.file.read(0, FILE_HEADER_SIZE), JOURNAL, segment.number):
             if not self._was_durable(index, 0):
                 return 0
@@ -111,11 +114,14 @@ class Recovery:
     def _was_durable(self, index: i64, offset: i64) -> bool:
         """Whether the disk had promised to keep what is at an offset of the segment with that index."""
         if self._known_durable < 0:
+            open_logs = self.log.open_logs
             reader = self._readers[index]
             # A reader of its own: the other one has a batch in its window.
             highest = LogReader(reader.file, reader.number).highest_durable(max(offset, FILE_HEADER_SIZE))
-            for other in self._readers[index + 1 :]:
+            for segment, other in zip(self._files[index + 1 :], self._readers[index + 1 :], strict=True):
+                other.file = open_logs.file(segment.log)
                 highest = max(highest, other.highest_durable(FILE_HEADER_SIZE))
+            reader.file = open_logs.file(self._files[index].log)
             self._known_durable = highest
         return self._known_durable > (self._readers[index].number << 32) | offset
 
@@ -128,23 +134,23 @@ class Recovery:
             self.report.torn_bytes += int(later.log.size)
         # From the end, so that a crash in the middle leaves a log with a torn end again.
         for later in reversed(files[index + 1 :]):
-            later.log.close()
+            self.log.open_logs.close(later.log)
             filesystem.remove(later.log.name)
             filesystem.sync_directory(DIRECTORY)
         del files[index + 1 :]
         if offset <= FILE_HEADER_SIZE:
-            segment.log.close()
+            self.log.open_logs.close(segment.log)
             filesystem.remove(segment.log.name)
             del files[index]
             self.log.segments.pop(segment.number, None)
         else:
-            segment.log.opened().truncate(offset)
+            self.log.open_logs.file(segment.log).truncate(offset)
             segment.log.size = offset
 
     def _finish(self, files: list[Segment]) -> None:
         log = self.log
         for segment in files:
-            segment.log.opened().sync()
+            log.open_logs.file(segment.log).sync()
             if segment.live == 0:
                 log.bury(segment)
                 segment.dead_batch = 0

@@ -25,6 +25,7 @@ from waybill.storage.log import (
     batch_size,
     check_file_header,
 )
+from waybill.storage.open_logs import OpenLogs
 from waybill.storage.record import (
     ENTRY,
     KIND_OFFSET,
@@ -76,8 +77,11 @@ class Place:
 class JournalStream(StreamLog):
     """A stream on disk."""
 
-    def __init__(self, filesystem: Filesystem, reader: RecordReader, stream_id: i64, segment_bytes: i64) -> None:
+    def __init__(
+        self, filesystem: Filesystem, open_logs: OpenLogs, reader: RecordReader, stream_id: i64, segment_bytes: i64
+    ) -> None:
         self.filesystem = filesystem
+        self._open_logs = open_logs
         self.stream_id: i64 = stream_id
         self.segment_bytes: i64 = segment_bytes
         self.is_new = True
@@ -106,9 +110,13 @@ class JournalStream(StreamLog):
             return
         self._segments = [StreamSegment(self.stream_id, first) for first in firsts]
         for segment in self._segments:
-            segment.log.file = self.filesystem.open(segment.log.name)
-            segment.log.size = segment.log.file.size()
-            segment.log.is_begun = True
+            log = segment.log
+            if segment is self._segments[-1]:
+                log.file = self.filesystem.open(log.name)
+            else:
+                self._open_logs.seal(log)
+            log.size = self._open_logs.file(log).size()
+            log.is_begun = True
             segment.is_indexed = False
         self.first_offset = firsts[0]
         self.next_offset = firsts[-1]
@@ -175,7 +183,7 @@ class JournalStream(StreamLog):
         if segment.is_indexed:
             return
         segment.is_indexed = True
-        reader = LogReader(segment.log.opened(), segment.log.number)
+        reader = LogReader(self._open_logs.file(segment.log), segment.log.number)
         place: i64 = FILE_HEADER_SIZE
         while place < reader.size:
             if not reader.load_header(place):
@@ -213,6 +221,8 @@ class JournalStream(StreamLog):
         segment = self._segments[-1]
         if segment.log.size >= self.segment_bytes:
             timestamp_ms = segment.last_timestamp_ms
+            # Each batch of a stream was synced before the next one is taken.
+            self._open_logs.seal(segment.log)
             segment = StreamSegment(self.stream_id, self._batch_first)
             segment.last_timestamp_ms = timestamp_ms
             self._segments.append(segment)
@@ -260,7 +270,7 @@ class JournalStream(StreamLog):
     def _read_on(self, place: Place, offset: i64, max_count: i64, max_bytes: i64, records: list[StreamRecord]) -> i64:
         """Collect records from a place on, up to the end of the file. Returns the offset to go on from."""
         segment = place.segment
-        file = segment.log.opened()
+        file = self._open_logs.file(segment.log)
         limit = self.committed_offset
         at = place.at
         batch_end = place.batch_end

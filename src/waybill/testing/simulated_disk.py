@@ -53,6 +53,7 @@ class SimulatedFile:
         self._name = name
         self._life = disk.life
         self._is_open = True
+        disk.open_files += 1
         self._end = len(node.cached)
 
     def _check(self) -> None:
@@ -121,6 +122,8 @@ class SimulatedFile:
         if self._is_open and self._life == self._disk.life and len(self._node.cached) > self._end:
             del self._node.cached[self._end :]
             self._node.changes.append((self._end, None))
+        if self._is_open and self._life == self._disk.life:
+            self._disk.open_files -= 1
         self._is_open = False
 
 
@@ -171,6 +174,7 @@ class SimulatedDisk:
     `operations` counts what changes something (append, reserve, sync, truncate, create, make_directory, remove, rename,
     sync_directory). The one with the number `crash_at` raises `Crash` half-way; after it, `kill` or `lose_power` must
     be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail.
+    `open_files` counts the files that this process has open.
     """
 
     def __init__(self, random: Random, capacity: int = 1 << 40) -> None:
@@ -180,6 +184,7 @@ class SimulatedDisk:
         self.crash_at: int | None = None
         self.fail_next: dict[str, int] = {}
         self.life = 0
+        self.open_files = 0
         # A sync has failed: what is read may be in memory only, and will never be written.
         self.shows_lost_data = False
         self._is_crashed = False
@@ -214,6 +219,7 @@ class SimulatedDisk:
     def kill(self) -> None:
         """The process is gone, the system runs on: all that was written is there."""
         self.life += 1
+        self.open_files = 0
         self.crash_at = None
         self._is_crashed = False
 

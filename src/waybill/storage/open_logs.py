@@ -1,0 +1,52 @@
+"""Which of the sealed log files are open: a bounded number of them, those that were read last.
+
+A backlog of terabytes is thousands of segments, and a process has only so many descriptors. Files that a commit may
+still write to or sync stay open, for it does so on another thread; the others can be opened again whenever somebody
+reads them.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.storage.filesystem import File, Filesystem
+from waybill.storage.log import LogFile
+
+OPEN_LOGS_MAX: Final = 128
+
+
+class OpenLogs:
+    """At most `limit` sealed files are open at once; at least one."""
+
+    def __init__(self, filesystem: Filesystem, limit: i64) -> None:
+        self._filesystem = filesystem
+        self._limit: i64 = max(limit, 1)
+        # By name, the one whose last use is longest ago first.
+        self._sealed: dict[str, LogFile] = {}
+
+    def seal(self, log: LogFile) -> None:
+        """Nothing more will be written to the file, and all that is in it has been synced or never will be by us."""
+        log.is_sealed = True
+        if log.file is not None:
+            self._use(log)
+
+    def file(self, log: LogFile) -> File:
+        """The file of a log, to be used at once: the next call of anything here may close it."""
+        if log.is_sealed:
+            if log.file is None:
+                log.file = self._filesystem.open(log.name)
+            self._use(log)
+        return log.opened()
+
+    def close(self, log: LogFile) -> None:
+        """The log goes."""
+        self._sealed.pop(log.name, None)
+        log.close()
+
+    def _use(self, log: LogFile) -> None:
+        sealed = self._sealed
+        sealed.pop(log.name, None)
+        sealed[log.name] = log
+        if len(sealed) > self._limit:
+            oldest = next(iter(sealed))
+            sealed.pop(oldest).close()
