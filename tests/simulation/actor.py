@@ -14,6 +14,8 @@ from tests.simulation.violation import Violation
 from waybill.testing.virtual_clock import VirtualClock
 
 FANOUT: Final = "sim.fanout"
+AMQP091: Final = "amqp091"
+AMQP10: Final = "amqp10"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Habits:
     the broker write is not synced for it either, which is what a crash likes. With `transacts` it does both in
     transactions. `shared_prefetch`: credit of the whole channel. `private`: the kind of queue that it makes for itself,
     "exclusive", "auto-delete" or "". `is_steady`: its network holds any amount, so that it is never out of credit.
+    `resumes`: over 1.0, its links outlive their connections.
     """
 
     weights: dict[str, int]
@@ -45,6 +48,8 @@ class Habits:
     heeds_blocked: bool = True
     is_steady: bool = False
     reads_from: str = "first"
+    protocol: str = AMQP091
+    resumes: bool = False
     tends: tuple[QueueSpec, ...] = ()
 
 
@@ -115,6 +120,8 @@ class Actor:
         self.stream_offsets: dict[str, int] = {}
         # Where the first of them began.
         self.stream_firsts: dict[str, int] = {}
+        # What it remembers of links that can be resumed, by their names.
+        self.kept: dict[str, object] = {}
         self._connect = connect
 
     def start(self) -> None:

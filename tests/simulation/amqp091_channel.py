@@ -1,9 +1,9 @@
 """The channel of a 0-9-1 client: what it published, what it holds, and what it knows of the settles that it sent."""
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from tests.simulation.evidence import SettleEvidence
 from tests.simulation.ledger import Ledger
 from tests.simulation.message import Copy, Message, Transaction
 from tests.simulation.queues import QueueSpec
@@ -50,10 +50,7 @@ class Channel:
         self.first_blocked_tag = 0
         self.settles_at_question = 0
         self._newest_tag = 0
-        # Copies whose settle was sent, in order: `_settles[0]` is number `_settles_base` of this channel. They are
-        # known to be processed once an answer to something later arrives.
-        self._settles: deque[Copy] = deque()
-        self._settles_base = 0
+        self.settles = SettleEvidence(ledger)
         self._settles_at_publish: dict[int, int] = {}
 
     # --- publishing ---
@@ -65,7 +62,7 @@ class Channel:
         elif awaits_confirm:
             self.publish_tag += 1
             self.unconfirmed[self.publish_tag] = message
-            self._settles_at_publish[self.publish_tag] = self.settle_count
+            self._settles_at_publish[self.publish_tag] = self.settles.count
 
     @property
     def pending_count(self) -> int:
@@ -93,11 +90,11 @@ class Channel:
             settles = self._settles_at_publish.pop(tag)
             if isinstance(method, BasicNack):
                 self.ledger.refuse(message)
-                self.settles_are_processed(settles, now, durably=False)
+                self.settles.are_processed(settles, now, durably=False)
                 continue
             self.ledger.confirm(message, now)
             is_durable = any(copy.is_kept and not copy.may_be_gone for copy in message.copies.values())
-            self.settles_are_processed(settles, now, durably=is_durable)
+            self.settles.are_processed(settles, now, durably=is_durable)
 
     # --- deliveries ---
 
@@ -133,8 +130,7 @@ class Channel:
         if outcome == REJECT and copy.queue.dead_letter_to is not None:
             copy.reject_sent = True
             return
-        copy.settle_sent = True
-        self._settles.append(copy)
+        self.settles.sent(copy)
 
     def commit_staged(self) -> None:
         """A commit is being sent: from now on the outcomes may have been carried out."""
@@ -156,21 +152,6 @@ class Channel:
         if delivered.subscription is not None:
             delivered.subscription.outstanding -= 1
         return delivered
-
-    # --- evidence about settles ---
-
-    @property
-    def settle_count(self) -> int:
-        return self._settles_base + len(self._settles)
-
-    def settles_are_processed(self, count: int, now: float, *, durably: bool) -> None:
-        """The broker has answered something that this client sent after its first `count` settles on this channel."""
-        for index in range(count - self._settles_base):
-            self.ledger.settled(self._settles[index], now, durably=durably)
-        if durably:
-            while self._settles_base < count:
-                self._settles.popleft()
-                self._settles_base += 1
 
     # --- the end ---
 

@@ -247,7 +247,7 @@ class Client(Peer):
         talk = self._talk
         if talk is None:
             raise Violation("a correct client gets no error", f"{self.name}: unexpected {answer}")
-        self.channel.settles_are_processed(self.channel.settles_at_question, self.now, durably=False)
+        self.channel.settles.are_processed(self.channel.settles_at_question, self.now, durably=False)
         # What comes after an answer was sent after the question was.
         self.sent_after = self._asked_at
         for subscription in self.channel.subscriptions.values():
@@ -261,7 +261,7 @@ class Client(Peer):
             self._waiting_for = ()
 
     def _asked(self) -> None:
-        self.channel.settles_at_question = self.channel.settle_count
+        self.channel.settles_at_question = self.channel.settles.count
         self._asked_at = self.now
 
     def send(self, method: Method) -> None:

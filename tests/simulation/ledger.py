@@ -122,6 +122,13 @@ class Ledger:
         self.contents[queue.name].copies.append(copy)
         return copy
 
+    def publish_again(self, message: Message) -> None:
+        """A client sends a message of which the broker has said that it has no record: the former one died with it."""
+        if message.published_in != self.life:
+            message.published_in = self.life
+            for copy in message.copies.values():
+                copy.unflagged = 0
+
     def confirm(self, message: Message, now: float) -> None:
         if message.is_confirmed or message.is_refused:
             raise Violation("one confirm a message", f"{message.key} was confirmed twice")
@@ -141,6 +148,19 @@ class Ledger:
         message.is_refused = True
         if len(refusing) == 1:
             refusing[0].is_barred = True
+
+    def return_to_publisher(self, message: Message) -> None:
+        """The broker has said that no queue took a message: the one that it was sent to must have been away."""
+        for copy in message.copies.values():
+            if not copy.may_be_gone and copy.source is None:
+                raise Violation("a routable message is not returned", str(copy))
+            copy.is_barred = True
+        message.is_refused = True
+
+    def abandon(self, message: Message) -> None:
+        """Its sender has not sent all of it, and never will."""
+        for copy in message.copies.values():
+            copy.is_barred = True
 
     # --- transactions ---
 
@@ -227,6 +247,11 @@ class Ledger:
         check_delivery_count(copy, has_crashed=self.life > 0)
         return copy
 
+    def resume(self, copy: Copy, sent_after: float) -> None:
+        """A client received once more what it has and has not settled."""
+        self._check_settled(copy, sent_after)
+        self._check_undone(copy)
+
     def _read(self, arrival: Arrival, copy: Copy) -> None:
         subscription, reader = arrival.subscription, arrival.reader
         if subscription is None or reader is None:
@@ -263,6 +288,8 @@ class Ledger:
         # Two clients may see the first delivery and the second one in the other order, but only one is the first.
         copy.unflagged += 1
         if copy.unflagged > 1 and not self.is_damaged and not self._may_die_again(copy):
+            if copy.message.is_once:
+                raise Violation("a message is stored once over a resumed link", f"{copy} came {copy.unflagged} times")
             raise Violation("redelivered is honest", f"{copy} came {copy.unflagged} times without the flag")
 
     # --- faults ---

@@ -8,11 +8,12 @@ from tests.simulation.queues import FOREVER, QueueSpec
 NEVER: Final = float("inf")
 
 
-@dataclass
+@dataclass(eq=False)
 class Copy:
     """One message in one queue.
 
-    `deliveries`: how often a client received it, `unflagged` of them without the flag redelivered. `settle_sent`: a
+    `deliveries`: how often a client received it, `unflagged` of them without the flag redelivered, `free_deliveries` of
+    them without having failed, as 1.0 tells apart. `settle_sent`: a
     client sent an ack for it (or a reject that drops it). `settled_in` and `settled_at`: the life of the node in which
     that settle was processed, and when that became known. `durable_at`: when it became known to be on disk.
     `may_be_gone`: a purge, or the end of its queue, may have taken it. `gone_at`: it has, and since then it is known.
@@ -23,6 +24,7 @@ class Copy:
     queue: QueueSpec
     ttl_s: float = FOREVER
     deliveries: int = 0
+    free_deliveries: int = 0
     unflagged: int = 0
     settle_sent: bool = False
     reject_sent: bool = False
@@ -37,7 +39,11 @@ class Copy:
     @property
     def level(self) -> int:
         """Its place among the priorities of its queue."""
-        return min(self.message.priority, self.queue.levels - 1)
+        level = self.message.priority
+        if self.message.has_ten_priorities:
+            # 1.0, 3.2.1: the lowest and the highest priorities share a level.
+            level = max(level - (5 - (self.queue.levels + 1) // 2), 0)
+        return min(level, self.queue.levels - 1)
 
     @property
     def is_kept(self) -> bool:
@@ -56,12 +62,13 @@ class Copy:
         return f"{self.message.key} in {self.queue.name}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Message:
     """One publish. `channel` published it as its `number`th.
 
     It was sent at `sent_at`, and cannot have been routed before `routed_after`: that differs in a transaction.
     `published_in`: the life of the node then. `confirmed_at`: when its publisher knew that the broker has it.
+    `has_ten_priorities`: it came by 1.0. `is_once`: by a link that resumes, so it must not be stored twice.
     """
 
     key: str
@@ -77,6 +84,8 @@ class Message:
     confirmed_at: float = NEVER
     is_refused: bool = False
     transaction: "Transaction | None" = None
+    has_ten_priorities: bool = False
+    is_once: bool = False
 
     @property
     def is_confirmed(self) -> bool:

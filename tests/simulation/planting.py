@@ -19,6 +19,11 @@ from tests.simulation.violation import Violation
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp10.server import attach
+from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.resume import Resumed
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
+from waybill.engine.amqp10.termini import Termini, Terminus
 from waybill.model.entry import Entry
 from waybill.model.lane import Lane
 from waybill.model.message import Message
@@ -27,7 +32,7 @@ from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.transaction import ACCEPT, RELEASE, Transaction
-from waybill.model.virtual_host import VirtualHost
+from waybill.model.virtual_host import VirtualHost, publish_to
 from waybill.storage.message_log import MessageLog
 
 IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
@@ -35,11 +40,16 @@ IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
 PRESENT: Final = "a confirmed message is present until settled or removed by a policy"
 CALM: Final = Troubles()
 CRASHES: Final = Troubles(kills=2, power_losses=2)
+NETWORK: Final = Troubles(resets=8)
+STORED_ONCE: Final = "a message is stored once over a resumed link"
 
 
 @dataclass(frozen=True)
 class LogicBug:
-    """`wrong` takes the place of `name` in `owner`, and breaks `promise`. `theme`: a queue that is always there."""
+    """`wrong` takes the place of `name` in `owner`, and breaks `promise`. `theme`: a queue that is always there.
+
+    What is wrong with 1.0 is looked for in runs whose clients speak it.
+    """
 
     owner: Any
     name: str
@@ -47,6 +57,10 @@ class LogicBug:
     promise: str
     troubles: Troubles
     theme: str | None = None
+
+    @property
+    def is_of_amqp10(self) -> bool:
+        return ".amqp10." in getattr(self.owner, "__module__", getattr(self.owner, "__name__", ""))
 
 
 # --- the wrong functions ---
@@ -221,6 +235,55 @@ def unbind_nothing(host: VirtualHost, *arguments: object) -> None:
     del host, arguments
 
 
+def resume_as_new(link: OutgoingLink, delivery: Resumed) -> None:
+    """What the peer has, and has not settled, is sent as if it were new."""
+    link.unsettled_count += 1
+    link.deliver(delivery.entry)
+
+
+def retire_at_once(transaction: LinkTransaction, retired: Retired) -> None:
+    """An outcome takes effect before the transaction is discharged."""
+    del transaction
+    retired.outcome.apply(retired.link, retired.entry)
+    retired.link.settled_later()
+
+
+def post_at_once(transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
+    """A posted message does not wait for the discharge."""
+    del transaction
+    publish_to(queues, message)
+
+
+def keep_no_tag(termini: Termini, terminus: Terminus, tag: bytes) -> None:
+    """What came over a link is forgotten with the process."""
+    del termini, terminus, tag
+
+
+def know_no_tag(terminus: Terminus, theirs: object) -> dict[bytes, None]:
+    """What came over a link is not told when it is attached again."""
+    del theirs
+    terminus.settling.clear()
+    return {}
+
+
+def drain_in_part(link: OutgoingLink) -> None:
+    """A drain takes one of the credit only."""
+    if link.credit > 1:
+        link.credit -= 1
+        link.delivery_count += 1
+    link.drains = False
+    link.send_flow()
+
+
+def has_credit_for_ever(link: OutgoingLink) -> bool:
+    """Link credit does not count."""
+    return bool(link.session.peer_window > 0 and not link.session.parked and not link.connection.is_stalled)
+
+
+def shun_nothing(link: OutgoingLink, entry: Entry) -> None:
+    del link, entry
+
+
 def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int) -> None:
     """An ack is not written."""
     del log, queue_id, sequence, location
@@ -281,6 +344,20 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "unbind_ignored": LogicBug(
         VirtualHost, "unbind", unbind_nothing, "nothing appears that was never published", CALM, "roaming"
     ),
+    "resumed_as_new": LogicBug(
+        OutgoingLink, "_resume_known", resume_as_new, "what both ends know is resumed, and nothing else", NETWORK
+    ),
+    "retired_at_once": LogicBug(LinkTransaction, "retire", retire_at_once, PRESENT, CALM),
+    "posted_at_once": LogicBug(
+        LinkTransaction, "publish", post_at_once, "a transaction takes effect when it is committed", CALM
+    ),
+    "tag_not_stored": LogicBug(Termini, "keep_delivery", keep_no_tag, STORED_ONCE, CRASHES, "plain"),
+    "tag_not_told": LogicBug(attach, "settling_states", know_no_tag, STORED_ONCE, NETWORK, "plain"),
+    "drained_in_part": LogicBug(OutgoingLink, "finish_drain", drain_in_part, "a drain leaves no credit", CALM),
+    "link_credit_exceeded": LogicBug(OutgoingLink, "has_credit", has_credit_for_ever, "credit holds", CALM),
+    "undeliverable_here_ignored": LogicBug(
+        OutgoingLink, "shun", shun_nothing, "undeliverable here is not delivered here again", CALM
+    ),
     "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 
@@ -310,6 +387,7 @@ class Planting:
     plants: Plants
     troubles: Troubles | None = None
     theme: str | None = None
+    speaks_amqp10: bool | None = None
 
 
 def can_be_planted(name: str) -> bool:
@@ -331,4 +409,4 @@ def planted(name: str | None) -> Iterator[Planting]:
             return
         bug = LOGIC_BUGS[name]
         stack.enter_context(patch.object(bug.owner, bug.name, bug.wrong))
-        yield Planting(Plants(), bug.troubles, bug.theme)
+        yield Planting(Plants(), bug.troubles, bug.theme, True if bug.is_of_amqp10 else None)

@@ -3,11 +3,11 @@
 Each run takes a few features only, so that each feature is used deeply in some of the runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tests.simulation.actor import FANOUT, Habits
+from tests.simulation.actor import AMQP10, FANOUT, Habits
 from tests.simulation.queues import FOREVER, QUEUES, QueueSpec, dead_queues
 
 # What actors like to do: publish, take and settle, or both on one channel.
@@ -18,6 +18,33 @@ BOTH: Final = {"publish": 6, "ack": 8, "nack": 1, "reject": 1, "get": 2, "ask": 
 TRANSACTOR: Final = {"publish": 6, "ack": 8, "nack": 1, "reject": 1, "commit": 4, "roll_back": 1, "get": 1, "close": 1}
 TENDER: Final = {"purge": 2, "delete": 1, "rebind": 3, "redeclare": 1, "ask": 1, "pause": 6}
 DRAINER: Final = {"ack_all": 1}
+
+# The same over 1.0.
+PUBLISHER10: Final = {"publish": 10, "go_on": 6, "settle_sent": 6, "detach": 1, "restart_session": 1, "pause": 2}
+CONSUMER10: Final = {
+    "grant": 8,
+    "accept": 12,
+    "release": 2,
+    "modify": 2,
+    "reject": 1,
+    "ask": 2,
+    "drain": 1,
+    "detach": 1,
+    "restart_session": 1,
+    "close": 1,
+}
+BOTH10: Final = {**CONSUMER10, "publish": 6, "go_on": 4, "settle_sent": 4}
+TRANSACTOR10: Final = {
+    "publish": 6,
+    "go_on": 4,
+    "grant": 6,
+    "accept": 8,
+    "release": 1,
+    "reject": 1,
+    "commit": 4,
+    "roll_back": 1,
+    "close": 1,
+}
 
 NO_ALARM_BYTES: Final = 1 << 30
 
@@ -73,8 +100,13 @@ def random_troubles(random: Random, *, has_heartbeats: bool) -> Troubles:
     )
 
 
-def random_profile(random: Random, troubles: Troubles | None, theme: str | None = None) -> Profile:
-    """`troubles` and `theme`, a queue that must be there, are chosen by chance unless they are given."""
+def random_profile(
+    random: Random, troubles: Troubles | None, theme: str | None = None, *, speaks_amqp10: bool = False
+) -> Profile:
+    """`troubles` and `theme`, a queue that must be there, are chosen by chance unless they are given.
+
+    With `speaks_amqp10` some of the clients do; the first one never does, for it is who declares the queues.
+    """
     queues = random.sample(QUEUES, random.randint(1, 4))
     for queue in QUEUES:
         if queue.name == theme and queue not in queues:
@@ -82,11 +114,30 @@ def random_profile(random: Random, troubles: Troubles | None, theme: str | None 
     heartbeat_s = random.choice((0, 0, 1, 3))
     has_alarm = random.random() < 0.15
     workforce = Workforce(random, [*queues, *dead_queues(queues)], heartbeat_s, has_alarm=has_alarm)
+    clients = workforce.hire()
+    if speaks_amqp10:
+        clients = clients[:1] + [(name, in_amqp10(random, habits)) for name, habits in clients[1:]]
     return Profile(
         [*queues, *dead_queues(queues)],
-        workforce.hire(),
+        clients,
         troubles or random_troubles(random, has_heartbeats=heartbeat_s > 0),
         random.choice((8_000, 40_000)) if has_alarm else NO_ALARM_BYTES,
+    )
+
+
+def in_amqp10(random: Random, habits: Habits) -> Habits:
+    """The same over 1.0, for those that have their like there."""
+    likes = ((PUBLISHER, PUBLISHER10), (CONSUMER, CONSUMER10), (BOTH, BOTH10), (TRANSACTOR, TRANSACTOR10))
+    weights = next((like for other, like in likes if habits.weights is other), None)
+    if weights is None or habits.private or random.random() < 0.25:
+        return habits
+    return replace(
+        habits,
+        weights=weights,
+        protocol=AMQP10,
+        targets=tuple(name for name in habits.targets if name != FANOUT),
+        shared_prefetch=0,
+        resumes=not habits.transacts and random.random() < 0.6,
     )
 
 

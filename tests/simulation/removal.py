@@ -80,7 +80,7 @@ class Contents:
 
 def check_delivery_count(copy: Copy, *, has_crashed: bool) -> None:
     limit = copy.queue.delivery_limit
-    if limit is not None and copy.deliveries > limit + 1 and not has_crashed:
+    if limit is not None and copy.deliveries - copy.free_deliveries > limit + 1 and not has_crashed:
         raise Violation("a poisonous message goes out of the way", f"{copy} came {copy.deliveries} times")
 
 

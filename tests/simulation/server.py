@@ -26,6 +26,7 @@ DISK_FREE_LIMIT_BYTES: Final = 1 << 20
 # A client shows a certificate: no password is stretched for each of its connections.
 USER: Final = "CN=sim"
 CERTIFICATE: Final[dict[str, object]] = {"subject": ((("commonName", "sim"),),)}
+IDLE_TIMEOUT_S: Final = 6
 FAILING_OPERATIONS: Final = ("append", "sync", "create", "sync_directory")
 
 
@@ -101,6 +102,8 @@ class SimulatedServer:
         options = NodeOptions("sim", "0", self.random.randbytes, self._memory_limit)
         options.disk_free_limit_bytes = DISK_FREE_LIMIT_BYTES
         options.makes_guest = False
+        # Over 1.0 it is the broker who says how long a peer may be silent.
+        options.limits.heartbeat_s = IDLE_TIMEOUT_S
         self._is_committing = False
         node = self.node = Node(journal, options, self.clock.now())
         # A small limit makes queues keep their messages on disk; the alarm at that limit would stop all publishers.

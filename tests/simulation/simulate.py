@@ -56,7 +56,9 @@ def run_seed(seed: int, plant: str | None = None) -> Outcome:
     """One run. Raises what went wrong, with the command that replays it as a note."""
     try:
         with planted(plant) as planting:
-            return World(seed, planting.plants, planting.troubles, planting.theme).run()
+            return World(
+                seed, planting.plants, planting.troubles, planting.theme, speaks_amqp10=planting.speaks_amqp10
+            ).run()
     except Exception as error:
         error.add_note(f"replay: {replay_command(seed, plant)}")
         raise

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from tests.simulation.actor import Actor, Habits, Peer
-from tests.simulation.amqp091_actions import make_client
+from tests.simulation import amqp091_actions, amqp091_client, amqp10_actions, amqp10_client
+from tests.simulation.actor import AMQP10, Actor, Habits, Peer
 from tests.simulation.front import Plants
 from tests.simulation.ledger import Ledger
 from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, random_profile
@@ -49,11 +49,20 @@ class World:
     """`run` does it all and raises `Violation` if the broker broke a promise, or whatever else the broker raised."""
 
     def __init__(
-        self, seed: int, plants: Plants | None = None, troubles: Troubles | None = None, theme: str | None = None
+        self,
+        seed: int,
+        plants: Plants | None = None,
+        troubles: Troubles | None = None,
+        theme: str | None = None,
+        *,
+        speaks_amqp10: bool | None = None,
     ) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()
-        self.profile = random_profile(self.random, troubles, theme)
+        if speaks_amqp10 is None:
+            # By a chance of its own, so that a seed of the other half goes on to mean what it did.
+            speaks_amqp10 = Random(f"1.0: {seed}").random() < 0.5
+        self.profile = random_profile(self.random, troubles, theme, speaks_amqp10=speaks_amqp10)
         self.outcome = Outcome(seed, self.profile.troubles, tuple(queue.name for queue in self.profile.queues))
         self.ledger = Ledger(self.profile.queues)
         self.connections: list[SimulatedConnection] = []
@@ -134,7 +143,9 @@ class World:
         pump = self.server.accept()
         if pump is None:
             return None
-        peer = make_client(actor, name)
+        is_amqp10 = actor.habits.protocol == AMQP10
+        peer: amqp10_client.Client | amqp091_client.Client
+        peer = amqp10_actions.make_client(actor, name) if is_amqp10 else amqp091_actions.make_client(actor, name)
         peer.began_in_calm = self._is_calm and not self.server.is_ending
         end = SimulatedPump(self.clock, lambda _: peer)
         peer.flush = end.flush

@@ -72,12 +72,34 @@ def test_redelivered_is_told_of_queues_that_were_delivered_from() -> None:
     journal = open_journal(disk)
     assert [item.redelivered for item in journal.recovered(1)] == [True]
     assert [item.redelivered for item in journal.recovered(2)] == [False]
-    journal.put(1, 2, message(b"c"))
+    # Consumers may know sequences up to 9.
+    assert journal.next_sequence(1) == 10
+    journal.put(1, journal.next_sequence(1), message(b"c"))
     commit_durably(journal)
     disk.kill()
     # It stays so for those messages, and is not so for what came after the restart.
     journal = open_journal(disk)
     assert [item.redelivered for item in journal.recovered(1)] == [True, False]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_sequences_that_consumers_may_know_are_not_given_again(is_clean: bool) -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    journal.put(1, 1, message(b"x"))
+    journal.mark_delivering(1, 9)
+    journal.settle(1, 1, journal.put(1, 2, message(b"x")))
+    commit_durably(journal)
+    for _ in range(3):
+        if is_clean:
+            journal.close()
+        disk.kill()
+        journal = open_journal(disk)
+        assert journal.next_sequence(1) == 10
+    journal.remove_queue(1)
+    commit_durably(journal)
+    disk.kill()
+    assert open_journal(disk).next_sequence(1) <= 3
 
 
 def test_after_a_clean_stop_exactly_what_was_delivered_is_redelivered() -> None:

@@ -122,10 +122,10 @@ class Node(Host):
                 self._recover_messages(exchange.waiting)
         for _, definition in store.definitions(QUEUE):
             self._recover_messages(self._host_of(definition).restore_queue(definition))
-        store.remove_unclaimed()
         for _, definition in store.definitions("binding"):
             self._host_of(definition).restore_binding(definition)
         self.termini.recover(self.virtual_hosts)
+        store.remove_unclaimed()
 
     def _recover_messages(self, queue: Queue) -> None:
         store = self.runtime.store

@@ -134,7 +134,7 @@ class Journal(MessageLog):
         table = self._recovered.pop(queue_id, None)
         if table is None:
             return
-        mark = self.marks.get(queue_id, Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=[]))
+        mark = self.marks.get(queue_id, Mark())
         redelivered = set(mark.redelivered)
         for sequence, location in table.pairs():
             segment = self.segments[location >> 32]
@@ -326,7 +326,10 @@ class Journal(MessageLog):
 
     def _replace_marks(self, redelivered: dict[int, list[int]]) -> None:
         for queue_id in sorted(set(self.marks) | set(redelivered)):
-            mark = Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=redelivered.get(queue_id, []))
+            last = self.marks.get(queue_id, Mark())
+            mark = Mark(
+                given_up_to=max(last.given_up_to, last.delivering_up_to), redelivered=redelivered.get(queue_id, [])
+            )
             self.marks[queue_id] = mark
             self.append_record(mark.record(queue_id))
 

@@ -25,6 +25,7 @@ from waybill.storage.open_logs import OpenLogs
 from waybill.storage.record import (
     ATOMIC_BEGIN,
     ATOMIC_END,
+    GIVEN,
     KIND_OFFSET,
     MARK,
     MAX_RECORD_BYTES,
@@ -60,18 +61,30 @@ class Mark:
     """What is known of a queue's messages having been delivered before.
 
     Those up to the sequence `redelivered_up_to` and those in `redelivered` were; a crash makes it those up to
-    `delivering_up_to`, too.
+    `delivering_up_to`, too. Messages of former processes were delivered up to `given_up_to`, which is of use when they
+    are all gone: their sequences are not given again.
     """
 
-    def __init__(self, *, delivering_up_to: i64, redelivered_up_to: i64, redelivered: list[int]) -> None:
+    def __init__(
+        self,
+        *,
+        delivering_up_to: i64 = -1,
+        redelivered_up_to: i64 = -1,
+        given_up_to: i64 = -1,
+        redelivered: list[int] | None = None,
+    ) -> None:
         self.delivering_up_to: i64 = delivering_up_to
         self.redelivered_up_to: i64 = redelivered_up_to
-        self.redelivered = redelivered
+        self.given_up_to: i64 = given_up_to
+        self.redelivered = redelivered or []
 
     def record(self, queue_id: i64) -> bytes:
         """As it is written."""
         head = [queue_id, self.delivering_up_to, self.redelivered_up_to]
-        return small_record(MARK, integers(head + self.redelivered))
+        octets = small_record(MARK, integers(head + self.redelivered))
+        if self.given_up_to >= 0:
+            octets += small_record(GIVEN, integers([queue_id, self.given_up_to]))
+        return octets
 
 
 class Purge:
@@ -288,7 +301,7 @@ class MessageLog(CommittingStore):
     def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
         mark = self.marks.get(queue_id)
         if mark is None:
-            mark = Mark(delivering_up_to=-1, redelivered_up_to=-1, redelivered=[])
+            mark = Mark()
             self.marks[queue_id] = mark
         if mark.delivering_up_to < up_to_sequence:
             mark.delivering_up_to = up_to_sequence

@@ -47,6 +47,7 @@ CLEAN: Final = 11  # the process has let go of the log in order
 ENTRY: Final = 12  # a message of a stream
 DEFINE: Final = 13  # a definition or its end, as MessagePack
 VOID: Final = 14  # what repair leaves where a damaged record was
+GIVEN: Final = 15  # queue id, the highest sequence by which a consumer of a former process may know a message
 
 DIGEST_SIZE: Final = 8
 RECORD_HEAD_SIZE: Final = 16

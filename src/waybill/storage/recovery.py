@@ -20,6 +20,7 @@ from waybill.storage.record import (
     ATOMIC_BEGIN,
     ATOMIC_END,
     CLEAN,
+    GIVEN,
     KIND_OFFSET,
     MARK,
     PURGE,
@@ -37,6 +38,7 @@ from waybill.storage.report import Damage, RecoveryReport
 from waybill.storage.segment import DIRECTORY, Segment
 
 ENTIRE_QUEUE: Final = 1 << 62
+NO_MARK: Final = Mark()
 
 
 def segment_numbers(names: list[str]) -> list[int]:
@@ -159,17 +161,15 @@ class Recovery:
         if files:
             log.durable_position = (files[-1].number << 32) | files[-1].log.size
         for queue_id, mark in list(log.marks.items()):
-            table = self.tables.get(queue_id)
-            if table is None or table.live == 0:
-                del log.marks[queue_id]
-            elif mark.delivering_up_to >= 0:
-                up_to = max(mark.delivering_up_to, mark.redelivered_up_to)
-                log.marks[queue_id] = Mark(
-                    delivering_up_to=-1,
-                    # What is not there yet was not delivered, whatever had been allowed.
-                    redelivered_up_to=min(up_to, table.highest),
-                    redelivered=[sequence for sequence in mark.redelivered if sequence > up_to],
-                )
+            table = self._table(queue_id)
+            table.highest = max(table.highest, mark.given_up_to, mark.delivering_up_to)
+            up_to = max(mark.delivering_up_to, mark.redelivered_up_to)
+            log.marks[queue_id] = Mark(
+                # What comes from now on has higher sequences: it was not delivered, whatever had been allowed.
+                redelivered_up_to=up_to,
+                given_up_to=table.highest,
+                redelivered=[sequence for sequence in mark.redelivered if sequence > up_to],
+            )
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
         # A number that a lost segment had is not given again.
@@ -234,8 +234,16 @@ class Recovery:
             self._purge(segment, data, index)
         elif kind == MARK:
             values = self._integers(data, index)
-            mark = Mark(delivering_up_to=values[1], redelivered_up_to=values[2], redelivered=values[3:])
-            self.log.marks[values[0]] = mark
+            last = self.log.marks.get(values[0], NO_MARK)
+            self.log.marks[values[0]] = Mark(
+                delivering_up_to=values[1],
+                redelivered_up_to=values[2],
+                given_up_to=last.given_up_to,
+                redelivered=values[3:],
+            )
+        elif kind == GIVEN:
+            queue_id, given_up_to = self._integers(data, index)
+            self.log.marks.setdefault(queue_id, Mark()).given_up_to = given_up_to
         elif kind == SPILL:
             segment.put_count += 1
         elif kind == START:
@@ -290,7 +298,9 @@ class Recovery:
         purge = Purge(up_to, values[2:], segment.number)
         self.log.purges[queue_id] = purge
         table = self._table(queue_id)
-        if up_to < ENTIRE_QUEUE:
+        if up_to >= ENTIRE_QUEUE:
+            self.log.marks.pop(queue_id, None)
+        else:
             table.highest = max(table.highest, up_to)
         for sequence in table.sequences_up_to(up_to):
             if sequence not in purge.kept:

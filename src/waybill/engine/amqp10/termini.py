@@ -9,14 +9,15 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.lifetime import Lifetime
+from waybill.engine.amqp10.message_format import AMQP10
 from waybill.model.entry import Entry
+from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10.messaging import (
     DURABLE_NONE,
-    DURABLE_UNSETTLED_STATE,
     EXPIRE_NEVER,
     EXPIRE_ON_CONNECTION_CLOSE,
     EXPIRE_ON_LINK_DETACH,
@@ -24,8 +25,8 @@ from waybill.wire.amqp10.messaging import (
 )
 
 TERMINUS: Final = "amqp10-terminus"
-DELIVERY: Final = "amqp10-delivery"
 TERMINI_MAX: Final = 1 << 17
+NOWHERE: Final = Address("", "")
 
 # What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
 LINK_DETACHED: Final = 0
@@ -55,8 +56,11 @@ class Terminus(Timer):
     """`held`: deliveries that the peer has not settled, by tag, while the link is detached (a source's).
 
     `settling`: tags that were accepted and that the peer has not settled, with the delivery-id that each has on the
-    present link, -1 for none (a target's). `partial`: the tag and octets of a delivery whose rest did not come.
-    `queue`: one that was made for this terminus alone. `positions`: how far a link that copies has come.
+    present link, -1 for none (a target's). `records` are those that a restart finds again, with their places in the
+    store: each was put there in one step with its message, as a message of a queue that only the terminus knows. So
+    after a crash there are both, or neither. `partial`: the tag and octets of a delivery whose rest did not come.
+    `queue_id`: of the queue that a source's deliveries are of. `queue`: one that was made for this terminus alone.
+    `positions`: how far a link that copies has come.
     """
 
     def __init__(self, termini: "Termini", virtual_host: VirtualHost, key: str) -> None:
@@ -71,12 +75,17 @@ class Terminus(Timer):
         self.timeout_s = 0
         self.held: dict[bytes, Entry] = {}
         self.settling: dict[bytes, i64] = {}
+        self.queue_id: i64 = 0
+        self.records: dict[bytes, tuple[i64, i64]] = {}
+        self.records_id: i64 = 0
+        self.next_record: i64 = 1
         self.partial_tag = b""
         self.partial = b""
         self.queue: Queue | None = None
         self.positions: list[i64] = []
         self.lifetime: Lifetime | None = None
         self.is_creator = False
+        self.is_saved = False
         self._deadline: float = 0.0
 
     def configure(self, durable: int, expiry_policy: str, timeout_s: int) -> None:
@@ -159,16 +168,30 @@ class Termini:
         if self._by_key.get(terminus.key) is not terminus:
             return False
         del self._by_key[terminus.key]
-        if terminus.durable:
-            self.runtime.store.undefine(TERMINUS, terminus.key)
-            for tag in terminus.settling:
-                self.runtime.store.undefine(DELIVERY, delivery_key(terminus, tag))
+        self._forget(terminus)
         return True
+
+    def _forget(self, terminus: Terminus) -> None:
+        """Let a restart find nothing of it."""
+        store = self.runtime.store
+        if terminus.is_saved:
+            terminus.is_saved = False
+            store.undefine(TERMINUS, terminus.key)
+        for _, location in terminus.records.values():
+            store.forget(location)
+        terminus.records = {}
+        if terminus.records_id:
+            store.remove_queue(terminus.records_id)
+            terminus.records_id = 0
 
     def save(self, terminus: Terminus) -> None:
         """Keep a durable terminus over a restart."""
         if not terminus.durable:
+            self._forget(terminus)
             return
+        terminus.is_saved = True
+        if not terminus.records_id:
+            terminus.records_id = self.runtime.store.new_id()
         self.runtime.store.define(
             TERMINUS,
             terminus.key,
@@ -179,6 +202,8 @@ class Termini:
                 "expiry_policy": terminus.expiry_policy,
                 "timeout_s": int(terminus.timeout_s),
                 "queue": terminus.queue.name if terminus.queue is not None else "",
+                "queue_id": int(terminus.queue_id),
+                "records": int(terminus.records_id),
             },
         )
 
@@ -191,14 +216,17 @@ class Termini:
             for entry in held:
                 entry.queue.release(entry, failed=False)
 
-    def save_delivery(self, terminus: Terminus, tag: bytes) -> None:
-        """Keep a tag that was accepted, if the terminus keeps its unsettled state over a restart."""
-        if terminus.durable == DURABLE_UNSETTLED_STATE:
-            self.runtime.store.define(DELIVERY, delivery_key(terminus, tag), {})
+    def keep_delivery(self, terminus: Terminus, tag: bytes) -> None:
+        """Keep a tag that is accepted; to be called in one atomic step with what keeps the message."""
+        sequence = terminus.next_record
+        terminus.next_record = sequence + 1
+        record = Message(AMQP10, tag, NOWHERE, durable=True, priority=0, ttl_ms=NO_TTL, published_at=self.runtime.now)
+        terminus.records[tag] = (sequence, self.runtime.store.put(terminus.records_id, sequence, record))
 
     def forget_delivery(self, terminus: Terminus, tag: bytes) -> None:
-        if terminus.durable == DURABLE_UNSETTLED_STATE:
-            self.runtime.store.undefine(DELIVERY, delivery_key(terminus, tag))
+        record = terminus.records.pop(tag, None)
+        if record is not None:
+            self.runtime.store.settle(terminus.records_id, record[0], record[1])
 
     def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
         """Make durable termini again, detached; their time to expire starts anew."""
@@ -212,19 +240,20 @@ class Termini:
             terminus.address = str(value["address"])
             terminus.configure(_integer(value["durable"]), str(value["expiry_policy"]), _integer(value["timeout_s"]))
             terminus.queue = virtual_host.queues.get(str(value["queue"]))
-        for key, _ in list(store.definitions(DELIVERY)):
-            owner, _, tag = key.rpartition("\0")
-            known = self._by_key.get(owner)
-            if known is None:
-                store.undefine(DELIVERY, key)
-            else:
-                known.settling[bytes.fromhex(tag)] = -1
+            terminus.is_saved = True
+            terminus.queue_id = _integer(value["queue_id"])
+            terminus.records_id = _integer(value["records"])
+            self._recover_deliveries(terminus)
         for terminus in list(self._by_key.values()):
             terminus.detached(CONNECTION_CLOSED)
 
-
-def delivery_key(terminus: Terminus, tag: bytes) -> str:
-    return f"{terminus.key}\0{tag.hex()}"
+    def _recover_deliveries(self, terminus: Terminus) -> None:
+        store = self.runtime.store
+        terminus.next_record = max(terminus.next_record, store.next_sequence(terminus.records_id))
+        for stored in store.recovered(terminus.records_id):
+            tag = stored.message.content
+            terminus.records[tag] = (stored.sequence, stored.location)
+            terminus.settling[tag] = -1
 
 
 def terminus_key(virtual_host: str, container_id: str, name: str, *, is_source: bool) -> str:

@@ -21,12 +21,11 @@ from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
-from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp10 import descriptors
-from waybill.wire.amqp10.disposition import ACCEPTED_STATE, RELEASED_STATE, decode_state
+from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
     ILLEGAL_STATE,
     MESSAGE_SIZE_EXCEEDED,
@@ -68,6 +67,8 @@ class IncomingLink(Timer):
         self.is_attached = True
         self.delivery_count: i64 = attach.initial_delivery_count or 0
         self.credit: i64 = 0
+        # What the peer may have sent before it learns that its credit was taken back.
+        self._taken_back: i64 = 0
         self.max_message_size: i64 = self.connection.host.limits.message_size_max
         self.terminus = terminus
         self.end = _IncomingEnd(self)
@@ -94,22 +95,26 @@ class IncomingLink(Timer):
                 self._is_pausing = True
                 host.runtime.timers.schedule(host.runtime.now + OUTRUN_PAUSE_S, self)
             return
-        self.credit = CREDIT
+        self._restore_credit()
         self.send_flow()
+
+    def _restore_credit(self) -> None:
+        self.credit = CREDIT
+        self._taken_back = 0
 
     def fire(self, now: float) -> None:
         self._is_pausing = False
-        if self.is_attached:
+        if self.is_attached and not self.connection.host.alarm:
             # After the pause credit is due whatever the queue looks like: it holds back, it never stops.
-            self.credit = CREDIT
-            if not self.connection.host.alarm:
-                self.send_flow()
+            self._restore_credit()
+            self.send_flow()
 
     def send_flow(self) -> None:
         self.session.send_flow(self.handle, self.delivery_count, self.credit)
 
     def alarm_changed(self) -> None:
         if self.connection.host.alarm:
+            self._taken_back += self.credit
             self.credit = 0
             self.send_flow()
         else:
@@ -120,8 +125,8 @@ class IncomingLink(Timer):
         if flow.delivery_count is not None:
             count: i64 = flow.delivery_count
             skipped = (count - self.delivery_count) & WRAP
-            if 0 < skipped <= self.credit:
-                self.credit -= skipped
+            if 0 < skipped <= self.credit + self._taken_back:
+                self.credit = max(self.credit - skipped, 0)
                 self.delivery_count = count
                 if self.credit < CREDIT // 2:
                     self.grant()
@@ -218,7 +223,7 @@ class IncomingLink(Timer):
             raise link_fault(NOT_ALLOWED, f"a delivery needs a delivery-tag of {DELIVERY_TAG_LIMIT} octets at most")
         if facts.message_format > 0:
             raise link_fault(NOT_IMPLEMENTED, f"message-format {facts.message_format}")
-        if self.credit <= 0:
+        if self.credit + self._taken_back <= 0:
             raise link_fault(TRANSFER_LIMIT_EXCEEDED, "more deliveries than the link-credit allows")
         self._delivery_id = facts.delivery_id
         self._is_settled = facts.settled == 1
@@ -261,7 +266,10 @@ class IncomingLink(Timer):
 
     def _use_credit(self) -> None:
         self.delivery_count = (self.delivery_count + 1) & WRAP
-        self.credit -= 1
+        if self.credit > 0:
+            self.credit -= 1
+        else:
+            self._taken_back -= 1
         if self.credit < CREDIT // 2:
             self.grant()
 
@@ -340,32 +348,42 @@ class IncomingLink(Timer):
         if self._transaction is not None:
             self._post(self._transaction, queues, message)
             return
-        refused = False
+        is_remembered = self.settles_second and self.terminus.durable == DURABLE_UNSETTLED_STATE
+        if is_remembered:
+            # A crash between the two would leave a message without its tag, which is then sent again, or a tag that
+            # says `accepted` for a message that is lost.
+            self.connection.host.runtime.store.begin_atomic()
+        is_taken = self._publish_to(queues, message)
+        if is_remembered:
+            if is_taken and not self._is_settled:
+                self.terminus.termini.keep_delivery(self.terminus, self._tag)
+            self.connection.host.runtime.store.end_atomic()
+        if self._is_settled:
+            return
+        session = self.session
+        if not is_taken:
+            session.send_outcome(self._delivery_id, QUEUE_FULL)
+            return
+        if self.settles_second:
+            self.terminus.settling[self._tag] = self._delivery_id
+        session.accepted(self._delivery_id, settles=not self.settles_second)
+
+    def _publish_to(self, queues: list[Queue], message: Message) -> bool:
+        """False if a queue is full and refuses."""
+        is_taken = True
         needs_commit = message.durable
         location: i64 = 0
         for queue in queues:
             result = queue.publish(message, location)
             if result == REFUSED:
-                refused = True
+                is_taken = False
             else:
                 location = result
             if not needs_commit and isinstance(queue, Stream):
                 needs_commit = True
-        if self._is_settled:
-            return
-        session = self.session
-        if refused:
-            session.send_outcome(self._delivery_id, QUEUE_FULL)
-            return
-        if needs_commit:
-            session.needs_commit()
-        if self.settles_second:
-            self.terminus.settling[self._tag] = self._delivery_id
-            if self.terminus.durable == DURABLE_UNSETTLED_STATE:
-                connection = self.connection
-                connection.host.runtime.store.wait(_Remembered(self, self._tag, self._delivery_id), MESSAGE_KEPT)
-                return
-        session.accepted(self._delivery_id, settles=not self.settles_second)
+        if needs_commit and is_taken and not self._is_settled:
+            self.session.needs_commit()
+        return is_taken
 
     def _post(self, transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
         """Keep a message back for its transaction (4.4.1): the outcome told now is that of a commit."""
@@ -441,29 +459,6 @@ class IncomingLink(Timer):
             self.session.suspended.append(terminus)
 
 
-class _Remembered(CommitWaiter):
-    """Keeps the tag of a message that is accepted, once the message itself is kept, and tells the sender then.
-
-    The other way round a crash in between would leave a tag that says `accepted` for a message that is lost.
-    """
-
-    def __init__(self, link: IncomingLink, tag: bytes, number: i64) -> None:
-        self._link = link
-        self._tag = tag
-        self._number: i64 = number
-
-    def committed(self, mark: i64) -> None:
-        link = self._link
-        terminus = link.terminus
-        if self._tag not in terminus.settling:
-            return
-        if mark == MESSAGE_KEPT:
-            terminus.termini.save_delivery(terminus, self._tag)
-            terminus.termini.runtime.store.wait(self, TAG_KEPT)
-        elif link.is_attached and link.session.is_open:
-            link.session.send_outcome(self._number, ACCEPTED_STATE, settled=False)
-
-
 class _IncomingEnd(LinkEnd):
     """The link, as its terminus sees it."""
 
@@ -480,8 +475,6 @@ class _IncomingEnd(LinkEnd):
 
 PARTIAL_LIMIT: Final = 1 << 20
 """Of a message that is larger nothing is kept while its link is detached: it is sent again from its beginning."""
-MESSAGE_KEPT: Final = 1
-TAG_KEPT: Final = 2
 EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
 """A data section without octets."""
 QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()

@@ -276,6 +276,8 @@ class OutgoingLink(Consumer):
         connection = self.connection
         facts = self._transfer_facts()
         size = connection.peer_max_frame_size - HEADER_ROOM
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
         while self._rest:
             if self.session.peer_window <= 0:
                 return False
@@ -288,8 +290,6 @@ class OutgoingLink(Consumer):
             self._rest_offset = end
             if not facts.more:
                 self._rest = b""
-        if not connection.is_dirty:
-            connection.host.mark_dirty(connection)
         return True
 
     def regain(self) -> None:
@@ -331,7 +331,9 @@ class OutgoingLink(Consumer):
         if identifier is None:
             self.acquiring = None
         elif isinstance(identifier, bytes):
-            self.acquiring = self.connection.transaction(TransactionalState(identifier))
+            transaction = self.connection.transaction(TransactionalState(identifier))
+            if transaction is not self.acquiring:
+                transaction.begin_acquiring(self)
         else:
             raise link_fault(INVALID_FIELD, f"{TXN_ID} is binary")
 
@@ -371,7 +373,12 @@ class OutgoingLink(Consumer):
             entry = delivery.entry
             if delivery.is_known:
                 self._resume_known(delivery)
+            elif 0.0 < entry.expires_at <= self.connection.host.runtime.now:
+                # The peer knows nothing of it, and what has expired is not delivered.
+                entry.queue.release(entry, failed=False)
             else:
+                # The peer may have had it, and forgotten.
+                entry.redelivered = True
                 self.unsettled_count += 1
                 self.deliver(entry)
 

@@ -46,9 +46,16 @@ def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None) 
     said: States = theirs or {}
     held = terminus.held
     terminus.held = {}
+    if terminus.queue_id != queue.id:
+        # Another queue has the name now: its messages were never delivered by this link.
+        for left in held.values():
+            left.queue.release(left, failed=False)
+        held = {}
+        said = {}
+        terminus.queue_id = queue.id
     for tag in said:
         # After a restart the queue has them: the tag tells which of its messages it was.
-        if tag not in held and len(tag) == TAG_SIZE and terminus.durable:
+        if tag not in held and len(tag) == TAG_SIZE and terminus.durable and queue.is_persistent:
             entry = queue.claim(int.from_bytes(tag, "big"))
             if entry is not None:
                 held[tag] = entry

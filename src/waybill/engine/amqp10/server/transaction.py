@@ -42,6 +42,7 @@ class LinkTransaction:
         self.retired: list[Retired] = []
         self._publishes: list[tuple[list[Queue], Message]] = []
         self._acquired: list[tuple[OutgoingLink, i64, Entry]] = []
+        self._acquirers: list[OutgoingLink] = []
 
     def state(self, outcome: Composite | None) -> bytes:
         """The encoded state of a delivery that takes part."""
@@ -53,6 +54,11 @@ class LinkTransaction:
 
     def retire(self, retired: Retired) -> None:
         self.retired.append(retired)
+
+    def begin_acquiring(self, link: "OutgoingLink") -> None:
+        """From now on what the link delivers takes part."""
+        link.acquiring = self
+        self._acquirers.append(link)
 
     def acquire(self, link: "OutgoingLink", number: i64, entry: Entry) -> None:
         self._acquired.append((link, number, entry))
@@ -101,7 +107,8 @@ class LinkTransaction:
         self._end_acquiring()
 
     def _end_acquiring(self) -> None:
-        for link, _, _ in self._acquired:
+        for link in self._acquirers:
             if link.acquiring is self:
                 link.acquiring = None
+        self._acquirers = []
         self._acquired = []
