@@ -7,6 +7,7 @@ import signal
 import click
 
 from waybill.cli.failure import explained
+from waybill.cli.garbage import collect_rarely
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
@@ -45,5 +46,6 @@ async def _coordinate(coordinator: Coordinator) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with coordinator:
+        collect_rarely()
         click.echo("ready")
         await stopped.wait()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from waybill.cli.garbage import collect_rarely
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.middleware import JobLogFilter, log_context
@@ -75,6 +76,7 @@ def read_queues(text: str | None) -> dict[str, int] | None:
 
 async def work(worker: Worker, health_host: str, health_port: int | None, *, as_json: bool) -> None:
     """Run a worker to its end, with probes if a port is given for them, and print what it did."""
+    collect_rarely()
     if health_port is None:
         await worker.run()
     else:

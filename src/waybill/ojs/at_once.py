@@ -20,7 +20,7 @@ import types
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 V = TypeVar("V")
 
@@ -43,6 +43,10 @@ class Ended:
             return cls(None, asyncio.CancelledError())
         error = future.exception()
         return cls(None, error) if error is not None else cls(future.result())
+
+
+_NOTHING: Final = Ended(None)
+"""How most coroutines end: read only, so one serves for all."""
 
 
 class Starter(Generic[V]):
@@ -101,7 +105,7 @@ class _Spare:
         try:
             self._awaited = self._context.run(first_step, coroutine, value)
         except StopIteration as stop:
-            return Ended(stop.value)
+            return _NOTHING if stop.value is None else Ended(stop.value)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - as a task does
@@ -115,7 +119,9 @@ class _Spare:
     def is_clean(self) -> bool:
         """Say whether the coroutines so far have left the context as it was."""
         context = self._context
-        return len(context) == self._size and all(context[var] is value for var, value in self._inherited)
+        if len(context) != self._size:
+            return False
+        return not self._inherited or all(context[var] is value for var, value in self._inherited)
 
     @types.coroutine
     def _drive(self) -> Generator[Any, None, object]:

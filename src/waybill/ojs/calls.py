@@ -21,6 +21,7 @@ from waybill.ojs.resources import Resources
 if TYPE_CHECKING:
     from waybill.ojs.process_pool import ProcessPool
 
+_CoroutineFunction = Callable[..., Coroutine[Any, Any, object]]
 Start = Callable[[JobContext], Ended | asyncio.Future[object]]
 """Starts the handler of a job, which is the current one for it; one that never waits has ended then."""
 
@@ -54,8 +55,8 @@ class Calls:
         start = self._starter.start
         is_ready = handler.runs_in_process or self._resources.has_all(handler.function)
         if not middleware and handler.is_async and is_ready:
-            function = self._resources.bind(handler.function)
-            return lambda job: start(_coroutine(function(*job.envelope.args)), job)
+            function = cast("_CoroutineFunction", self._resources.bind(handler.function))
+            return lambda job: start(function(*job.envelope.args), job)
         call = self._call_of(handler)
         if middleware:
             wrapped = compose(middleware, call)

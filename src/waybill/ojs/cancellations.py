@@ -49,7 +49,8 @@ class Cancellations:
         self._session = session
         self._worker_id = worker_id
         self._on_cancel = on_cancel
-        self._jobs: dict[str, None] = {}
+        self.jobs: dict[str, None] = {}
+        """The ids of cancelled jobs."""
         self._channel: Channel | None = None
         self.replaced: dict[AttemptKey, None] = {}
         """Attempts that were replaced by the next one, because nothing was heard of them."""
@@ -57,10 +58,6 @@ class Cancellations:
         self._caught_up = asyncio.Event()
         self.on_pause: Callable[[], None] | None = None
         """Called when some queue was paused or resumed."""
-
-    def __contains__(self, job_id: str) -> bool:
-        """Say whether a job is cancelled."""
-        return job_id in self._jobs
 
     @property
     def hears(self) -> bool:
@@ -94,10 +91,10 @@ class Cancellations:
             return
         if kind == SYNC and request.worker_id == self._worker_id:
             self._caught_up.set()
-        elif kind == CANCEL and request.job_id not in self._jobs:
-            self._jobs[request.job_id] = None
-            if len(self._jobs) > REMEMBERED_JOBS:
-                del self._jobs[next(iter(self._jobs))]
+        elif kind == CANCEL and request.job_id not in self.jobs:
+            self.jobs[request.job_id] = None
+            if len(self.jobs) > REMEMBERED_JOBS:
+                del self.jobs[next(iter(self.jobs))]
             self._on_cancel(request.job_id)
         elif kind == REPLACE:
             key = (request.job_id, request.attempt, request.enqueued_at)

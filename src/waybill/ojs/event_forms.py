@@ -38,6 +38,7 @@ class EventForms:
         self._enqueued: dict[tuple[str, str, int], Form] = {}
         self._started: dict[tuple[str, str, int, str], Form] = {}
         self._completed: dict[tuple[str, str, int], Form] = {}
+        self._attempts: dict[tuple[str, str, int, str], Form] = {}
 
     def enqueued(self, event_id: str, time: str, job_id: str, job_type: str, queue: str, priority: int) -> str:
         """Write job.enqueued of a job that is due at once."""
@@ -72,6 +73,24 @@ class EventForms:
             _keep(self._completed, key, form)
         before_id, before_time, before_subject, before_duration, rest = form
         return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_duration}{ms}{rest}"
+
+    def attempt(
+        self, key: tuple[str, str, int, str], job_id: str, started: tuple[str, str], completed: tuple[str, str], ms: int
+    ) -> str:
+        """Write job.started and job.completed, each with its id and time, as two elements of a JSON array.
+
+        `key` is the job type, the queue, the attempt and the worker.
+        """
+        form = self._attempts.get(key)
+        if form is None:
+            job_type, queue, attempt, worker = key
+            first = self._cut(JobStarted(job_type=job_type, queue=queue, worker_id=worker, attempt=attempt))
+            second = self._cut(JobCompleted(job_type=job_type, queue=queue, duration_ms=_DURATION, attempt=attempt))
+            before, _, after = second[-1].partition(str(_DURATION))
+            form = (*first[:-1], f"{first[-1]},{second[0]}", *second[1:-1], before, after)
+            _keep(self._attempts, key, form)
+        a, b, c, d, e, f, g, h = form
+        return f"{a}{started[0]}{b}{started[1]}{c}{job_id}{d}{completed[0]}{e}{completed[1]}{f}{job_id}{g}{ms}{h}"
 
     def _cut(self, data: EventData) -> Form:
         rest = encode_event(make_event(self._source, _TIME, _SUBJECT, data, _ID))

@@ -40,6 +40,8 @@ from waybill.ojs.timestamps import format_unix_time
 from waybill.ojs.topology_declarer import TopologyDeclarer
 
 MAX_IN_FLIGHT: Final = 4
+FEW_EVENTS: Final = 16
+"""While more than this are in flight, there is much to do: the next message waits for the confirm, and is larger."""
 MAX_EVENTS_PER_MESSAGE: Final = 2000
 MAX_CHARACTERS_PER_MESSAGE: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
@@ -48,7 +50,10 @@ _log = logging.getLogger("waybill.ojs.events")
 
 
 class _Batch:
-    """The events of one message as JSON, and what waits for them. `type` is that of the first, until it is cut."""
+    """The events of one message as JSON, and what waits for them.
+
+    An element may be two events with a comma between. `type` is that of the first element, until the batch is cut.
+    """
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -99,14 +104,28 @@ class EventWriter:
         event_id = "evt_" + new_id()
         self._add(event_id, "job.enqueued", self._forms.enqueued(event_id, time, job_id, job_type, queue, priority))
 
-    def record_started(self, job_id: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
+    def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
         """Add job.started, in a quicker way."""
         if not is_plain(job_id):
-            self.record(job_id, JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt))
+            data = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
+            self.record(job_id, data, time)
             return
         event_id = "evt_" + new_id()
-        text = self._forms.started(event_id, self.timestamp(), job_id, job_type, queue, attempt, worker_id)
+        text = self._forms.started(event_id, time, job_id, job_type, queue, attempt, worker_id)
         self._add(event_id, "job.started", text)
+
+    def record_attempt(
+        self, job_id: str, started_at: str, job_type: str, queue: str, attempt: int, worker_id: str, duration_ms: int
+    ) -> None:
+        """Add job.started and job.completed of an attempt that is over already, without a result."""
+        if not is_plain(job_id):
+            self.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
+            self.record_completed(job_id, job_type, queue, attempt, duration_ms)
+            return
+        event_id = "evt_" + new_id()
+        started, completed = (event_id, started_at), ("evt_" + new_id(), self.timestamp())
+        text = self._forms.attempt((job_type, queue, attempt, worker_id), job_id, started, completed, duration_ms)
+        self._add(event_id, BATCH_TYPE, text)
 
     def record_completed(self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int) -> None:
         """Add job.completed for a job without a result, in a quicker way."""
@@ -161,7 +180,7 @@ class EventWriter:
         self._flush_handle = None
         while self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
             self._publish(self._failed.popleft())
-        while not self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
+        while not self._failed and self._may_publish():
             batch = self._gathering
             if not batch.events and not batch.actions:
                 break
@@ -176,6 +195,12 @@ class EventWriter:
         if not self._in_flight and not self._failed and self._flush_handle is None:
             self._idle.set()
 
+    def _may_publish(self) -> bool:
+        count = len(self._in_flight)
+        if count == 0:
+            return True
+        return count < MAX_IN_FLIGHT and sum(len(batch.events) for batch in self._in_flight) <= FEW_EVENTS
+
     def _cut(self, batch: _Batch) -> None:
         """Leave the events beyond the limits, and all actions with them, for the next message."""
         count = _fitting(batch.events)
@@ -184,8 +209,8 @@ class EventWriter:
             rest.events = batch.events[count:]
             batch.events = batch.events[:count]
             rest.actions, batch.actions = batch.actions, []
-            first = decode_events(rest.events[0].encode())[0]
-            rest.first_id, rest.type = first.id, first.type
+            found = decode_events(f"[{rest.events[0]}]".encode())
+            rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
 
     def _follow(self, batch: _Batch) -> None:
         """Let the actions of a batch without events wait for the batches in flight."""

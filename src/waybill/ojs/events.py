@@ -332,8 +332,8 @@ def encode_events(events: Sequence[Event]) -> tuple[str, bytes]:
 
 
 def join_events(event_type: str, events: Sequence[str]) -> tuple[str, bytes]:
-    """Do the same for events that are JSON already; `event_type` is that of the first."""
-    if len(events) == 1:
+    """Do the same for events that are JSON already; `event_type` is that of the first, BATCH_TYPE if it is several."""
+    if len(events) == 1 and event_type != BATCH_TYPE:
         return event_type, events[0].encode()
     return BATCH_TYPE, f"[{','.join(events)}]".encode()
 

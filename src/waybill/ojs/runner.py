@@ -250,7 +250,7 @@ class Runner:
         if delivery.redelivered and self._is_known(execution):
             return
         execution.handler = handler = self._handlers.get(envelope.type)
-        if envelope.id in self.cancellations:
+        if envelope.id in self.cancellations.jobs:
             self._settlement.cancelled(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
@@ -289,18 +289,26 @@ class Runner:
         execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
-        self._events.record_started(envelope.id, envelope.type, execution.queue, execution.attempt, self._worker_id)
+        started_at = self._events.timestamp()
         execution.started = self._loop.time()
         try:
             future = self._calls.by_type[envelope.type](context)
         except TypeError as error:
             # Raised by the call itself, before any of the handler's code ran.
+            self._tell_of_start(execution, started_at)
             self._settlement.failed(execution, arguments_failure(execution, error, self._events.timestamp()), 0.0)
             return
         if isinstance(future, Ended):
-            self._ended_at_once(execution, future)
+            self._ended_at_once(execution, future, started_at)
             return
+        self._tell_of_start(execution, started_at)
         self._follow(execution, future)
+
+    def _tell_of_start(self, execution: Execution, started_at: str) -> None:
+        envelope = execution.envelope
+        self._events.record_started(
+            envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id
+        )
 
     def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:
         """Have an attempt settled when its future is done."""
@@ -311,17 +319,20 @@ class Runner:
         self._limit(execution.deadline)
         future.add_done_callback(lambda done: self._done(execution, done))
 
-    def _ended_at_once(self, execution: Execution, ended: Ended) -> None:
+    def _ended_at_once(self, execution: Execution, ended: Ended, started_at: str) -> None:
         """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
         now = self._loop.time()
-        if now - execution.started > BLOCKED_SECONDS:
-            # It held up the loop, and with it the heartbeats.
-            self._follow(execution, _future_of(ended, self._loop))
-        elif ended.error is None:
+        duration = now - execution.started
+        if ended.error is None and duration <= BLOCKED_SECONDS:
             self._close(execution)
-            self._settlement.completed(execution, ended.result, now - execution.started)
+            self._settlement.completed(execution, ended.result, duration, started_at, self._worker_id)
         else:
-            self._settle(execution, ended)
+            self._tell_of_start(execution, started_at)
+            if duration > BLOCKED_SECONDS:
+                # It held up the loop, and with it the heartbeats.
+                self._follow(execution, _future_of(ended, self._loop))
+            else:
+                self._settle(execution, ended)
         if self._burst_ends == 0.0:
             self._burst_ends = now + BURST_SECONDS
             self._loop.call_soon(self._end_burst)
@@ -342,7 +353,7 @@ class Runner:
             if self._is_full():
                 return
             execution = self._waiting_for_process.popleft()
-            if execution.envelope.id in self.cancellations:
+            if execution.envelope.id in self.cancellations.jobs:
                 self._settlement.cancelled(execution)
             else:
                 self._start(execution)

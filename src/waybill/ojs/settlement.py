@@ -95,6 +95,7 @@ class Settlement:
         self.discarded_count = 0
         self.cancelled_count = 0
         self._session = session
+        self._events = session.events
         self._control = Control(session)
         self._tally = session.events.tally
         self._on_discard = on_discard
@@ -103,23 +104,34 @@ class Settlement:
         self._gathering: object = None
         self._completed: list[Execution] = []
 
-    def completed(self, execution: Execution, result: object, duration_seconds: float) -> None:
-        """Settle a success."""
-        encoded = None if result is None else _encode_result(execution.envelope, result)
+    def completed(
+        self,
+        execution: Execution,
+        result: object,
+        duration_seconds: float,
+        started_at: str | None = None,
+        worker_id: str = "",
+    ) -> None:
+        """Settle a success; with `started_at` and the worker, of an attempt whose start nobody has told of yet."""
         envelope = execution.envelope
-        events = self._session.events
+        events = self._events
         duration_ms = int(duration_seconds * 1000)
-        job_type, queue, attempt = envelope.type, execution.queue, execution.attempt
-        if encoded is None:
-            events.record_completed(envelope.id, job_type, queue, attempt, duration_ms)
+        job_id, job_type, queue, attempt = envelope.id, envelope.type, execution.queue, execution.attempt
+        encoded = None if result is None else _encode_result(envelope, result)
+        if encoded is None and started_at is not None:
+            events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
+        elif encoded is None:
+            events.record_completed(job_id, job_type, queue, attempt, duration_ms)
         else:
+            if started_at is not None:
+                events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
             data = JobCompleted(
                 job_type=job_type, queue=queue, duration_ms=duration_ms, attempt=attempt, result=encoded
             )
-            events.record(envelope.id, data)
+            events.record(job_id, data)
         self.completed_count += 1
         self._tally.durations[job_type].add(duration_seconds)
-        self._finished.add(execution.key)
+        self._finished.add((job_id, attempt, envelope.enqueued_at))
         if events.gathering is not self._gathering:
             # One action for all jobs whose completion goes out in one message.
             self._gathering = events.gathering
