@@ -10,6 +10,9 @@ from typing import Final
 from mypy_extensions import i64
 
 NO_TTL: Final = -1
+# What a queue keeps beside the content: the entry, its places in the queue and among the unsettled. For small messages
+# it is most of what they take.
+HOLDING_BYTES: Final = 200
 
 
 class MessageFormat:
@@ -56,8 +59,8 @@ class Address:
 class Message:
     """One published message. Immutable; several queues may hold the same one.
 
-    `size` counts bytes of content; `ttl_ms` is the message's own time to live (`NO_TTL`: none); `published_at` is in
-    seconds of the node's clock.
+    `size` is what a queue needs to hold it, in bytes: the content, and `HOLDING_BYTES`; `ttl_ms` is the message's own
+    time to live (`NO_TTL`: none); `published_at` is in seconds of the node's clock.
     """
 
     def __init__(
@@ -77,4 +80,4 @@ class Message:
         self.priority: i64 = priority
         self.ttl_ms: i64 = ttl_ms
         self.published_at: float = published_at
-        self.size: i64 = len(content)
+        self.size: i64 = HOLDING_BYTES + len(content)

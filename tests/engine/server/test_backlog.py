@@ -20,7 +20,7 @@ from waybill.wire.amqp091.properties import BasicProperties
 
 LENGTH = 3000
 PADDING = b"x" * 200
-MEMORY_MAX_BYTES = 1 << 20
+MEMORY_MAX_BYTES = 3 << 19
 
 
 @pytest.fixture

@@ -178,6 +178,7 @@ class Channel(CommitWaiter):
             self._return(published, content)
         refused = False
         location: i64 = 0
+        connection.fan_out_left -= len(queues) - 1
         for queue in queues:
             result = queue.publish(message, location)
             if result == REFUSED:

@@ -18,7 +18,7 @@ from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PU
 from waybill.engine.amqp091.server.dispatch import HANDLERS
 from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of, read_method
 from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
-from waybill.engine.amqp091.server.throttle import Throttle
+from waybill.engine.amqp091.server.throttle import FAN_OUT_PER_READ, THROTTLE_S, TURN_S, Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
 from waybill.model.virtual_host import VirtualHost
@@ -115,6 +115,8 @@ class Connection(ServerEngine):
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
+        # What is left of FAN_OUT_PER_READ; when it is used up, `_rest` waits for its turn.
+        self.fan_out_left: i64 = 0
         self._throttle = Throttle(self)
         self._handshake = Handshake(self)
         self._handshake.start()
@@ -136,6 +138,7 @@ class Connection(ServerEngine):
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        self.fan_out_left = FAN_OUT_PER_READ
         o: i64 = 0
         while True:
             try:
@@ -154,11 +157,18 @@ class Connection(ServerEngine):
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
         route = self._last_route
-        if route is not None and route.is_outrunning():
-            self._throttle.begin(now)
+        if self.fan_out_left <= 0:
+            self._throttle.begin(now, TURN_S)
+        elif route is not None and route.is_outrunning():
+            self._throttle.begin(now, THROTTLE_S)
         if self.host.alarm:
             self._throttle.read_in_alarm(len(data))
             self.alarm_changed()
+
+    def take_rest(self, now: float) -> None:
+        """Go on with what an earlier read brought and fan-out has put off."""
+        if self.fan_out_left <= 0 and self._rest:
+            self.receive_data(b"", now)
 
     def _listen_for_goodbye(self, data: bytes) -> None:
         self._rest = (self._rest + data)[-len(CLOSE_OK_FRAME) :]
@@ -337,7 +347,7 @@ class Connection(ServerEngine):
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
         """
         n: i64 = len(data)
-        while n - o >= 8:
+        while n - o >= 8 and self.fan_out_left > 0:
             if self.state == CLOSED:
                 return n
             self._next = INCOMPLETE
@@ -499,10 +509,8 @@ class Connection(ServerEngine):
             self._take_method(number, data[o + 7 : o + 7 + size])
         elif kind == FRAME_HEARTBEAT:
             if number != 0 or size != 0:
-                raise connection_fault(
-                    UNEXPECTED_FRAME if number != 0 else FRAME_ERROR,
-                    "a heartbeat frame belongs on channel 0 and has no payload",
-                )
+                code = FRAME_ERROR if number == 0 else UNEXPECTED_FRAME
+                raise connection_fault(code, "a heartbeat frame belongs on channel 0 and has no payload")
         elif kind in {FRAME_HEADER, FRAME_BODY}:
             if number == 0:
                 raise connection_fault(UNEXPECTED_FRAME, "content on channel 0")

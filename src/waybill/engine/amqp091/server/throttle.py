@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
 
 THROTTLE_S: Final = 0.01
+# One read may have a message for thousands of queues many times over: after so many copies it is the turn of others.
+FAN_OUT_PER_READ: Final = 16_384
+TURN_S: Final = 0.001
 # Deliveries stop long before; so many more answers pile up only for a peer that asks on and on and reads nothing.
 UNREAD_LIMIT: Final = 16 << 20
 # What is still read during an alarm from a publisher that holds messages: its acknowledgements may be what ends it.
@@ -23,6 +26,7 @@ class Throttle(Timer):
     Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
     short and never becomes a stop: a queue whose consumers hang fills up all the same.
 
+    One whose messages fan out to many queues pauses, too, so that others get their turn and an alarm is not outrun.
     Nothing is read either while too much output waits in a full transport, and from a publisher in an alarm
     (connection.blocked). But one that understands connection.blocked and holds unsettled messages is read on until it
     has published for another MiB: were it stopped at once, as in RabbitMQ, it could never settle them and end it.
@@ -37,18 +41,20 @@ class Throttle(Timer):
         self._grace: i64 = 0
         self.is_blocked = False
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: float, pause_s: float) -> None:
         if not self._is_pausing:
             self._is_pausing = True
             self._connection.output.pause_reading()
-            self._connection.host.runtime.timers.schedule(now + THROTTLE_S, self)
+            self._connection.host.runtime.timers.schedule(now + pause_s, self)
 
     def fire(self, now: float) -> None:
         self._is_pausing = False
         self.resume()
 
     def resume(self) -> None:
-        """Read again, unless there is another reason not to."""
+        """Read again, unless there is another reason not to; but first what was read already."""
+        if not (self._is_pausing or self._is_choked or self.is_blocked):
+            self._connection.take_rest(self._connection.host.runtime.now)
         if not (self._is_pausing or self._is_choked or self.is_blocked):
             self._connection.output.resume_reading()
 
