@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +26,18 @@ class PlainBuildError(Exception):
 
 
 class OptionalBuild(build_ext):
-    """Builds the extension modules; if the C compiler fails, leaves none of them behind instead of failing."""
+    """Builds the extension modules, on all processors; if the C compiler fails, leaves none of them behind."""
+
+    def build_extensions(self) -> None:
+        compile_files = self.compiler.compile
+
+        def compile_side_by_side(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = pool.map(lambda source: compile_files([source], *args, **kwargs), sources)
+                return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_side_by_side
+        super().build_extensions()
 
     def run(self) -> None:
         try:

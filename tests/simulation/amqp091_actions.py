@@ -236,7 +236,7 @@ def _ask(client: Client) -> Conversation:
     if limited and client.random.random() < 0.5:
         queue = client.random.choice(limited)
         answer = yield client.ask(QueueDeclare(queue.name, passive=True), QueueDeclareOk)
-        client.ledger.contents[queue.name].check_count(answer.message_count, has_restarted=client.ledger.life > 0)
+        client.ledger.check_count(queue.name, answer.message_count)
     else:
         yield client.ask(BasicQos(0, client.actor.habits.prefetch), BasicQosOk)
 

@@ -471,6 +471,5 @@ class Client(Peer):
             self.send(QueueDeclare(queue.name, passive=True))
         for queue in queues:
             answer = yield QueueDeclareOk
-            contents = self.ledger.contents[queue.name]
-            contents.check_count(answer.message_count, has_restarted=self.ledger.life > 0)
+            self.ledger.check_count(queue.name, answer.message_count)
             counts[queue.name] = answer.message_count

@@ -64,6 +64,7 @@ class Ledger:
         self.removals = Removals()
         self.binding = Binding()
         self.life = 0
+        self.most_unsettled: dict[str, int] = {}
         self.crashes = 0
         self.connections_lost = 0
         # A bit of the disk was flipped: what was lost with its record is reported, and no promise of ours.
@@ -291,6 +292,10 @@ class Ledger:
             if copy.message.is_once:
                 raise Violation("a message is stored once over a resumed link", f"{copy} came {copy.unflagged} times")
             raise Violation("redelivered is honest", f"{copy} came {copy.unflagged} times without the flag")
+
+    def check_count(self, queue: str, count: int) -> None:
+        """The broker says that so many messages wait in a queue."""
+        self.contents[queue].check_count(count, self.most_unsettled.get(queue, 0), has_restarted=self.life > 0)
 
     # --- faults ---
 

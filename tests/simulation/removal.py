@@ -66,14 +66,17 @@ class Contents:
         if reason not in self.reasons(copy, now):
             raise Violation("a message dies of a reason", f"{copy}: {reason}")
 
-    def check_count(self, count: int, *, has_restarted: bool) -> None:
-        """The broker says that so many messages wait. A start brings back all that was out, until the next publish."""
+    def check_count(self, count: int, most_unsettled: int, *, has_restarted: bool) -> None:
+        """The broker says that so many messages wait. A start brings back all that was out, until the next publish.
+
+        `most_unsettled` were out when a life of the node ended; not all of them got to a client.
+        """
         limit = self.queue.max_length
         if limit is None or self.queue.is_stream:
             return
         returned = 0
         if self.queue.refuses or has_restarted:
-            returned = sum(copy.deliveries > 0 for copy in self.copies) + self.departures
+            returned = max(sum(copy.deliveries > 0 for copy in self.copies) + self.departures, most_unsettled)
         if count > limit + returned:
             raise Violation("a queue keeps to its limit", f"{self.queue.name}: {count} of {limit}")
 

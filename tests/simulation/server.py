@@ -66,6 +66,8 @@ class SimulatedServer:
         self.life = 0
         self.node: Node | None = None
         self.when_damaged: Callable[[], None] = lambda: None
+        self.most_unsettled: dict[str, int] = {}
+        """By queue, how many deliveries were out when the process ended, at most; not all of them got to a client."""
         self._died = died
         self._options = JournalOptions(random.choice((1 << 10, 1 << 13, 1 << 16, 1 << 20)), open_logs_max=2)
         self._commit_delay_s = random.choice((0.0001, 0.002, 0.03))
@@ -120,6 +122,7 @@ class SimulatedServer:
         if self.node is None or self._is_stopping:
             return
         self._is_stopping = True
+        self._note_unsettled()
         self._guarded(self._shut_down)
         self.clock.call_later(1.0, self._of_this_life(self._close))
 
@@ -139,7 +142,13 @@ class SimulatedServer:
         self._end()
         self._died(orderly=True)
 
+    def _note_unsettled(self) -> None:
+        queues = {} if self.node is None else self.node.virtual_hosts["/"].queues
+        for name, queue in queues.items():
+            self.most_unsettled[name] = max(int(queue.unsettled_count), self.most_unsettled.get(name, 0))
+
     def _end(self) -> None:
+        self._note_unsettled()
         self.node = None
         self.life += 1
         self.disk.crash_at = None

@@ -224,6 +224,7 @@ class World:
         for actor in self.actors:
             if actor.connection is not None:
                 actor.connection.began_in_calm = False
+        self.ledger.most_unsettled = self.server.most_unsettled
         if orderly:
             self.ledger.life += 1
         else:

@@ -217,6 +217,31 @@ def test_ids_are_not_given_again_after_a_crash() -> None:
     assert open_journal(disk).new_id() > max(used)
 
 
+def test_retention_leaves_a_stream_whose_last_file_was_lost_its_offsets() -> None:
+    """Found by a simulated run, seed 10004668: the stream began at 0 again."""
+    disk = new_disk()
+    journal = open_journal(disk)
+    stream_id = journal.new_id()
+    stream = journal.stream(stream_id, 100)
+    for number in range(2):
+        stream.append(message(b"x" * 100), number)
+        commit_durably(journal)
+    stream.append(message(b"never synced"), 2)
+    work = journal.begin_commit()
+    assert work is not None
+    disk.fail_next["append"] = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        work.execute()
+    disk.kill()
+    journal = open_journal(disk)
+    stream = journal.stream(stream_id, 100)
+    assert stream.next_offset == 2
+    stream.retain(0, -1, 0)
+    commit_durably(journal)
+    disk.kill()
+    assert open_journal(disk).stream(stream_id, 100).next_offset == 2
+
+
 def test_definitions_come_back_and_history_is_dropped() -> None:
     disk = new_disk()
     journal = open_journal(disk)

@@ -340,7 +340,8 @@ class JournalStream(StreamLog):
     def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
         while len(self._segments) > 1:
             oldest = self._segments[0]
-            if self._segments[1].first_offset > self.committed_offset:
+            # The last file may have nothing durable, and only one that has tells the next life where to go on.
+            if self._segments[1].first_offset >= self.committed_offset:
                 break
             is_too_much = max_bytes >= 0 and self.size() > max_bytes
             if not is_too_much:
