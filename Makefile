@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate soak soak-jobs soak-worker bench-jobs pipeline-cluster docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -95,6 +95,9 @@ bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)
 
+bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops with pika, and the report of 5 million events
+	@$(BUILT_RUN) -m benchmarks.pipeline $(BENCH_ARGUMENTS)
+
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again
 	@$(BUILT_RUN) -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs 2)
@@ -114,6 +117,10 @@ soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker un
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)
+
+KILLS ?= 20
+soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each broker: every event once
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.soak --kills $(KILLS)
 
 pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster

@@ -1,11 +1,22 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-from waybill.pipeline.schemas import ACTIVITY, ATTEMPTS, DEAD_LETTERS, FAILURES, JOBS
+from waybill.pipeline.schemas import (
+    ACTIVITY,
+    ATTEMPTS,
+    BRONZE_EVENTS,
+    DEAD_LETTERS,
+    FAILURES,
+    JOBS,
+    OBJECTIVES,
+    WORKERS,
+)
 from waybill.pipeline.transforms import gold
+from waybill.pipeline.transforms.objectives import Objectives, attainment
+from waybill.pipeline.transforms.workers import utilisation
 
 NOON = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the session's zone is UTC
 
@@ -88,3 +99,77 @@ def test_failures_and_dead_letters_are_grouped_by_error(spark: SparkSession) -> 
     assertSchemaEqual(dead.schema, DEAD_LETTERS, ignoreNullable=True)
     columns = ("reason", "jobs", "attempts", "example_job_id", "example_message")
     assertDataFrameEqual(dead.select(*columns), lines(columns, ("OSError", 1, 3, "b", "second")))
+
+
+def test_jobs_are_in_time_by_the_objective_of_their_type(spark: SparkSession) -> None:
+    start = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+    def ended(job_id: str, state: str, seconds: float, **more: object) -> Row:
+        times = {"enqueued_at": start, "finished_at": start + timedelta(seconds=seconds)}
+        return job(job_id, 0, state, **(times | more))
+
+    jobs = spark.createDataFrame(
+        [
+            ended("quick", "completed", 2),
+            ended("at-last", "completed", 10),
+            ended("slow", "completed", 10.001),
+            ended("dead", "discarded", 1),
+            ended("scheduled", "completed", 50, scheduled_at=start + timedelta(seconds=45)),
+            ended("not-seen-before", "completed", 1, enqueued_at=None),
+            ended("cancelled", "cancelled", 1),
+            ended("open", "active", 1),
+            ended("other", "completed", 2, job_type="strict"),
+        ],
+        JOBS,
+    )
+    rows = attainment(jobs, Objectives(10_000, {"strict": 1_000}))
+    assertSchemaEqual(rows.schema, OBJECTIVES, ignoreNullable=True)
+    assertDataFrameEqual(
+        rows,
+        lines(
+            tuple(OBJECTIVES.fieldNames()),
+            (NOON, "q", "strict", 1_000, 1, 0, 0.0),
+            (NOON, "q", "t", 10_000, 5, 3, 0.6),
+        ),
+    )
+
+
+def test_workers_are_busy_in_the_minutes_of_their_attempts(spark: SparkSession) -> None:
+    def worked(job_id: str, worker_id: str | None, start_s: int, end_s: int | None) -> Row:
+        noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        ended = None if end_s is None else noon + timedelta(seconds=end_s)
+        times = {"started_at": noon + timedelta(seconds=start_s), "finished_at": ended}
+        return attempt(job_id, 0, "completed", 0, 0, worker_id=worker_id, **times)
+
+    attempts = spark.createDataFrame(
+        [
+            worked("a", "w1", 30, 150),
+            worked("b", "w1", 0, 30),
+            worked("c", "w2", 10, 20),
+            worked("running", "w2", 10, None),
+            worked("clocks-differ", "w2", 20, 10),
+        ],
+        ATTEMPTS,
+    )
+    told = dict.fromkeys(BRONZE_EVENTS.fieldNames()) | {
+        "stream": "s",
+        "offset": 0,
+        "position": 0,
+        "event_id": "e",
+        "type": "worker.started",
+        "worker_id": "w1",
+        "time": datetime(2026, 3, 1, tzinfo=UTC),
+        "event": '{"data": {"concurrency": 2}}',
+    }
+    rows = utilisation(attempts, spark.createDataFrame([Row(**told)], BRONZE_EVENTS))
+    assertSchemaEqual(rows.schema, WORKERS, ignoreNullable=True)
+    assertDataFrameEqual(
+        rows,
+        lines(
+            tuple(WORKERS.fieldNames()),
+            (NOON, "w1", 2, 2, 1, 60_000, 0.5),
+            (NOON.replace(minute=1), "w1", 2, 0, 0, 60_000, 0.5),
+            (NOON.replace(minute=2), "w1", 2, 0, 1, 30_000, 0.25),
+            (NOON, "w2", None, 1, 1, 10_000, None),
+        ),
+    )

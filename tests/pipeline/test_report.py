@@ -60,6 +60,10 @@ def test_parts_add_up_to_the_totals(report: Report) -> None:
     assert sum(row.retried for row in report.failures) == totals.retries
     assert sum(row.jobs for row in report.dead_letters) == totals.discarded
     assert sum(row.attempts for row in report.workers) == totals.attempts
+    assert sum(row.ended for row in report.job_types) == totals.completed + totals.discarded
+    assert 0 < sum(row.in_time for row in report.job_types) <= totals.completed
+    # Nobody said how many places there were.
+    assert {(row.places, row.utilisation) for row in report.workers} == {(None, None)}
 
 
 def test_the_axis_has_no_holes(report: Report) -> None:

@@ -20,10 +20,10 @@ from waybill.pipeline.tables import Tables
 EVENTS = history(11, 40)
 
 
-def run(spark: SparkSession, stream: Stream, directory: Path, **more: int) -> list[BatchWritten]:
+def run(spark: SparkSession, stream: Stream, directory: Path, limit: int = 500_000) -> list[BatchWritten]:
     """Bring bronze up to date; the batches that were written."""
     steps: list[object] = []
-    ingest(spark, Settings(stream.uri, directory, stream=stream.name, **more), steps.append)
+    ingest(spark, Settings(stream.uri, directory, stream=stream.name, max_offsets_per_trigger=limit), steps.append)
     return [step for step in steps if isinstance(step, BatchWritten)]
 
 
@@ -38,7 +38,7 @@ def test_each_event_gets_into_bronze_once_over_several_runs(
 ) -> None:
     half = len(EVENTS) // 2
     stream.publish_events(EVENTS[:half])
-    first = run(spark, stream, tmp_path, max_offsets_per_trigger=half - 3)
+    first = run(spark, stream, tmp_path, limit=half - 3)
     assert [step.events for step in first] == [half - 3, 3]
     stream.publish_events(EVENTS[half:], batch=7)
     stream.publish(b"no event")
@@ -71,6 +71,8 @@ def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: Own
         "gold/failures",
         "gold/dead_letters",
         "gold/retries",
+        "gold/objectives",
+        "gold/workers",
     ]
     states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
     assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from waybill.pipeline.run import Step
+    from waybill.pipeline.transforms.objectives import Objectives
 
 _STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace"}
+_SLO: Final = click.option(
+    "--slo",
+    "objectives",
+    multiple=True,
+    metavar="[TYPE=]TIME",
+    help="In which time a job should be completed: 30s for all, or email.send=5s (several times). Default: 1m.",
+)
 _DATA_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
 
 
@@ -37,14 +45,15 @@ def command() -> None:
     default=False,
     help="Read what is there, bring all tables up to date and end; or follow the stream (default).",
 )
+@_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object at the end of --once, else one a step.")
-def run(uri: str, data: Path, stream: str, once: bool, as_json: bool) -> None:
+def run(uri: str, data: Path, stream: str, once: bool, objectives: tuple[str, ...], as_json: bool) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
     console = Console(stderr=True)
     with _explained_failures(), _spark(console, data, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
-        settings = Settings(uri, data, stream=stream)
+        settings = Settings(uri, data, stream=stream, objectives=_objectives(objectives))
         progress = _Steps(console, as_lines=as_json and not once)
         if once:
             with console.status("Reading events"):
@@ -118,8 +127,9 @@ def compact(data: Path, keep_days: int | None, as_json: bool) -> None:
 
 @command.command()
 @click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def backfill(data: Path, as_json: bool) -> None:
+def backfill(data: Path, objectives: tuple[str, ...], as_json: bool) -> None:
     """Compute all tables of silver and gold anew from the events that are kept. For after an update of Waybill."""
     console = Console(stderr=True)
     _check_directory(data)
@@ -138,7 +148,7 @@ def backfill(data: Path, as_json: bool) -> None:
 
             store = Tables(data)
             with store.locked():
-                refresh(spark, store, note)
+                refresh(spark, store, note, _objectives(objectives))
     if as_json:
         click.echo(json.dumps({"tables": written}))
         return
@@ -197,6 +207,21 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
                 f"{row['jobs']:>8,}  {row['fingerprint']}  {row['queue']}  {row['job_type']}  {row['error_type']}"
             )
         click.echo(f"{total:,} chosen, {moved:,} moved{' (dry run)' if dry_run else ''}")
+
+
+def _objectives(given: tuple[str, ...]) -> Objectives:
+    """What the options --slo say. Raises UsageError."""
+    from waybill.pipeline.named_options import OptionError, duration_ms
+    from waybill.pipeline.transforms.objectives import DEFAULT_MS, Objectives
+
+    by_type = {}
+    try:
+        for text in given:
+            job_type, _, time = text.rpartition("=")
+            by_type[job_type] = duration_ms("--slo", time)
+    except OptionError as problem:
+        raise click.UsageError(str(problem)) from None
+    return Objectives(by_type.pop("", DEFAULT_MS), by_type)
 
 
 def _check_directory(data: Path) -> None:

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from waybill.client import ClientError, InvalidURI
 from waybill.client.blocking import run
-from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
-from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.ojs import DeadJob, DeadLetters, Jobs, Topology
+from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
+from waybill.pipeline.named_options import NamedOptions, OptionError
 from waybill.pipeline.schemas import DEAD_LETTER
 from waybill.pipeline.topology_options import parse_topology
 
@@ -201,9 +201,8 @@ def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run `work` to its end. Raises DeadLettersError."""
     try:
         return run(work())
-    except (ClientError, InvalidURI, JobsError, OSError) as problem:
-        text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
-        raise DeadLettersError(f"dead letters on {address(uri)}: {text}") from None
+    except BROKER_ERRORS as problem:
+        raise DeadLettersError(explained("dead letters on", uri, problem)) from None
 
 
 def _row(queue: str, letter: DeadJob) -> dict[str, object]:

@@ -66,12 +66,7 @@ class NamedOptions:
     def duration_ms(self, name: str) -> int | None:
         """Milliseconds, given as `500`, `500ms`, `30s`, `15m`, `2h` or `1d`; None if it was not given."""
         text = self._values.get(name)
-        if text is None:
-            return None
-        found = re.fullmatch(r"(\d+) *([a-z]*)", text.strip().lower())
-        if found is None or found[2] not in _UNITS_MS:
-            raise OptionError(f"option {name} is a time such as 500ms, 30s, 15m or 2h, not {text!r}")
-        return int(found[1]) * _UNITS_MS[found[2]]
+        return None if text is None else duration_ms(name, text)
 
     def moment(self, name: str) -> datetime | None:
         """A moment, given as milliseconds of Unix time or as ISO 8601 text with its zone; None if it was not given."""
@@ -93,6 +88,14 @@ class NamedOptions:
         """`true` or `false`."""
         text = self._values.get(name)
         return default if text is None else truth(name, text)
+
+
+def duration_ms(name: str, text: str) -> int:
+    """Milliseconds of an option such as `30s`. Raises OptionError."""
+    found = re.fullmatch(r"(\d+) *([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise OptionError(f"option {name} is a time such as 500ms, 30s, 15m or 2h, not {text!r}")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def truth(name: str, text: str) -> bool:

@@ -7,7 +7,7 @@ it wrote: so a crash anywhere leads to the same files.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -19,18 +19,10 @@ from waybill.pipeline import tables
 from waybill.pipeline.lag import lag
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.tables import Table, Tables
-from waybill.pipeline.transforms import bronze, gold, silver
+from waybill.pipeline.transforms import bronze, gold, silver, workers
+from waybill.pipeline.transforms.objectives import Objectives, attainment
 
 _POLL_S: Final = 0.2
-REFRESHED: Final = (
-    tables.ATTEMPTS,
-    tables.JOBS,
-    tables.ACTIVITY,
-    tables.FAILURES,
-    tables.DEAD_LETTERS,
-    tables.RETRIES,
-)
-"""The tables that `refresh` writes, in this order."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +32,7 @@ class Settings:
     uri: str
     directory: Path
     stream: str = EVENT_STREAM
+    objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
 
@@ -85,7 +78,7 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
     store = Tables(settings.directory)
     with store.locked():
         _ingest(spark, settings, store, progress)
-        refresh(spark, store, progress)
+        refresh(spark, store, progress, settings.objectives)
 
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
@@ -107,7 +100,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
     def refresh_if_written() -> None:
         if written[0]:
             written[0] = False
-            refresh(spark, store, progress)
+            refresh(spark, store, progress, settings.objectives)
 
     with store.locked():
         store.prepare()
@@ -127,17 +120,46 @@ def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Pr
         query.stop()
 
 
-def refresh(spark: SparkSession, store: Tables, progress: Progress) -> None:
+@dataclass(frozen=True)
+class _Refresh:
+    """What tables of silver and gold are computed from: the tables before them, as they are by then."""
+
+    spark: SparkSession
+    store: Tables
+    objectives: Objectives
+
+    @property
+    def events(self) -> DataFrame:
+        return self.store.read(self.spark, tables.EVENTS)
+
+    @property
+    def attempts(self) -> DataFrame:
+        return self.store.read(self.spark, tables.ATTEMPTS)
+
+    @property
+    def jobs(self) -> DataFrame:
+        return self.store.read(self.spark, tables.JOBS)
+
+
+_REFRESH: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
+    tables.ATTEMPTS: lambda given: silver.attempts(given.events),
+    tables.JOBS: lambda given: silver.jobs(given.events, given.attempts),
+    tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
+    tables.FAILURES: lambda given: gold.failures(given.attempts),
+    tables.DEAD_LETTERS: lambda given: gold.dead_letters(given.jobs),
+    tables.RETRIES: lambda given: gold.retries(given.attempts),
+    tables.OBJECTIVES: lambda given: attainment(given.jobs, given.objectives),
+    tables.WORKERS: lambda given: workers.utilisation(given.attempts, given.events),
+}
+REFRESHED: Final = tuple(_REFRESH)
+"""The tables that `refresh` writes, in this order."""
+
+
+def refresh(spark: SparkSession, store: Tables, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from bronze."""
-    events = store.read(spark, tables.EVENTS)
-    _replace(store, silver.attempts(events), tables.ATTEMPTS, progress)
-    attempts = store.read(spark, tables.ATTEMPTS)
-    _replace(store, silver.jobs(events, attempts), tables.JOBS, progress)
-    jobs = store.read(spark, tables.JOBS)
-    _replace(store, gold.activity(jobs, attempts), tables.ACTIVITY, progress)
-    _replace(store, gold.failures(attempts), tables.FAILURES, progress)
-    _replace(store, gold.dead_letters(jobs), tables.DEAD_LETTERS, progress)
-    _replace(store, gold.retries(attempts), tables.RETRIES, progress)
+    given = _Refresh(spark, store, objectives or Objectives())
+    for table, rows in _REFRESH.items():
+        _replace(store, rows(given), table, progress)
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:

@@ -239,5 +239,33 @@ RETRIES: Final = _table(
     },
 )
 
+# Jobs that ended, those of them that were completed within `target_ms`, and their share.
+OBJECTIVES: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "queue": _TEXT,
+        "job_type": _TEXT,
+        "target_ms": _LONG,
+        "ended": _LONG,
+        "in_time": _LONG,
+        "attainment": _DOUBLE,
+    },
+)
+# `busy_ms` is the time of all attempts in the bucket, `utilisation` its share of all places (null if it never said how
+# many it has).
+WORKERS: Final = _table(
+    {},
+    {
+        "bucket": _TIME,
+        "worker_id": _TEXT,
+        "places": _INT,
+        "started": _LONG,
+        "ended": _LONG,
+        "busy_ms": _LONG,
+        "utilisation": _DOUBLE,
+    },
+)
+
 # The ranks of the percentile arrays in gold: median, 95th, 99th.
 PERCENTILES: Final = (0.5, 0.95, 0.99)

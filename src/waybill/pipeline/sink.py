@@ -27,14 +27,14 @@ from waybill.client import (
     Channel,
     ClientError,
     ConnectionLost,
-    InvalidURI,
     MessageNacked,
     MessageReturned,
     connect,
 )
 from waybill.client.blocking import run
-from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, Topology
+from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, Topology
 from waybill.ojs.identifiers import new_id
+from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
@@ -341,6 +341,5 @@ async def _explained(uri: str, what: str) -> AsyncIterator[None]:
     """Errors of the connection become errors of this module, without the URI and its password."""
     try:
         yield
-    except (ClientError, InvalidURI, JobsError, OSError) as problem:
-        text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
-        raise SinkError(f"cannot write {what} to {address(uri)}: {text}") from None
+    except BROKER_ERRORS as problem:
+        raise SinkError(explained(f"cannot write {what} to", uri, problem)) from None

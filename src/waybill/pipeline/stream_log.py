@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final
 
 from waybill.client import AuthenticationFailed, ClientError, Delivery, InvalidURI, ProtocolError
+from waybill.pipeline.broker_errors import explained
 from waybill.pipeline.content_header import ContentHeaders, Sent
 from waybill.pipeline.message import StreamMessage
 from waybill.pipeline.offsets import DataLossError, OffsetRange
@@ -210,8 +211,7 @@ class StreamLog:
 
     def _explained(self, stream: str, problem: Exception) -> str:
         """What happened, where, and never with which password."""
-        text = str(problem) or type(problem).__name__
-        return f"cannot read stream {stream!r} on {self._address}: {text.replace(self._options.uri, '')}"
+        return explained(f"cannot read stream {stream!r} on", self._options.uri, problem)
 
     def _retrying(self, question: Callable[[], int]) -> int:
         """Ask until there is an answer: an exception would end a streaming query."""

@@ -3,8 +3,7 @@
     DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
     DIR/lock                                                   held by whoever writes
-    DIR/silver/{attempts,jobs}, DIR/gold/{activity,failures,dead_letters,retries}, and DIR/bronze/events, too
-                                                               links to the current version below DIR/versions
+    DIR/silver/*, DIR/gold/*, and DIR/bronze/events, too       links to the current version below DIR/versions
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
 Silver and gold are computed anew from bronze, and compaction writes bronze anew. A new version is written beside the
@@ -45,6 +44,8 @@ ACTIVITY: Final = Table("gold/activity", schemas.ACTIVITY)
 FAILURES: Final = Table("gold/failures", schemas.FAILURES)
 DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
 RETRIES: Final = Table("gold/retries", schemas.RETRIES)
+OBJECTIVES: Final = Table("gold/objectives", schemas.OBJECTIVES)
+WORKERS: Final = Table("gold/workers", schemas.WORKERS)
 
 
 class TablesError(RuntimeError):

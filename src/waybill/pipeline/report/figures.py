@@ -78,7 +78,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class JobType:
-    """One job type in one queue. `recovered` jobs completed after at least one retry."""
+    """One job type in one queue. `recovered` jobs completed after at least one retry.
+
+    Of the jobs that `ended`, `in_time` were completed within `target_ms`.
+    """
 
     job_type: str
     queue: str
@@ -91,6 +94,9 @@ class JobType:
     retries: int
     queue_wait: Percentiles | None
     run: Percentiles | None
+    target_ms: int
+    ended: int
+    in_time: int
 
 
 @dataclass(frozen=True)
@@ -131,13 +137,19 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """What one worker has done."""
+    """What one worker has done.
+
+    `utilisation` is the share of the time of all its `places` that it was busy, from its first minute to its last; None
+    if it never said how many it has.
+    """
 
     worker_id: str
     attempts: int
     completed: int
     failed: int
     busy_ms: int
+    places: int | None
+    utilisation: float | None
 
 
 @dataclass(frozen=True)
@@ -182,11 +194,11 @@ def collect(spark: SparkSession, store: Tables) -> Report:
         end=end,
         bucket_seconds=seconds,
         totals=_totals(jobs, attempts, activity, events=count, malformed=sum(malformed.values())),
-        job_types=_job_types(jobs, activity),
+        job_types=_job_types(jobs, activity, store.read(spark, tables.OBJECTIVES)),
         timeline=_timeline(fine, seconds),
         failures=_failures(store.read(spark, tables.FAILURES)),
         dead_letters=_dead_letters(store.read(spark, tables.DEAD_LETTERS)),
-        workers=_workers(attempts),
+        workers=_workers(attempts, store.read(spark, tables.WORKERS)),
         recommendations=recommend(spark, store),
         malformed_reasons=dict(list(malformed.items())[:_ROWS_MAX]),
     )
@@ -230,8 +242,10 @@ def _totals(jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events
     )
 
 
-def _job_types(jobs: DataFrame, activity: DataFrame) -> list[JobType]:
+def _job_types(jobs: DataFrame, activity: DataFrame, objectives: DataFrame) -> list[JobType]:
     keys = ("job_type", "queue")
+    attained = objectives.groupBy(*keys).agg(F.max("target_ms"), F.sum("ended"), F.sum("in_time")).collect()
+    in_time = {(row[0], row[1]): (int(row[2]), int(row[3]), int(row[4])) for row in attained}
     rolled = {(row["job_type"], row["queue"]): row for row in gold.rolled_up(activity, *keys).collect()}
     counted = jobs.groupBy(*keys).agg(*_job_counts()).orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX).collect()
     names = ("pushed", "completed", "recovered", "discarded", "open", "failures", "retries")
@@ -242,9 +256,15 @@ def _job_types(jobs: DataFrame, activity: DataFrame) -> list[JobType]:
             **{name: int(row[name]) for name in names},
             queue_wait=_percentiles(rolled.get((row["job_type"], row["queue"])), "queue_wait_ms"),
             run=_percentiles(rolled.get((row["job_type"], row["queue"])), "run_ms"),
+            **_attained(in_time.get((row["job_type"], row["queue"]))),
         )
         for row in counted
     ]
+
+
+def _attained(found: tuple[int, int, int] | None) -> dict[str, int]:
+    """The objective of a job type, how many jobs ended, and how many of these in time."""
+    return dict(zip(("target_ms", "ended", "in_time"), found or (0, 0, 0), strict=True))
 
 
 def _timeline(activity: DataFrame, seconds: int) -> list[Bucket]:
@@ -286,14 +306,20 @@ def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
     return [DeadLetters(**row.asDict()) for row in rows]
 
 
-def _workers(attempts: DataFrame) -> list[WorkerShare]:
+def _workers(attempts: DataFrame, utilisation: DataFrame) -> list[WorkerShare]:
+    minutes = F.timestamp_diff("minute", F.min("bucket"), F.max("bucket")) + 1
+    busy = utilisation.groupBy("worker_id").agg(
+        F.max("places").alias("places"),
+        (F.sum("busy_ms") / (F.max("places") * minutes * F.lit(_STORED_BUCKET_S * 1000))).alias("utilisation"),
+    )
     grouped = attempts.groupBy(F.coalesce("worker_id", F.lit(gold.UNKNOWN)).alias("worker_id")).agg(
         F.count("*").alias("attempts"),
         F.count_if(F.col("outcome") == "completed").alias("completed"),
         F.count_if(F.col("outcome") == "failed").alias("failed"),
         F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
     )
-    rows = grouped.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX).collect()
+    joined = grouped.join(busy, "worker_id", "left")
+    rows = joined.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX).collect()
     return [WorkerShare(**row.asDict()) for row in rows]
 
 

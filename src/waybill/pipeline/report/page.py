@@ -11,7 +11,7 @@ from waybill.pipeline.report import charts
 from waybill.pipeline.report.charts import BarRow, Segment
 from waybill.pipeline.report.figures import Failure, JobType, Percentiles, Report, WorkerShare
 from waybill.pipeline.report.recommendations import Recommendation, advices
-from waybill.pipeline.report.words import duration, number, share, span
+from waybill.pipeline.report.words import duration, number, ratio, share, span
 
 _BARS_MAX: Final = 12
 
@@ -146,6 +146,7 @@ def _job_types(rows: list[JobType]) -> str:
         "Completed",
         "Discarded",
         "Retries",
+        "In time",
         "Wait p50",
         "p95",
         "p99",
@@ -158,6 +159,7 @@ def _job_types(rows: list[JobType]) -> str:
             row.job_type,
             row.queue,
             *map(number, (row.pushed, row.completed, row.discarded, row.retries)),
+            share(row.in_time, row.ended),
             *_three(row.queue_wait),
             *_three(row.run),
         )
@@ -186,10 +188,11 @@ def _workers(rows: list[WorkerShare]) -> str:
             *map(number, (row.attempts, row.completed, row.failed)),
             share(row.attempts, total),
             duration(row.busy_ms),
+            ratio(row.utilisation),
         )
         for row in rows
     ]
-    head = ("Worker", "Attempts", "Completed", "Failed", "Share", "Busy")
+    head = ("Worker", "Attempts", "Completed", "Failed", "Share", "Busy", "Utilisation")
     return _card("Workers", "and what each has done", _table(head, body, texts=1), "wide")
 
 

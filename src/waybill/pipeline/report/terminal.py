@@ -7,7 +7,7 @@ from rich.text import Text
 
 from waybill.pipeline.report.figures import Percentiles, Report, Totals
 from waybill.pipeline.report.recommendations import advices
-from waybill.pipeline.report.words import duration, number, share, span
+from waybill.pipeline.report.words import duration, number, ratio, share, span
 
 
 def show(report: Report, console: Console) -> None:
@@ -62,13 +62,20 @@ def _waits(totals: Totals) -> Text:
 
 def _job_types(report: Report) -> Table:
     table = _table("By job type", "job type", "queue")
-    for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures"):
+    for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures", "in time"):
         table.add_column(heading, justify="right")
     for heading in ("queue wait", "run time"):
         table.add_column(f"{heading}\np50 / p95 / p99", justify="right")
     for row in report.job_types:
         counts = (row.pushed, row.completed, row.recovered, row.discarded, row.open, row.failures)
-        table.add_row(row.job_type, row.queue, *map(number, counts), _three(row.queue_wait), _three(row.run))
+        table.add_row(
+            row.job_type,
+            row.queue,
+            *map(number, counts),
+            share(row.in_time, row.ended),
+            _three(row.queue_wait),
+            _three(row.run),
+        )
     return table
 
 
@@ -107,11 +114,11 @@ def _recommendations(report: Report) -> Table:
 
 def _workers(report: Report) -> Table:
     table = _table("Workers", "worker")
-    for heading in ("attempts", "completed", "failed", "busy"):
+    for heading in ("attempts", "completed", "failed", "busy", "utilisation"):
         table.add_column(heading, justify="right")
     for row in report.workers:
         counts = (row.attempts, row.completed, row.failed)
-        table.add_row(row.worker_id, *map(number, counts), duration(row.busy_ms))
+        table.add_row(row.worker_id, *map(number, counts), duration(row.busy_ms), ratio(row.utilisation))
     return table
 
 

@@ -29,6 +29,11 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.2f}".rstrip("0").rstrip(".") + " %"
 
 
+def ratio(value: float | None) -> str:
+    """A share that is known as a fraction, as a percentage; a dash if it is not known."""
+    return share(0, 0) if value is None else share(round(value * 1_000_000), 1_000_000)
+
+
 def duration(milliseconds: float | None) -> str:
     """Milliseconds in the unit that suits them: 7 ms, 1.25 s, 3 min 20 s, 2 h 5 min."""
     if milliseconds is None:

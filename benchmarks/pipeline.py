@@ -1,0 +1,281 @@
+"""Measure the pipeline: stream to Parquet, events to silver, DataFrame to jobs, and the report of a long history.
+
+    python -m benchmarks.pipeline [--events N] [--history N] [--quick]
+
+On Waybill's own broker, durable and in a process of its own, with Spark on all cores of this machine. Each rate is that
+of a second run in a warm session, beside the same work by a plain Python loop with pika. The events are those of real
+workers, multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks-pipeline.md.
+"""
+
+import itertools
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from rich.console import Console
+
+from benchmarks.event_histories import Life, generate, record
+from waybill import __version__
+from waybill.client import BasicProperties, blocking
+from waybill.pipeline import tables
+from waybill.pipeline.events import event_rows
+from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.run import Settings, ingest
+from waybill.pipeline.schemas import EVENT
+from waybill.pipeline.session import local_session
+from waybill.pipeline.tables import Tables
+from waybill.pipeline.transforms import silver
+
+PAGE: Final = Path("docs/benchmarks-pipeline.md")
+MESSAGE_SIZES: Final = (1, 50)
+PUBLISH_AT_ONCE: Final = 5_000
+EVENTS_PER_FILE: Final = 250_000
+PLAIN_EVENTS: Final = 30_000
+PLAIN_PUSHES: Final = 3_000
+REPORT_LIMIT_S: Final = 60
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One line of the table: rows a second, ours and the plain loop's, and what the issue of speed asks for."""
+
+    work: str
+    wanted: int
+    ours: float
+    plain: float
+
+
+@dataclass
+class Figures:
+    """What was measured; times in seconds, memory in MB."""
+
+    rates: list[Rate] = field(default_factory=list)
+    history: int = 0
+    backfill_s: float = 0.0
+    report_s: float = 0.0
+    report_mb: int = 0
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[str]:
+    """Our broker, as this program finds it; gives the address of /ojs."""
+    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--data-dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        line = process.stdout.readline()
+        port = re.search(r":(\d+)", line.removeprefix("ready amqp://"))
+        if port is None:
+            raise click.ClickException(f"the broker did not start: {line!r}")
+        try:
+            yield f"amqp://guest:guest@127.0.0.1:{port[1]}/%2Fojs"
+        finally:
+            process.terminate()
+
+
+class Bench:
+    """The measurements, on one broker and in one session of Spark."""
+
+    def __init__(self, spark: SparkSession, uri: str, directory: Path, lives: list[Life], console: Console) -> None:
+        self._spark = spark
+        self._uri = uri
+        self._directory = directory
+        self._lives = lives
+        self._console = console
+        self._numbers = itertools.count(1)
+        self.figures = Figures()
+
+    def run(self, events: int) -> None:
+        for size in MESSAGE_SIZES:
+            self._stream_to_parquet(events, size)
+        self._jobs(events)
+
+    def _stream_to_parquet(self, count: int, size: int) -> None:
+        """Bronze from a stream with `size` events a message; with the larger, silver from that."""
+        stream = f"bench-{size}"
+        self._publish(stream, generate(self._lives, count), size)
+        self._ingest(stream)
+        seconds, store = self._ingest(stream)
+        rows = store.read(self._spark, tables.EVENTS).count()
+        plain = self._plain("parquet", stream, PLAIN_EVENTS)
+        work = f"stream to Parquet, {size} event{'s' * (size > 1)} a message"
+        self._add(Rate(work, 100_000, rows / seconds, plain))
+        if size == MESSAGE_SIZES[-1]:
+            self._fold(store)
+            seconds = self._fold(store)
+            self._add(Rate("fold to silver", 100_000, rows / seconds, self._plain("silver", stream, PLAIN_EVENTS)))
+
+    def _ingest(self, stream: str) -> tuple[float, Tables]:
+        """Seconds from the start of a query to the end of its only batch, into tables of its own."""
+        directory = self._directory / f"tables-{next(self._numbers)}"
+        settings = Settings(self._uri, directory, stream=stream, max_offsets_per_trigger=1 << 40)
+        return _seconds(lambda: ingest(self._spark, settings, lambda _: None)), Tables(directory)
+
+    def _fold(self, store: Tables) -> float:
+        def fold() -> None:
+            events = store.read(self._spark, tables.EVENTS)
+            store.replace(silver.attempts(events), tables.ATTEMPTS)
+            store.replace(silver.jobs(events, store.read(self._spark, tables.ATTEMPTS)), tables.JOBS)
+
+        return _seconds(fold)
+
+    def _jobs(self, count: int) -> None:
+        """Rows of one partition as jobs, every one confirmed."""
+
+        def push(rows: int) -> None:
+            frame = self._spark.range(0, rows, numPartitions=1).toDF("number")
+            writer = frame.write.format("ojs").mode("append").option("uri", self._uri).option("queue", "bench")
+            writer.option("type", "bench.push").save()
+
+        push(count // 10)
+        seconds = _seconds(lambda: push(count))
+        plain = self._plain("push", "plain-bench", PLAIN_PUSHES)
+        self._add(Rate("jobs written with confirms, one partition", 40_000, count / seconds, plain))
+
+    def _publish(self, stream: str, events: Iterator[bytes], size: int) -> None:
+        properties = BasicProperties(delivery_mode=2, content_type="application/json")
+        with blocking.connect(self._uri) as connection:
+            channel = connection.channel()
+            channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+            bodies = iter(lambda: list(itertools.islice(events, size)), [])
+            messages = (body[0] if size == 1 else b"[" + b",".join(body) + b"]" for body in bodies)
+            while chunk := list(itertools.islice(messages, PUBLISH_AT_ONCE)):
+                channel.publish_many(chunk, routing_key=stream, properties=properties)
+
+    def _plain(self, loop: str, name: str, count: int) -> float:
+        """Rows a second of a plain loop, in a process of its own."""
+        command = [sys.executable, "-m", "benchmarks.plain_loops", self._uri, loop, name, str(count)]
+        done = subprocess.run([*command, str(self._directory / "plain")], capture_output=True, text=True, check=True)
+        return count / float(done.stdout)
+
+    def _add(self, rate: Rate) -> None:
+        self.figures.rates.append(rate)
+        self._console.print(f"{rate.work}: {rate.ours:,.0f}/s, plain loop {rate.plain:,.0f}/s", highlight=False)
+
+
+def measure_report(lives: list[Life], count: int, directory: Path, figures: Figures, console: Console) -> None:
+    """Write a history of `count` events, then the commands `backfill` and `report` as users start them."""
+    directory.mkdir()
+    with console.status(f"writing {count:,} events"):
+        figures.history = write_history(lives, count, directory)
+    command = [sys.executable, "-m", "waybill", "pipeline"]
+    with console.status("backfill"):
+        figures.backfill_s = _seconds(lambda: _call([*command, "backfill", "--data", str(directory)]))
+    with console.status("report"):
+        page = str(directory / "report.html")
+        figures.report_s = _seconds(lambda: _call([*command, "report", "--data", str(directory), "--html", page]))
+    # The largest of all processes that ended: Java, in `backfill` or `report`.
+    figures.report_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    console.print(
+        f"{figures.history:,} events: backfill {figures.backfill_s:.1f} s, report {figures.report_s:.1f} s, "
+        f"largest process {figures.report_mb:,} MB",
+        highlight=False,
+    )
+
+
+def write_history(lives: list[Life], count: int, directory: Path) -> int:
+    """Bronze as the pipeline would have written it; the number of events."""
+    store = Tables(directory)
+    store.prepare()
+    root = store.path(tables.EVENTS)
+    schema = to_arrow_schema(EVENT, timezone="UTC")
+    events = enumerate(generate(lives, count))
+    written = 0
+    for batch in itertools.count():
+        chunk = list(itertools.islice(events, EVENTS_PER_FILE))
+        if not chunk:
+            return written
+        rows = [row for offset, text in chunk for row in event_rows(StreamMessage("ojs.events", offset, text))]
+        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+        table = pa.Table.from_arrays(columns, schema=schema).drop_columns(["malformed"])
+        days = pc.strftime(table["time"], format="%Y-%m-%d")
+        for day in days.unique().to_pylist():
+            place = root / f"date={day}" / f"batch_id={batch}"
+            place.mkdir(parents=True)
+            pq.write_table(table.filter(pc.equal(days, day)), place / "part.parquet", compression="zstd")
+        written += len(rows)
+    return written
+
+
+def _call(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def page(figures: Figures, command: str) -> str:
+    """The whole page."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].split(":", 1)[1].strip() if models else "unknown"
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    rates = "\n".join(
+        f"| {rate.work} | {rate.wanted:,} | {rate.ours:,.0f} | {rate.plain:,.0f} | {rate.ours / rate.plain:.1f} |"
+        for rate in figures.rates
+    )
+    return f"""# Benchmarks of the pipeline
+
+`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}, with waybill {__version__}, on {os.cpu_count()} cores
+({model}), Python {platform.python_version()}; the load average was {load} at the end.
+
+Events of real workers, multiplied; Waybill's own broker, Spark and its Python workers share the cores. The rates are
+those of a second run in a session, from the start of the query to its end. The plain loops use pika, one message at a
+time; the one that writes jobs waits for each confirm, as pika's blocking channel does. The plain fold is that of the
+tests, and knows less than silver.
+
+| work | wanted/s | waybill, rows/s | plain Python loop with pika, rows/s | ratio |
+|---|--:|--:|--:|--:|
+{rates}
+
+A history of {figures.history:,} events: `waybill pipeline backfill` computed all tables in {figures.backfill_s:.0f} s,
+`report --html` took {figures.report_s:.0f} s from its start to its end (wanted: {REPORT_LIMIT_S}), and no process was
+larger than {figures.report_mb:,} MB.
+"""
+
+
+@click.command(help=__doc__)
+@click.option("--events", default=400_000, show_default=True, help="Events of a stream, and half as many jobs.")
+@click.option("--history", default=5_000_000, show_default=True, help="Events that the report is about; 0: no report.")
+@click.option("--quick", is_flag=True, help="A twentieth of it; writes no page.")
+def main(*, events: int, history: int, quick: bool) -> None:
+    console = Console()
+    if quick:
+        events, history = events // 20, history // 20
+    with tempfile.TemporaryDirectory(prefix="waybill-bench-") as name, broker(Path(name) / "broker") as uri:
+        directory = Path(name)
+        with console.status("real workers at work"):
+            lives = record(uri)
+        spark = local_session("waybill-bench", log_file=directory / "spark.log")
+        try:
+            bench = Bench(spark, uri, directory, lives, console)
+            bench.run(events)
+        finally:
+            spark.stop()
+        if history:
+            measure_report(lives, history, directory / "history", bench.figures, console)
+    if not quick and history:
+        PAGE.write_text(page(bench.figures, f"python -m benchmarks.pipeline --events {events} --history {history}"))
+        console.print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Errors of the client in the words of the pipeline: with the broker's address, and never with its password."""
+
+from typing import Final
+
+from waybill.client import ClientError, InvalidURI
+from waybill.ojs import JobsError
+from waybill.pipeline.named_options import address
+
+BROKER_ERRORS: Final = (ClientError, InvalidURI, JobsError, OSError)
+"""What working with a broker raises: it is away, refuses, or its URI is none."""
+
+
+def explained(doing: str, uri: str, problem: BaseException) -> str:
+    """`cannot read stream 'orders' on host:5672/vhost: ...`, for `doing` up to the preposition."""
+    text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
+    return f"{doing} {address(uri)}: {text}"

@@ -1,0 +1,20 @@
+"""Exactly once, under kill -9. `make soak-pipeline` kills twenty times on each broker."""
+
+import random
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.pipeline.kills import check, check_lost_commit, kill_often
+from tests.pipeline.own_broker import OwnBroker
+from tests.pipeline.streams import Stream
+
+
+def test_a_kill_of_the_driver_loses_and_doubles_nothing(
+    spark: SparkSession, own_broker: OwnBroker, tmp_path: Path
+) -> None:
+    directory = tmp_path / "tables"
+    with Stream(own_broker.uri, "kills") as stream:
+        published = kill_often(stream, directory, kills=1, jobs=12, chance=random.Random(7))
+        assert check(spark, stream, directory, published) == len(published.events)
+        check_lost_commit(spark, stream, directory)
