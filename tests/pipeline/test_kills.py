@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.kills import check, check_lost_commit, kill_often
@@ -10,6 +11,8 @@ from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 
 
+# Two starts of Java, one of them in the killed process: more than the usual time on a machine with other work.
+@pytest.mark.timeout(300)
 def test_a_kill_of_the_driver_loses_and_doubles_nothing(
     spark: SparkSession, own_broker: OwnBroker, tmp_path: Path
 ) -> None:
