@@ -147,7 +147,7 @@ async def test_giving_up(free_port: int) -> None:
     await connection.close()
 
 
-@requirement("OJS-103", "OJS-104")
+@requirement("OJS-103", "OJS-104", "OJSW-025")
 def test_the_delays_of_the_binding() -> None:
     policy = ReconnectPolicy(jitter=0.0)
     assert [policy.delay_s(attempt) for attempt in range(1, 10)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]

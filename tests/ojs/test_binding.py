@@ -292,7 +292,7 @@ def test_024_metrics(tap: WireTap, recording: Recording) -> None:
         assert name in values
 
 
-@requirement("AMQP-025", "OJS-096", "OJS-103")
+@requirement("AMQP-025", "OJS-096", "OJS-103", "OJSW-025")
 def test_025_backoff(tap: WireTap, recording: Recording) -> None:
     # Three connections were lost at once and tried in parallel; none may try earlier than its delay.
     attempts = tap.attempts[recording.loss_at_attempt :]
@@ -327,7 +327,7 @@ def test_027_consumer_cancellation(tap: WireTap, recording: Recording) -> None:
     assert deliveries(tap, recording.ids["after"])
 
 
-@requirement("AMQP-028", "OJS-102")
+@requirement("AMQP-028", "OJS-102", "OJSW-024")
 def test_028_a_channel_for_each_thread(tap: WireTap, recording: Recording) -> None:
     channels: dict[tuple[int, int], set[str]] = {}
     for one in tap.by_client("Basic.Publish", lambda one: one.method.routing_key.startswith("thread")):

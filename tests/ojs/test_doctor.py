@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.rabbitmq import INSTALL_HINT, RabbitMQ, installed
 from waybill.client import Connection, connect
@@ -89,6 +90,7 @@ def managed() -> Iterator[RabbitMQ]:
         yield broker
 
 
+@requirement("OJSW-028")
 async def test_the_management_plugin_tells_more(managed: RabbitMQ) -> None:
     topology = Topology(max_length=5, reject_when_full=False)
     uri = managed.uri("/ojs")

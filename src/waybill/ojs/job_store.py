@@ -8,8 +8,8 @@ may share a PostgreSQL database: the position is locked while one writes, and wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -21,7 +21,6 @@ from waybill.ojs.states import State
 
 try:
     import sqlalchemy as sql
-    from sqlalchemy.dialects import postgresql, sqlite
     from sqlalchemy.engine import Connection, Engine, make_url
     from sqlalchemy.pool import StaticPool
 except ImportError as error:
@@ -89,7 +88,7 @@ class JobStore:
         A view of an older form is made again from the events. Raises sqlalchemy.exc.SQLAlchemyError.
         """
         self._engine = _engine(database)
-        insert = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
+        insert = _insert_of(self._engine)
         upsert = insert(_jobs)
         columns = [column.name for column in _jobs.columns if not column.primary_key]
         self._upsert = upsert.on_conflict_do_update(
@@ -252,6 +251,17 @@ def _engine(database: str) -> Engine:
         sql.event.listen(engine, "connect", _set_up_sqlite)
         sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
     return engine
+
+
+def _insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
+    """Return `insert` of the engine's database; a dialect brings all of its drivers, so only that one is loaded."""
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
+
+        return postgresql.insert
+    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see above
+
+    return sqlite.insert
 
 
 def _set_up_sqlite(connection: object, _record: object) -> None:
