@@ -276,7 +276,7 @@ class History:
             return
         key = self.random.choice(list(self.state.messages))
         content, count = self.state.messages[key]
-        self.journal.requeue(key[0], key[1], self.locations[key], count + 1)
+        self.journal.requeue(key[0], key[1], self.locations[key], count + 1, b"")
         messages = {**self.state.messages, key: (content, count + 1)}
         self.state = State(messages, self.state.delivering, self.state.redelivered)
 

@@ -169,9 +169,9 @@ def test_delivery_counts_come_back() -> None:
     disk = new_disk()
     journal = open_journal(disk)
     location = journal.put(1, 1, message(b"a"))
-    journal.requeue(1, 1, location, 1)
+    journal.requeue(1, 1, location, 1, b"")
     commit_durably(journal)
-    journal.requeue(1, 1, location, 2)
+    journal.requeue(1, 1, location, 2, b"")
     commit_durably(journal)
     disk.lose_power()
     assert [item.delivery_count for item in open_journal(disk).recovered(1)] == [2]

@@ -27,6 +27,13 @@ class EntryQueue(Drainable):
         """The message goes back to its place and is redelivered; `failed` counts the attempt as a failed delivery."""
         raise NotImplementedError
 
+    def amend(self, entry: "Entry", changes: bytes, *, failed: bool) -> None:
+        """Keep what its consumer has changed in a message, and that a delivery failed, over a restart as well.
+
+        To be called before `release` of an entry that is delivered.
+        """
+        raise NotImplementedError
+
 
 class Holder:
     """Who has taken an entry and not settled it yet: a consumer, or whatever polled the queue."""
@@ -45,7 +52,7 @@ class Entry:
 
     `is_stored`: recovery would bring it back, so settling it must be recorded; a message that was only spilled to free
     memory has a location but is not stored. `delivery_count`: deliveries that failed before. `holder`: set by the
-    engine while the message is delivered and not settled.
+    engine while the message is delivered and not settled. `changes`: what consumers have changed in the message.
     """
 
     def __init__(self, queue: EntryQueue, message: Message, sequence: i64) -> None:
@@ -58,3 +65,4 @@ class Entry:
         self.delivery_count: i64 = 0
         self.redelivered = False
         self.holder: Holder | None = None
+        self.changes = b""

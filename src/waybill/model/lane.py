@@ -36,8 +36,18 @@ class _Chunk:
         self.sizes = array("q", [entry.message.size for entry in entries])
         counts = [entry.delivery_count for entry in entries]
         self.delivery_counts = array("q", counts) if any(counts) else None
+        # Messages that consumers have changed: they are not what the store reads back.
+        changed = {entry.sequence: entry for entry in entries if entry.changes}
+        self.changed: dict[int, Entry] | None = changed or None
         self.are_stored = entries[0].is_stored
         self.redelivered = entries[0].redelivered
+
+    def restore(self, entry: Entry) -> None:
+        """Give an entry that was read back what consumers have changed in its message."""
+        changed = self.changed.get(entry.sequence) if self.changed is not None else None
+        if changed is not None:
+            entry.message = changed.message
+            entry.changes = changed.changes
 
     def remove(self, index: int) -> None:
         del self.sequences[index]
@@ -156,6 +166,8 @@ class Lane:
         entry.redelivered = chunk.redelivered
         if chunk.delivery_counts is not None:
             entry.delivery_count = chunk.delivery_counts[index]
+        if chunk.changed is not None:
+            chunk.restore(entry)
         return entry
 
     def extract(self, entry: Entry) -> None:
@@ -326,8 +338,10 @@ class Lane:
             entry.redelivered = redelivered
             if counts is not None:
                 entry.delivery_count = counts[index]
+            if chunk.changed is not None:
+                chunk.restore(entry)
             head.append(entry)
-            size += message.size
+            size += entry.message.size
         self.head_bytes += size
         self.runtime.memory_bytes += size
         return lost

@@ -43,6 +43,11 @@ class MessageFormat:
         """A copy of `content` with headers set and removed; unless kept, without its own time to live."""
         raise NotImplementedError
 
+    def amended(self, content: bytes, changes: bytes) -> bytes:
+        """A copy of `content` with what a consumer has changed; the same where consumers cannot change anything."""
+        del changes
+        return content
+
     def lane(self, priority: i64, levels: i64) -> i64:
         """Which of a queue's `levels` of priority, 0 the lowest, a message of that priority belongs to."""
         return min(priority, levels - 1)
@@ -81,3 +86,8 @@ class Message:
         self.ttl_ms: i64 = ttl_ms
         self.published_at: float = published_at
         self.size: i64 = HOLDING_BYTES + len(content)
+
+    def amended(self, changes: bytes) -> "Message":
+        """The message with what a consumer has changed."""
+        content = self.format.amended(self.content, changes)
+        return Message(self.format, content, self.address, self.durable, self.priority, self.ttl_ms, self.published_at)

@@ -186,6 +186,9 @@ class Queue(EntryQueue):
         entry.is_stored = True
         entry.redelivered = stored.redelivered
         entry.delivery_count = stored.delivery_count
+        if stored.changes:
+            entry.changes = stored.changes
+            entry.message = message = message.amended(stored.changes)
         if self.deduplication is not None:
             self.deduplication.admit(message, stored.sequence)
         if stored.sequence >= self.next_sequence:
@@ -373,6 +376,16 @@ class Queue(EntryQueue):
         self.unsettled_count -= 1
         self._kill(entry, REJECTED)
 
+    def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
+        if changes:
+            message = entry.message.amended(changes)
+            self.runtime.memory_bytes += message.size - entry.message.size
+            entry.message = message
+            entry.changes = changes
+        if entry.is_stored and (changes or failed):
+            count = entry.delivery_count + i64(failed)
+            self.store.requeue(self.id, entry.sequence, entry.location, count, entry.changes)
+
     def release(self, entry: Entry, *, failed: bool) -> None:
         self.unsettled_count -= 1
         if self.is_deleted:
@@ -389,7 +402,7 @@ class Queue(EntryQueue):
                 self._kill(entry, DELIVERY_LIMIT)
                 return
             if self.counts_deliveries and entry.is_stored:
-                self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count)
+                self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
         lane = self._lane_of(entry.message)
         lane.push_front(entry)
         for selection in self.selections.values():

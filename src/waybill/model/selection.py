@@ -99,6 +99,9 @@ class Copied(EntryQueue):
     def reject(self, entry: Entry) -> None:
         pass
 
+    def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
+        pass
+
     def release(self, entry: Entry, *, failed: bool) -> None:
         pass
 

@@ -29,12 +29,21 @@ class CommitWaiter:
 class StoredMessage:
     """A message that recovery found for a queue."""
 
-    def __init__(self, sequence: i64, location: i64, message: Message, delivery_count: i64, redelivered: bool) -> None:
+    def __init__(
+        self,
+        sequence: i64,
+        location: i64,
+        message: Message,
+        delivery_count: i64,
+        redelivered: bool,
+        changes: bytes = b"",
+    ) -> None:
         self.sequence: i64 = sequence
         self.location: i64 = location
         self.message = message
         self.delivery_count: i64 = delivery_count
         self.redelivered = redelivered
+        self.changes = changes
 
 
 class StreamRecord:
@@ -114,8 +123,8 @@ class Store:
         """A spilled message is no longer needed, or a put one whose queue is purged or deleted."""
         raise NotImplementedError
 
-    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64) -> None:
-        """Remember how often a message was delivered, for queues that limit it."""
+    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64, changes: bytes) -> None:
+        """Remember how often a message was delivered, and what consumers have changed in it."""
         raise NotImplementedError
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:

@@ -209,6 +209,9 @@ class Stream(Queue):
     def reject(self, entry: Entry) -> None:
         raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
 
+    def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
+        pass
+
     def release(self, entry: Entry, *, failed: bool) -> None:
         self.unsettled_count -= 1
 

@@ -31,10 +31,11 @@ from waybill.storage.record import CLEAN, small_record
 from waybill.storage.recovery import ENTIRE_QUEUE, Recovery
 from waybill.storage.report import Damage, RecoveryReport
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
-from waybill.storage.segment import Segment
+from waybill.storage.segment import Requeued, Segment
 from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
 from waybill.storage.stream import JournalStream
 
+NOT_REQUEUED: Final = Requeued(0, b"")
 SYNC_ORDER: Final = [DEFINITIONS, STREAM, JOURNAL]
 
 
@@ -144,8 +145,8 @@ class Journal(MessageLog):
                 self.report.damage.append(Damage(segment.log.name, location & 0xFFFFFFFF, str(error)))
                 continue
             was_delivered = sequence <= mark.redelivered_up_to or sequence in redelivered
-            count = segment.delivery_counts.get((queue_id, sequence), 0)
-            yield StoredMessage(sequence, location, message, count, was_delivered)
+            requeued = segment.requeued.get((queue_id, sequence), NOT_REQUEUED)
+            yield StoredMessage(sequence, location, message, requeued.delivery_count, was_delivered, requeued.changes)
 
     def next_sequence(self, queue_id: i64) -> i64:
         return self._next_sequences.get(queue_id, 0)

@@ -68,7 +68,7 @@ class MemoryStore(CommittingStore):
                 return
         del self._messages[location]
 
-    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64) -> None:
+    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64, changes: bytes) -> None:
         pass
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:

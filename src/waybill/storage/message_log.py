@@ -33,7 +33,6 @@ from waybill.storage.record import (
     PUT,
     RECORD_HEAD_SIZE,
     REFERENCE,
-    REQUEUE,
     SETTLE,
     SPILL,
     START,
@@ -45,7 +44,7 @@ from waybill.storage.record import (
     record_length,
     small_record,
 )
-from waybill.storage.segment import FORGOTTEN, Segment
+from waybill.storage.segment import FORGOTTEN, Requeued, Segment
 
 SETTLE_RECORD_BYTES: Final = 4096  # 256 settles: little is lost with one damaged record
 # A batch of so little costs mostly its sync, which a file that need not grow halves. Large ones would be written twice.
@@ -182,7 +181,7 @@ class MessageLog(CommittingStore):
             self._flush_settles()
         segment = self._last_released
         number = location >> 32
-        if segment.number == number and segment.moved is None and segment.live > 1 and not segment.delivery_counts:
+        if segment.number == number and segment.moved is None and segment.live > 1 and not segment.requeued:
             # Most settles are of the segment of the one before: `_release` without its cases.
             segment.live -= 1
             dead = segment.dead
@@ -199,7 +198,7 @@ class MessageLog(CommittingStore):
         number = segment.number
         dead = segment.dead
         # Most are of the segment of the one before, and then there is little to do for each.
-        is_simple = segment.moved is None and segment.live > len(entries) and not segment.delivery_counts
+        is_simple = segment.moved is None and segment.live > len(entries) and not segment.requeued
         count: i64 = 0
         for entry in entries:
             sequence = entry.sequence
@@ -242,8 +241,8 @@ class MessageLog(CommittingStore):
                 self._release(copy, queue_id, copy & 0xFFFFFFFF if queue_id == FORGOTTEN else sequence)
                 return
         segment.add_dead(queue_id, sequence)
-        if segment.delivery_counts:
-            segment.delivery_counts.pop((queue_id, sequence), None)
+        if segment.requeued:
+            segment.requeued.pop((queue_id, sequence), None)
         self.head.depend_on(number)
         if segment.live == 0 and segment is not self.head:
             self._let_go(segment)
@@ -282,11 +281,12 @@ class MessageLog(CommittingStore):
             segment = self.segments[location >> 32]
         return location
 
-    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64) -> None:
+    def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64, changes: bytes) -> None:
         number = self.locate(location) >> 32
-        self.segments[number].delivery_counts[queue_id, sequence] = delivery_count
+        requeued = Requeued(delivery_count, changes)
+        self.segments[number].requeued[queue_id, sequence] = requeued
         self.head.depend_on(number)
-        self._append(small_record(REQUEUE, integers([queue_id, sequence, delivery_count])))
+        self._append(requeued.record(queue_id, sequence))
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
         last = self.purges.get(queue_id)

@@ -19,7 +19,6 @@ from waybill.storage.record import (
     KIND_OFFSET,
     PUT,
     REFERENCE,
-    REQUEUE,
     SETTLE,
     SPILL,
     integers,
@@ -112,8 +111,8 @@ class Reclaimer:
         for start in range(0, len(pairs), SETTLES_A_RECORD):
             values = [value for pair in pairs[start : start + SETTLES_A_RECORD] for value in pair]
             log.append_record(small_record(SETTLE, integers(values)))
-        for (queue_id, sequence), count in segment.delivery_counts.items():
-            log.append_record(small_record(REQUEUE, integers([queue_id, sequence, count])))
+        for (queue_id, sequence), requeued in segment.requeued.items():
+            log.append_record(requeued.record(queue_id, sequence))
         log.head.depend_on(segment.number)
 
     def _end_checkpoint(self) -> None:
@@ -219,12 +218,12 @@ class Reclaimer:
         moved[offset] = log.append_copy(record, alive)
         head = log.head
         head.depend_on(source.number)
-        if source.delivery_counts:
+        if source.requeued:
             for claim in alive:
-                count = source.delivery_counts.get(claim)
-                if count is not None:
-                    head.delivery_counts[claim] = count
-                    log.append_record(small_record(REQUEUE, integers([claim[0], claim[1], count])))
+                requeued = source.requeued.get(claim)
+                if requeued is not None:
+                    head.requeued[claim] = requeued
+                    log.append_record(requeued.record(claim[0], claim[1]))
 
     def _is_alive(self, claim: tuple[int, int]) -> bool:
         if claim in self._dead:

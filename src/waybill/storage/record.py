@@ -36,7 +36,7 @@ from waybill.model.message import Address, Message, MessageFormat
 PUT: Final = 1  # a message for a queue
 REFERENCE: Final = 2  # a message of this batch is for this queue, too: queue id, sequence, bytes back to its PUT
 SETTLE: Final = 3  # any number of (queue id, sequence)
-REQUEUE: Final = 4  # queue id, sequence, delivery count
+REQUEUE: Final = 4  # queue id, sequence, delivery count, what consumers have changed in the message
 PURGE: Final = 5  # queue id, highest sequence gone, any number of kept sequences
 MARK: Final = 6  # queue id, delivering and redelivered up to these sequences, any number of redelivered sequences
 SPILL: Final = 7  # a message that need not outlive the process

@@ -35,7 +35,7 @@ from waybill.storage.record import (
     record_length,
 )
 from waybill.storage.report import Damage, RecoveryReport
-from waybill.storage.segment import DIRECTORY, Segment
+from waybill.storage.segment import DIRECTORY, Requeued, Segment
 
 ENTIRE_QUEUE: Final = 1 << 62
 NO_MARK: Final = Mark()
@@ -280,16 +280,20 @@ class Recovery:
             holder = self.log.segments[location >> 32]
             holder.live -= 1
             holder.add_dead(queue_id, sequence)
-            if holder.delivery_counts:
-                holder.delivery_counts.pop((queue_id, sequence), None)
+            if holder.requeued:
+                holder.requeued.pop((queue_id, sequence), None)
             segment.depend_on(holder.number)
 
     def _requeue(self, segment: Segment, data: bytes, index: i64) -> None:
-        queue_id, sequence, count = self._integers(data, index)
+        start = index + RECORD_HEAD_SIZE
+        queue_id = read_i64_be(data, start)
+        sequence = read_i64_be(data, start + 8)
+        count = read_i64_be(data, start + 16)
+        changes = data[start + 24 : index + record_length(data, index, len(data))]
         location = self._table(queue_id).location(sequence)
         if location != NOWHERE:
             holder = self.log.segments[location >> 32]
-            holder.delivery_counts[queue_id, sequence] = count
+            holder.requeued[queue_id, sequence] = Requeued(count, changes)
             segment.depend_on(holder.number)
 
     def _purge(self, segment: Segment, data: bytes, index: i64) -> None:

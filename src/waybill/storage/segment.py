@@ -4,9 +4,22 @@ from librt.strings import BytesWriter, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.storage.log import JOURNAL, LogFile
+from waybill.storage.record import REQUEUE, integers, small_record
 
 DIRECTORY = "messages"
 FORGOTTEN = -1  # in place of a queue id: the other number is the offset of a record that one holder has forgotten
+
+
+class Requeued:
+    """What is known of a message that went back to its queue. `changes`: what consumers have changed in it."""
+
+    def __init__(self, delivery_count: i64, changes: bytes) -> None:
+        self.delivery_count: i64 = delivery_count
+        self.changes = changes
+
+    def record(self, queue_id: i64, sequence: i64) -> bytes:
+        """As it is written."""
+        return small_record(REQUEUE, integers([queue_id, sequence, self.delivery_count]) + self.changes)
 
 
 class Segment:
@@ -30,7 +43,7 @@ class Segment:
         self.last_dependency: i64 = -1
         # (queue id, sequence) of each holder that is gone, 8 bytes each.
         self.dead = BytesWriter()
-        self.delivery_counts: dict[tuple[int, int], int] = {}
+        self.requeued: dict[tuple[int, int], Requeued] = {}
         # Offset of a record -> location of its copy, once compaction has begun.
         self.moved: dict[int, int] | None = None
         self.is_emptied = False

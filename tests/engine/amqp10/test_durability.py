@@ -9,7 +9,7 @@ from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.amqp10.test_links import ODD
 from tests.engine.server.disk_bench import DiskBench
 from waybill.wire.amqp10.message import Header
-from waybill.wire.amqp10.messaging import Accepted, Released, Source, Target
+from waybill.wire.amqp10.messaging import Accepted, Modified, Released, Source, Target
 from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Disposition
 from waybill.wire.amqp10.sections import encode_amqp_value
 from waybill.wire.amqp10.transactions import Coordinator, Declare, Declared, Discharge, TransactionalState
@@ -180,3 +180,44 @@ def test_a_discharged_transaction_outlives_the_node(bench: DiskBench, way: str) 
     receiver = connect(bench).receiver("/queues/q", credit=5)
     assert receiver.delivery().bare == message(b"new")
     receiver.expect_nothing()
+
+
+@requirement("M10-063", "M10-066")
+def test_what_modified_changed_outlives_the_node(bench: DiskBench, way: str) -> None:
+    declare(bench)
+    session = connect(bench)
+    session.sender("/queues/q").send(DURABLE.encode() + ODD)
+    receiver = session.receiver("/queues/q", credit=5)
+    for number in range(2):
+        changes: dict[str, object] = {"x-opt-tried": number, f"x-opt-by-{number}": "me"}
+        receiver.settle(receiver.delivery(), Modified(delivery_failed=True, message_annotations=changes))
+    bench.node.when_durable(lambda: None)
+    bench.settle()
+    bench.restart(way)
+    delivery = connect(bench).receiver("/queues/q", credit=1).delivery()
+    assert delivery.header.delivery_count == 2
+    assert delivery.bare == ODD
+    assert delivery.annotations | {"x-opt-tried": 1, "x-opt-by-0": "me", "x-opt-by-1": "me"} == delivery.annotations
+
+
+def test_what_modified_changed_is_kept_of_messages_that_are_not_in_memory(bench: DiskBench) -> None:
+    """After a restart most of a long queue is on the disk only."""
+    declare(bench)
+    session = connect(bench)
+    sender = session.sender("/queues/q")
+    count = 100
+    for number in range(count):
+        sender.send(message(b"%d" % number + bytes(30_000), header=DURABLE))
+    receiver = session.receiver("/queues/q", credit=count)
+    for delivery in [receiver.delivery() for _ in range(count)]:
+        changes: dict[str, object] = {"x-opt-number": delivery.number}
+        receiver.settle(delivery, Modified(delivery_failed=True, message_annotations=changes))
+    bench.node.when_durable(lambda: None)
+    bench.settle()
+    for _ in range(2):
+        bench.restart("kill")
+    receiver = connect(bench).receiver("/queues/q", credit=count)
+    for number in range(count):
+        delivery = receiver.delivery()
+        assert delivery.annotations["x-opt-number"] == number
+        assert delivery.header.delivery_count == 1

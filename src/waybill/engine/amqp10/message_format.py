@@ -84,6 +84,13 @@ class Amqp10Format(MessageFormat):
         gone = [COPIES_ANNOTATION if name == COPIES_HEADER else Symbol(name) for name in removed]
         return with_annotations(content, annotations, gone)
 
+    def amended(self, content: bytes, changes: bytes) -> bytes:
+        """See the base class: `changes` is the section of all message annotations that there are now."""
+        facts = MessageFacts()
+        scan_message(content, 0, len(content), facts)
+        start: i64 = facts.message_annotations_end if facts.message_annotations != ABSENT else 0
+        return changes + content[start:]
+
     def lane(self, priority: i64, levels: i64) -> i64:
         """Which of a queue's `levels` of priority, the lowest one being 0, a message belongs to (3.2.1)."""
         level = priority

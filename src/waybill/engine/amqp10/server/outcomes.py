@@ -11,6 +11,7 @@ from waybill.model.message import Message
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import ILLEGAL_STATE, NOT_ALLOWED
 from waybill.wire.amqp10.messaging import Accepted, Modified, Received, Rejected, Released
+from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.types import Described, Symbol
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Outcome:
         elif isinstance(state, Rejected):
             entry.queue.reject(entry)
         elif isinstance(state, Modified):
-            if state.message_annotations:
-                entry.message = _annotated(entry.message, state.message_annotations)
+            changes = _changes(entry.message, state.message_annotations or {})
+            entry.queue.amend(entry, changes, failed=state.delivery_failed)
             if state.undeliverable_here:
                 link.shun(entry)
             entry.queue.release(entry, failed=state.delivery_failed)
@@ -58,20 +59,14 @@ def outcome_of(state: Composite | Described | None) -> Outcome | None:
     raise link_fault(ILLEGAL_STATE, "a delivery state that is no outcome of this link")
 
 
-def _annotated(message: Message, changes: dict[str, object]) -> Message:
-    """The message with annotations added and replaced (3.4.5); one of another protocol keeps its own."""
-    if message.format is not AMQP10:
-        return message
+def _changes(message: Message, changes: dict[str, object]) -> bytes:
+    """The annotations of a message, some added and replaced (3.4.5); none for one of another protocol."""
+    if not changes or message.format is not AMQP10:
+        return b""
     content = with_annotations(message.content, {Symbol(name): value for name, value in changes.items()})
-    return Message(
-        AMQP10,
-        content,
-        message.address,
-        message.durable,
-        message.priority,
-        message.ttl_ms,
-        message.published_at,
-    )
+    facts = MessageFacts()
+    scan_message(content, 0, len(content), facts)
+    return content[: facts.message_annotations_end]
 
 
 def settle(
