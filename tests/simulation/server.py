@@ -71,7 +71,7 @@ class SimulatedServer:
         self._died = died
         self._options = JournalOptions(random.choice((1 << 10, 1 << 13, 1 << 16, 1 << 20)), open_logs_max=2)
         self._commit_delay_s = random.choice((0.0001, 0.002, 0.03))
-        self._memory_limit = random.choice((1 << 12, 1 << 20))
+        self._memory_limit = random.choice((1 << 13, 1 << 20))
         self._is_committing = False
         self._is_calm = False
         self._is_stopping = False

@@ -6,11 +6,12 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.amqp10.test_resuming import connect, lose_after, sender
 from tests.engine.server.peer import NodeBench
+from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
 from waybill.wire.amqp10.messaging import Accepted, Modified, Received, Rejected, Released, Source, Target
-from waybill.wire.amqp10.performatives import Attach, Disposition, Transfer
-from waybill.wire.amqp10.types import Described, Symbol
+from waybill.wire.amqp10.performatives import ROLE_RECEIVER, Attach, Disposition, Transfer
+from waybill.wire.amqp10.types import Described, Symbol, ULong
 
 
 @requirement("M10-019", "BB-036")
@@ -156,3 +157,69 @@ def test_the_source_never_rejects_by_itself(bench: NodeBench) -> None:
     bench.settle()
     receiver.expect_detached("amqp:resource-deleted")
     session.expect_nothing()
+
+
+@requirement("M10-114")
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+def test_sources_tell_which_filters_they_know(bench: NodeBench, session: Session, kind: str) -> None:
+    declare(bench, x_queue_type=kind)
+    answer = session.receiver("/queues/q").answer
+    assert answer is not None
+    assert isinstance(answer.source, Source)
+    known = set(answer.source.capabilities)
+    assert {"apache.org:selector-filter:string", "amqp:sql-filter", "amqp:properties-filter"} <= known
+    assert ("rabbitmq:stream-offset-spec" in known) == (kind == "stream")
+    assert "apache.org:no-local-filter:list" not in known
+    # What it says that it knows it puts in force; what it does not know it leaves out.
+    wanted: dict[str, object] = {
+        Symbol("known"): Described(Symbol("amqp:sql-filter"), "properties.subject = 'a'"),
+        Symbol("unknown"): Described(Symbol("apache.org:no-local-filter:list"), []),
+    }
+    answer = session.receiver(None, source=Source("/queues/q", filter=wanted)).answer
+    assert answer is not None
+    assert isinstance(answer.source, Source)
+    assert list(answer.source.filter or {}) == ["known"]
+
+
+@requirement("BB-003")
+def test_what_an_attach_declares_is_what_happens(bench: NodeBench, session: Session) -> None:
+    bench.node.limits.message_size_max = 1000
+    dead = declare(bench, "dead")
+    queue = declare(bench, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    sender = session.sender("/queues/q")
+    assert sender.answer is not None
+    limit = sender.answer.max_message_size
+    assert limit == 1000
+    fits = message(bytes(limit - 8))
+    assert len(fits) == limit
+    # Credit: as many as it gave, and no limit that it did not tell.
+    for _ in range(sender.credit // 2):
+        sender.transfer(message(), settled=True)
+    assert sender.send(fits).state == Accepted()
+    queue.purge()
+    assert sender.send(fits).state == Accepted()
+    # Its outcomes, and the default one for what is left unsettled when the link goes.
+    asked = Source("/queues/q", default_outcome=Rejected(), outcomes=("amqp:accepted:list", "amqp:rejected:list"))
+    receiver = session.receiver(None, source=asked, credit=1)
+    assert receiver.answer is not None
+    told = receiver.answer.source
+    assert isinstance(told, Source)
+    assert (told.default_outcome, tuple(told.outcomes)) == (Rejected(), asked.outcomes)
+    receiver.delivery()
+    receiver.detach()
+    assert (queue.message_count, queue.unsettled_count, dead.message_count) == (0, 0, 1)
+    receiver = session.receiver(None, source=asked, credit=1)
+    assert sender.send(fits).state == Accepted()
+    receiver.settle(receiver.delivery(), Released())
+    receiver.expect_detached("amqp:not-allowed")
+    sender.transfer(fits + b"x")
+    sender.expect_detached("amqp:link:message-size-exceeded")
+
+
+@requirement("M10-047")
+@pytest.mark.parametrize("address", [7, b"/queues/q", Symbol("/queues/q"), True, [1]])
+def test_an_address_is_a_string(bench: NodeBench, session: Session, address: object) -> None:
+    declare(bench)
+    source = Described(ULong(descriptors.SOURCE), [address])
+    session.send(Attach("link", 0, ROLE_RECEIVER, source=source, target=Target()))
+    session.expect_ended("amqp:decode-error")

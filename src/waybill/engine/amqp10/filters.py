@@ -85,6 +85,14 @@ class FilterSet:
         return True
 
 
+def supported_filters(kind: str) -> tuple[Symbol, ...]:
+    """The types of filters that a source which is a `kind` knows: its capabilities (3.5.8)."""
+    found = [Symbol(name) for name in sorted({*names.NAMES.values()} - {names.NO_LOCAL})]
+    if kind == STREAM:
+        found += [Symbol(name) for name in sorted(_STREAM_ONLY)]
+    return tuple(found)
+
+
 def read_filters(requested: dict[str, object] | None, kind: str) -> FilterSet:
     """The filters of a source that is a `kind` (QUEUE, STREAM, EXCHANGE). Those that nobody knows are not in force.
 

@@ -9,7 +9,7 @@ from waybill.engine.amqp10.address import MANAGEMENT, PLAIN, QUEUE, InvalidAddre
 from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
 from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
 from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
-from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters
+from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters, supported_filters
 from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node, subscription_queue
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.management_link import response_queue
@@ -62,6 +62,7 @@ class SourceNode:
         self.copies = False
         self.is_management = False
         self.filters = FilterSet()
+        self.capabilities: tuple[Symbol, ...] = ()
         self.distribution_mode = DISTRIBUTION_MOVE
         self.properties: dict[str, object] | None = None
         self.address = self._address(name)
@@ -101,6 +102,7 @@ class SourceNode:
     def _filter(self, kind: str) -> None:
         try:
             self.filters = read_filters(self.asked.filter, kind)
+            self.capabilities = supported_filters(kind)
         except FilterError as error:
             raise link_fault(error.condition, str(error)) from None
 
@@ -162,6 +164,7 @@ class SourceNode:
             filter=self.filters.in_force or None,
             default_outcome=self.default_outcome.state,
             outcomes=tuple(Symbol(name) for name in self.outcomes),
+            capabilities=self.capabilities,
         )
 
 
