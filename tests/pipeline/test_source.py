@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.pipeline.lag import lag
 from waybill.pipeline.offsets import OffsetRange
@@ -163,6 +164,26 @@ def test_spark_reports_how_far_a_query_is_behind(spark: SparkSession, stream: St
     started.awaitTermination()
     batches = [one for one in started.recentProgress if one.numInputRows]
     assert [(one.numInputRows, lag(one)) for one in batches] == [(6, {stream.name: 4}), (4, {stream.name: 0})]
+
+
+def test_spark_takes_a_least_number_of_messages(spark: SparkSession, own_broker: OwnBroker, tmp_path: Path) -> None:
+    with Stream(own_broker.uri, "least") as stream:
+        stream.publish(*numbers(0, 3))
+        source = spark.readStream.format("amqp").option("uri", stream.uri).option("stream", stream.name)
+        rows = source.option("startingOffsets", "earliest").option("minOffsetsPerTrigger", "5").load()
+        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        try:
+            # A trigger without a batch is reported, too, as one without rows.
+            while query.lastProgress is None:
+                time.sleep(0.05)
+            assert query.lastProgress.numInputRows == 0
+            stream.publish(*numbers(3, 6))
+            while not sum(one.numInputRows for one in query.recentProgress):
+                assert query.isActive
+                time.sleep(0.05)
+            assert sum(one.numInputRows for one in query.recentProgress) == 6
+        finally:
+            query.stop()
 
 
 def test_ranges_outside_of_the_filters_vanish() -> None:
