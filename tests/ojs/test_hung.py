@@ -198,3 +198,36 @@ async def test_a_replaced_attempt_was_the_last_one_and_comes_back_to_nobody(
             assert set(worker.counts.values()) == {0}
         assert await eye.count(f"ojs.queue.{queue_name}") == 0
         assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 1
+
+
+async def test_a_worker_asks_whether_a_late_attempt_is_still_its_own(
+    broker_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = asyncio.Event()
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("hung.late", queue=queue_name)
+        async def late() -> None:
+            await release.wait()
+
+        async with Worker(jobs) as worker:
+            runner = worker._runner
+            assert runner is not None
+            monkeypatch.setattr(runner.leases, "_look", lambda: None)
+            pushed = await late.push()
+            await until(lambda: worker.running_count == 1)
+            (execution,) = runner.active
+            assert not runner.leases.is_late(execution)
+            execution.started -= 31
+            assert runner.leases.is_late(execution)
+            # Where nobody could have replaced it, nobody is asked.
+            assert await runner.leases.is_own(execution)
+            async with Coordinator(jobs, queues=[queue_name]) as coordinator:
+                assert await runner.leases.is_own(execution)
+                assert coordinator._replacement is not None
+                coordinator._replacement._replaced[pushed.id, 1] = None
+                assert not await runner.leases.is_own(execution)
+                release.set()
+                await until(lambda: worker.running_count == 0)
+                assert worker.counts["completed"] == 0
+                assert (await info_of(jobs, pushed.id, queue_name, "active", 1)).result is None

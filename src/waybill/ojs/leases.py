@@ -100,7 +100,9 @@ class Leases:
 
     def _beat(self, execution: Execution, lease: _Lease, now: float) -> None:
         def heard() -> None:
-            lease.heard_at = max(lease.heard_at, now)
+            # One that was late stays so until the coordinator is asked: it may have replaced the attempt just before.
+            if now - lease.heard_at <= execution.envelope.visibility_seconds * LATE_SHARE:
+                lease.heard_at = max(lease.heard_at, now)
 
         if lease.is_known:
             beat(self._session, self._worker_id, execution, heard)
