@@ -232,6 +232,15 @@ def page(figures: Figures, command: str) -> str:
         f"| {rate.work} | {rate.wanted:,} | {rate.ours:,.0f} | {rate.plain:,.0f} | {rate.ours / rate.plain:.1f} |"
         for rate in figures.rates
     )
+    history = (
+        f"""
+A history of {figures.history:,} events: `waybill pipeline backfill` computed all tables in {figures.backfill_s:.0f} s,
+`report --html` took {figures.report_s:.0f} s from its start to its end (wanted: {REPORT_LIMIT_S}), and no process was
+larger than {figures.report_mb:,} MB.
+"""
+        if figures.history
+        else ""
+    )
     return f"""# Benchmarks of the pipeline
 
 `{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}, with waybill {__version__}, on {os.cpu_count()} cores
@@ -245,11 +254,7 @@ tests, and knows less than silver.
 | work | wanted/s | waybill, rows/s | plain Python loop with pika, rows/s | ratio |
 |---|--:|--:|--:|--:|
 {rates}
-
-A history of {figures.history:,} events: `waybill pipeline backfill` computed all tables in {figures.backfill_s:.0f} s,
-`report --html` took {figures.report_s:.0f} s from its start to its end (wanted: {REPORT_LIMIT_S}), and no process was
-larger than {figures.report_mb:,} MB.
-"""
+{history}"""
 
 
 @click.command(help=__doc__)
@@ -272,7 +277,7 @@ def main(*, events: int, history: int, quick: bool) -> None:
             spark.stop()
         if history:
             measure_report(lives, history, directory / "history", bench.figures, console)
-    if not quick and history:
+    if not quick:
         PAGE.write_text(page(bench.figures, f"python -m benchmarks.pipeline --events {events} --history {history}"))
         console.print(f"written: {PAGE}")
 

@@ -145,7 +145,7 @@ def test_the_terminal_shows_every_table(report: Report) -> None:
     console = Console(file=io.StringIO(), width=160)
     show(report, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for title in ("Jobs", "By job type", "Failed attempts", "Dead letters", "Workers"):
+    for title in ("Jobs", "By job type", "Done in time", "Failed attempts", "Dead letters", "Workers"):
         assert title in text
     assert f"{report.totals.completed} completed" in text
 

@@ -15,7 +15,7 @@ def show(report: Report, console: Console) -> None:
     console.print(
         Panel(_summary(report), title="[bold]Jobs[/bold]", subtitle=span(report.start, report.end), expand=False)
     )
-    tables = (_job_types, _failures, _dead_letters, _recommendations, _workers, _malformed)
+    tables = (_job_types, _objectives, _failures, _dead_letters, _recommendations, _workers, _malformed)
     for table in (make(report) for make in tables):
         if table.row_count:
             console.print(table)
@@ -62,7 +62,7 @@ def _waits(totals: Totals) -> Text:
 
 def _job_types(report: Report) -> Table:
     table = _table("By job type", "job type", "queue")
-    for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures", "in time"):
+    for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures"):
         table.add_column(heading, justify="right")
     for heading in ("queue wait", "run time"):
         table.add_column(f"{heading}\np50 / p95 / p99", justify="right")
@@ -72,10 +72,20 @@ def _job_types(report: Report) -> Table:
             row.job_type,
             row.queue,
             *map(number, counts),
-            share(row.in_time, row.ended),
             _three(row.queue_wait),
             _three(row.run),
         )
+    return table
+
+
+def _objectives(report: Report) -> Table:
+    table = _table("Done in time", "job type", "queue")
+    for heading in ("objective", "ended", "in time", "share"):
+        table.add_column(heading, justify="right")
+    for row in report.job_types:
+        if row.ended:
+            counts = (number(row.ended), number(row.in_time), share(row.in_time, row.ended))
+            table.add_row(row.job_type, row.queue, duration(row.target_ms), *counts)
     return table
 
 
