@@ -161,7 +161,6 @@ class Client(Peer):
             self._codec.send_empty()
 
     def pause_writing(self) -> None: ...
-
     def resume_writing(self, now: float) -> None: ...
 
     # --- what comes ---
@@ -229,8 +228,7 @@ class Client(Peer):
     def _outcome(self, link: SendingLink, sent: Sent, disposition: Disposition) -> None:
         state = disposition.state
         if isinstance(state, TransactionalState):
-            if state.txn_id != self.transaction_id or not isinstance(state.outcome, Accepted):
-                raise Violation(NO_ERROR, f"{self.name}: {state} of {sent.message.key}")
+            self._posted(sent, state)
         elif isinstance(state, Accepted):
             self._accepted(sent)
         elif isinstance(state, Rejected):
@@ -245,6 +243,15 @@ class Client(Peer):
             link.sending.unsettled.pop(sent.tag, None)
         elif not link.resumes:
             raise Violation("a receiver that settles first settles at once", f"{self.name}: {disposition}")
+
+    def _posted(self, sent: Sent, state: TransactionalState) -> None:
+        """A message takes part in the transaction, unless no queue took it."""
+        message = sent.message
+        if isinstance(state.outcome, Released) and message.transaction is not None:
+            self.ledger.return_to_publisher(message)
+            message.transaction.messages.remove(message)
+        elif state.txn_id != self.transaction_id or not isinstance(state.outcome, Accepted):
+            raise Violation(NO_ERROR, f"{self.name}: {state} of {message.key}")
 
     def _accepted(self, sent: Sent) -> None:
         message = sent.message
@@ -496,11 +503,7 @@ class Client(Peer):
         self._has_session = True
         self.window_size = self._incoming_window = self.random.choice((3, 20, 2048))
         self.send(
-            Begin(
-                next_outgoing_id=self.next_outgoing_id,
-                incoming_window=self.window_size,
-                outgoing_window=MAX_WINDOW,
-            )
+            Begin(next_outgoing_id=self.next_outgoing_id, incoming_window=self.window_size, outgoing_window=MAX_WINDOW)
         )
 
     def _begin_session(self, *, is_begun: bool = False) -> Conversation:
@@ -693,5 +696,4 @@ class Client(Peer):
         return self.is_running and not self.is_talking and not has_work
 
     def check_calm(self) -> None: ...
-
     def ask_counts(self, counts: dict[str, int]) -> None: ...
