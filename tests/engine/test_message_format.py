@@ -12,7 +12,7 @@ TYPED: dict[str, object] = {
     "short": EncodedField(ord("u"), b"\x00\x05"),
     "long": EncodedField(ord("l"), (5).to_bytes(8, "big")),
     "float": EncodedField(ord("f"), b"\x3f\x80\x00\x00"),
-    "array": EncodedField(ord("A"), b"\x00\x00\x00\x02b\x05"),
+    "array": EncodedField(ord("A"), b"\x00\x00\x00\x02b\x05", count=2),
 }
 
 

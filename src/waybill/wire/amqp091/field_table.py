@@ -84,10 +84,14 @@ class RawTimestamp:
 
 @dataclass(frozen=True)
 class EncodedField:
-    """A value that is encoded already, to be written as it is. `kind`: the octet of its type."""
+    """A value that is encoded already, to be written as it is.
+
+    `kind` is the octet of its type, `count` how many values it is, with those inside of it.
+    """
 
     kind: int
     octets: bytes
+    count: int = 1
 
 
 def encode_table(table: object) -> bytes:
@@ -157,8 +161,10 @@ class _TableDecoder:
         while reader.offset < reader.end:
             name = reader.short_string()
             start = reader.offset
+            left = self.values_left
             self.read_value(1)
-            fields[name] = EncodedField(reader.data[start], reader.data[start + 1 : reader.offset])
+            octets = reader.data[start + 1 : reader.offset]
+            fields[name] = EncodedField(reader.data[start], octets, int(left - self.values_left))
         return fields
 
     def read_array(self, depth: i64) -> list[object]:
@@ -260,7 +266,7 @@ class _TableEncoder:
             raise EncodeError(f"tables nested deeper than {MAX_DEPTH}")
 
     def write_value(self, out: BytesWriter, value: object, depth: i64) -> None:
-        self.values_left -= 1
+        self.values_left -= value.count if isinstance(value, EncodedField) else 1
         if self.values_left < 0:
             raise EncodeError(f"a table with more than {MAX_VALUES} values")
         if isinstance(value, str):
