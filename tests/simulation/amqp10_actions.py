@@ -97,7 +97,12 @@ def go_on(client: Client) -> None:
 def settle_sent(client: Client) -> None:
     """Settle what the broker has accepted, on links where it waits for that."""
     for link in client.senders.values():
-        accepted = [sent for sent in link.sending.unsettled.values() if sent.is_accepted and sent.number in client.sent]
+        # One of an earlier connection that waits to be resumed has a number that means another delivery on this one.
+        accepted = [
+            sent
+            for sent in link.sending.unsettled.values()
+            if sent.is_accepted and client.sent.get(sent.number) == (link, sent)
+        ]
         for sent in accepted:
             client.send(Disposition(ROLE_SENDER, sent.number, settled=True, state=Accepted()))
             del client.sent[sent.number]
