@@ -27,6 +27,7 @@ from waybill.ojs.control_message import (
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.execution import AttemptKey
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.recent import Recent
 from waybill.ojs.session import Session
 
 PREFETCH: Final = 500
@@ -49,10 +50,10 @@ class Cancellations:
         self._session = session
         self._worker_id = worker_id
         self._on_cancel = on_cancel
-        self.jobs: dict[str, None] = {}
+        self.jobs: Recent[str, None] = Recent(REMEMBERED_JOBS)
         """The ids of cancelled jobs."""
         self._channel: Channel | None = None
-        self.replaced: dict[AttemptKey, None] = {}
+        self.replaced: Recent[AttemptKey, None] = Recent(REMEMBERED_JOBS)
         """Attempts that were replaced by the next one, because nothing was heard of them."""
         self.on_replace: Callable[[AttemptKey], None] | None = None
         self._caught_up = asyncio.Event()
@@ -93,14 +94,10 @@ class Cancellations:
             self._caught_up.set()
         elif kind == CANCEL and request.job_id not in self.jobs:
             self.jobs[request.job_id] = None
-            if len(self.jobs) > REMEMBERED_JOBS:
-                del self.jobs[next(iter(self.jobs))]
             self._on_cancel(request.job_id)
         elif kind == REPLACE:
             key = (request.job_id, request.attempt, request.enqueued_at)
             self.replaced[key] = None
-            if len(self.replaced) > REMEMBERED_JOBS:
-                del self.replaced[next(iter(self.replaced))]
             if self.on_replace is not None:
                 self.on_replace(key)
         elif kind in {PAUSE, RESUME} and self.on_pause is not None:

@@ -24,6 +24,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.execution import Execution, lost_failure
 from waybill.ojs.job_view import JobView
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.recent import Recent
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import Settlement
 
@@ -53,7 +54,7 @@ class Replacement:
         self._view = view
         self._settlement = Settlement(session, "dead_letter", holds_delivery=False)
         self._silences: dict[str, _Silence] = {}
-        self._replaced: dict[tuple[str, int], None] = {}
+        self._replaced: Recent[tuple[str, int], None] = Recent(REMEMBERED_REPLACEMENTS)
         self._loop = asyncio.get_running_loop()
         session.connection.on_reconnect(self._begin_anew)
 
@@ -95,8 +96,6 @@ class Replacement:
         for job_id, attempt, found in await self._silent():
             if found == queue and not self.has_replaced(job_id, attempt):
                 self._replaced[job_id, attempt] = None
-                while len(self._replaced) > REMEMBERED_REPLACEMENTS:
-                    del self._replaced[next(iter(self._replaced))]
                 try:
                     await self._replace(job_id, attempt, queue)
                 except ClientError as error:

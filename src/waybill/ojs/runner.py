@@ -35,6 +35,7 @@ from waybill.ojs.job_context import JobContext
 from waybill.ojs.leases import Leases
 from waybill.ojs.message import attempt_number
 from waybill.ojs.progress import EventReporter
+from waybill.ojs.recent import Recent
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import REMEMBERED_ATTEMPTS, Settlement
 
@@ -82,9 +83,9 @@ class Runner:
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
         self._waiting_for_process: deque[Execution] = deque()
-        self._held: dict[AttemptKey, None] = {}
+        self._held: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
         """Attempts that a lost connection has taken from this worker unstarted."""
-        self._charged: dict[AttemptKey, None] = {}
+        self._charged: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
         """Attempts it had in hand then that somebody else had lost before."""
         self._renewed: set[str] | None = None
         """Queues that have delivered something new since the connection was lost; None if it never was."""
@@ -135,8 +136,8 @@ class Runner:
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
         self._tally.unacked.clear()
-        self._held.update((execution.key, None) for execution in self._waiting_for_process)
-        self._waiting_for_process.clear()
+        while self._waiting_for_process:
+            self._held[self._waiting_for_process.popleft().key] = None
         while self._waiting:
             _, delivery = self._waiting.popleft()
             key = _key_of(delivery)
@@ -146,9 +147,6 @@ class Runner:
             attempts = self._charged if delivery.redelivered and key not in self._held else self._held
             attempts[key] = None
         self._renewed = set()
-        for attempts in (self._held, self._charged):
-            while len(attempts) > REMEMBERED_ATTEMPTS:
-                del attempts[next(iter(attempts))]
 
     def _excuse(self, delivery: Delivery) -> None:
         """Let a redelivered job run as the attempt that it is, if the broker may have lost it and not a worker.

@@ -42,6 +42,7 @@ from waybill.ojs.events import (
 )
 from waybill.ojs.execution import LOST, AttemptKey, Execution, Failure
 from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
+from waybill.ojs.recent import Recent
 from waybill.ojs.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, State, transition
@@ -87,7 +88,7 @@ class Settlement:
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
         self._retrying: dict[AttemptKey, Execution] = {}
-        self._unsaid: dict[AttemptKey, Failure] = {}
+        self._unsaid: Recent[AttemptKey, Failure] = Recent(REMEMBERED_ATTEMPTS)
         """Failures whose next attempt a lost connection kept from the broker."""
         self.completed_count = 0
         self.failed_count = 0
@@ -321,8 +322,6 @@ class Settlement:
         try:
             if not await self._published_next(execution, failure):
                 self._unsaid[execution.key] = failure
-                while len(self._unsaid) > REMEMBERED_ATTEMPTS:
-                    del self._unsaid[next(iter(self._unsaid))]
         finally:
             # A newer delivery of the same attempt may have begun to be followed meanwhile.
             if self._retrying.get(execution.key) is execution:
