@@ -1,7 +1,6 @@
 """`waybill broker`: a stand-alone broker."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -11,6 +10,7 @@ import click
 
 from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import read_document, show_report
+from waybill.cli.garbage import collect_rarely
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.transport.loop import run
 
@@ -101,10 +101,8 @@ async def _serve(broker: Broker) -> None:
     async with broker:
         if broker.import_report is not None:
             show_report(broker.import_report)
-        # What lives as long as the process needs no collecting, and messages are not cyclic: look rarely.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 50, 1000)
+        # A backlog makes a look at the whole heap long.
+        collect_rarely(whole_heap_after=1000)
         if broker.tls_port is not None:
             click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         click.echo(f"ready {broker.uri().replace('guest:guest@', '')}")
