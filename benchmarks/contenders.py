@@ -5,12 +5,15 @@ Each is started with a fresh data directory on a free loopback port and says how
 
 import hashlib
 import os
+import re
 import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -225,3 +228,22 @@ def build_compiled() -> Path:
         target.parent.mkdir(exist_ok=True)
         shutil.move(Path(name) / "built", target)
     return target
+
+
+@contextmanager
+def own_broker(*options: str) -> Iterator[str]:
+    """A broker of this program's own Waybill, in a process of its own; gives the address of /ojs.
+
+    Raises `UnavailableError`.
+    """
+    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        line = process.stdout.readline()
+        port = re.search(r":(\d+)", line.removeprefix("ready amqp://"))
+        if port is None:
+            raise UnavailableError(f"the broker did not start: {line!r}")
+        try:
+            yield f"amqp://guest:guest@127.0.0.1:{port[1]}/%2Fojs"
+        finally:
+            process.terminate()

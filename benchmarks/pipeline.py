@@ -10,14 +10,12 @@ workers, multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks-p
 import itertools
 import os
 import platform
-import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from rich.console import Console
 
+from benchmarks.contenders import own_broker
 from benchmarks.event_histories import Life, generate, record
 from waybill import __version__
 from waybill.client import BasicProperties, blocking
@@ -71,22 +70,6 @@ class Figures:
     backfill_s: float = 0.0
     report_s: float = 0.0
     report_mb: int = 0
-
-
-@contextmanager
-def broker(directory: Path) -> Iterator[str]:
-    """Our broker, as this program finds it; gives the address of /ojs."""
-    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--data-dir", str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
-        line = process.stdout.readline()
-        port = re.search(r":(\d+)", line.removeprefix("ready amqp://"))
-        if port is None:
-            raise click.ClickException(f"the broker did not start: {line!r}")
-        try:
-            yield f"amqp://guest:guest@127.0.0.1:{port[1]}/%2Fojs"
-        finally:
-            process.terminate()
 
 
 class Bench:
@@ -265,7 +248,10 @@ def main(*, events: int, history: int, quick: bool) -> None:
     console = Console()
     if quick:
         events, history = events // 20, history // 20
-    with tempfile.TemporaryDirectory(prefix="waybill-bench-") as name, broker(Path(name) / "broker") as uri:
+    with (
+        tempfile.TemporaryDirectory(prefix="waybill-bench-") as name,
+        own_broker("--data-dir", name + "/broker") as uri,
+    ):
         directory = Path(name)
         with console.status("real workers at work"):
             lives = record(uri)

@@ -9,7 +9,6 @@ last: in the first it fills what it keeps on purpose, such as the attempts that 
 
 import asyncio
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from typing import Final
 
 import click
 
+from benchmarks.contenders import own_broker
 from waybill.client import Inspector, connect
 from waybill.ojs import Jobs
 from waybill.transport.loop import run
@@ -47,22 +47,6 @@ async def noop(number: int) -> None:
     if first and number == 0:
         os.write(int(first), b"x")
 """
-
-
-@contextmanager
-def broker() -> Iterator[str]:
-    """A broker of its own process, in memory; gives the address of /ojs."""
-    command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--memory"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
-        line = process.stdout.readline()
-        port = re.search(r":(\d+)", line.removeprefix("ready amqp://"))
-        if port is None:
-            raise click.ClickException(f"the broker did not start: {line!r}")
-        try:
-            yield f"amqp://guest:guest@127.0.0.1:{port[1]}/%2Fojs"
-        finally:
-            process.terminate()
 
 
 @contextmanager
@@ -150,7 +134,7 @@ def _noop(number: int) -> None:
 @click.option("--jobs", "count", default=1_000_000, show_default=True, type=click.IntRange(min=500_000), help="Jobs.")
 def command(count: int) -> None:
     """Measure start, rest and growth of a worker."""
-    with tempfile.TemporaryDirectory() as name, broker() as uri:
+    with tempfile.TemporaryDirectory() as name, own_broker("--memory") as uri:
         directory = Path(name)
         (directory / "program.py").write_text(PROGRAM, encoding="utf-8")
         starts = [measure_start(uri, directory) for _ in range(START_ROUNDS)]
