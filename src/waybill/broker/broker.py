@@ -135,6 +135,7 @@ class Broker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_committing = False
+        self._is_turn_due = False
         self._sync_s = 0.0
         self._is_reading_paused = False
         self._maintenance: asyncio.TimerHandle | None = None
@@ -165,7 +166,7 @@ class Broker:
         self._disk = CommitThread(self._loop)
         if self._definitions is not None:
             self.import_report = import_definitions(self._node, self._definitions)
-        self._after_receive()
+        self._work()
         self._maintain()
         self._listener = Listener(self._make_pump, self._host, self._port)
         try:
@@ -198,7 +199,7 @@ class Broker:
             self._tls_listener = None
         if self._failure is None:
             self._node.shut_down()
-            self._after_receive()
+            self._work()
             self._check_idle()
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -208,6 +209,7 @@ class Broker:
             for pump in list(self._pumps):
                 pump.abort()
             await self._idle.wait()
+            self._take_turn()
             while self._is_committing:
                 await self._commit_done.wait()
         for handle in (self._timer, self._maintenance):
@@ -270,7 +272,7 @@ class Broker:
         report = import_definitions(self._node, document)
         durable = asyncio.Event()
         self._node.when_durable(durable.set)
-        self._after_receive()
+        self._work()
         await durable.wait()
         return report
 
@@ -300,6 +302,17 @@ class Broker:
     # --- work ---
 
     def _after_receive(self) -> None:
+        """Work once for all that the loop reads in this round: fewer commits, and fewer writes."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self._is_turn_due:
+            self._work()
+
+    def _work(self) -> None:
+        self._is_turn_due = False
         if self._failure is not None:
             return
         self._node.flush(self._clock.now())
@@ -348,7 +361,7 @@ class Broker:
             return
         self._node.end_commit(commit)
         self._resume_reading()
-        self._after_receive()
+        self._work()
 
     def _fail(self, error: BaseException) -> None:
         """The disk failed, and nobody knows what of the last batch it holds: stop at once and confirm nothing more."""
@@ -377,7 +390,7 @@ class Broker:
         delay = MAINTENANCE_INTERVAL_S
         if not self._is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
-        self._after_receive()
+        self._work()
         self._maintenance = self._loop.call_later(delay, self._maintain)
 
     # --- deadlines ---
@@ -392,7 +405,7 @@ class Broker:
         self._timer = None
         now = self._clock.now()
         self._node.handle_timeout(now)
-        self._after_receive()
+        self._work()
         # What was scheduled for a later time has no handle yet.
         at = self._node.next_timeout()
         if at is not None and self._timer is None:
