@@ -39,7 +39,7 @@ async def test_a_client_pushes_everything_over_one_connection(broker_uri: str, q
         assert len(tap.by_client("Basic.Publish", lambda one: one.method.routing_key == queue_name)) == 3
 
 
-@requirement("OJSW-022")
+@requirement("OJS-016", "OJS-087", "OJSW-022")
 async def test_a_delayed_exchange_does_the_work_of_the_delay_queues(waybill_uri: str, queue_name: str) -> None:
     """Of our broker, which has one; RabbitMQ needs a plugin that is no longer maintained."""
     eye = Eye(waybill_uri)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.breaking import until
+from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye
 from tests.ojs.test_control import state_of
 from waybill.ojs import Coordinator, DuplicateJob, Envelope, InvalidJob, Jobs, PushFailed, Retry, Unique, Worker
@@ -206,6 +207,7 @@ def test_fingerprints_do_not_depend_on_order_spelling_or_form() -> None:
 
 
 @pytest.mark.ours
+@requirement("OJS-060")
 async def test_our_queues_drop_what_has_an_idempotency_key_that_is_there(waybill_uri: str, queue_name: str) -> None:
     eye = Eye(waybill_uri)
     async with Jobs(waybill_uri, topology=Topology(deduplicate=True, prefix="once.")) as jobs:
