@@ -102,7 +102,7 @@ async def _serve(broker: Broker) -> None:
         if broker.import_report is not None:
             show_report(broker.import_report)
         # A backlog makes a look at the whole heap long.
-        collect_rarely(whole_heap_after=1000)
+        collect_rarely(young=50_000, whole_heap=1000)
         if broker.tls_port is not None:
             click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         click.echo(f"ready {broker.uri().replace('guest:guest@', '')}")

@@ -3,12 +3,13 @@
 import gc
 
 
-def collect_rarely(*, whole_heap_after: int = 100) -> None:
+def collect_rarely(*, young: int = 20_000, whole_heap: int = 100) -> None:
     """Look rarely, and never again at what is there by now, which lives as long as the process.
 
     By default Python looks after every 700 new objects, of which a job, or a message, has a dozen; and next to none of
-    them are in a cycle. The whole heap is looked at after `whole_heap_after` million new objects.
+    them are in a cycle. `young`: after how many new objects it looks at those; `whole_heap`: after how many times fifty
+    such looks at all.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, whole_heap_after)
+    gc.set_threshold(young, 50, whole_heap)

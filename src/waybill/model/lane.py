@@ -42,8 +42,10 @@ class _Chunk:
         self.are_stored = entries[0].is_stored
         self.redelivered = entries[0].redelivered
 
-    def restore(self, entry: Entry) -> None:
-        """Give an entry that was read back what consumers have changed in its message."""
+    def restore(self, entry: Entry, index: i64) -> None:
+        """Give an entry that was read back what consumers have left: failed deliveries, changes of its message."""
+        if self.delivery_counts is not None:
+            entry.delivery_count = self.delivery_counts[index]
         changed = self.changed.get(entry.sequence) if self.changed is not None else None
         if changed is not None:
             entry.message = changed.message
@@ -164,10 +166,7 @@ class Lane:
         entry.expires_at = chunk.expiries[index]
         entry.is_stored = chunk.are_stored
         entry.redelivered = chunk.redelivered
-        if chunk.delivery_counts is not None:
-            entry.delivery_count = chunk.delivery_counts[index]
-        if chunk.changed is not None:
-            chunk.restore(entry)
+        chunk.restore(entry, index)
         return entry
 
     def extract(self, entry: Entry) -> None:
@@ -319,7 +318,7 @@ class Lane:
         size: i64 = 0
         queue = self.queue
         head = self.head
-        counts = chunk.delivery_counts
+        has_been_out = chunk.delivery_counts is not None or chunk.changed is not None
         are_stored = chunk.are_stored
         redelivered = chunk.redelivered
         messages = self.runtime.store.read_all(chunk.locations)
@@ -336,10 +335,8 @@ class Lane:
             entry.expires_at = expires_at
             entry.is_stored = are_stored
             entry.redelivered = redelivered
-            if counts is not None:
-                entry.delivery_count = counts[index]
-            if chunk.changed is not None:
-                chunk.restore(entry)
+            if has_been_out:
+                chunk.restore(entry, index)
             head.append(entry)
             size += entry.message.size
         self.head_bytes += size

@@ -239,7 +239,7 @@ class Queue(EntryQueue):
 
     # --- out ---
 
-    def drain(self) -> None:  # noqa: C901, PLR0912 - the hot path of every delivery
+    def drain(self) -> None:  # noqa: C901, PLR0912, PLR0915 - the hot path of every delivery
         """Deliver to consumers with credit, in turn, until messages or credit run out."""
         if self.selections:
             self._offer_selections()
@@ -248,6 +248,9 @@ class Queue(EntryQueue):
         active = self.active
         now = self.runtime.now
         turn = self._turn
+        has_levels = self.has_levels
+        is_persistent = self.is_persistent
+        counts_bodies = self.counts_bodies
         lane = self.lane
         gate = self.delivery_gate
         last: i64 = 0
@@ -268,16 +271,17 @@ class Queue(EntryQueue):
                     del active[turn]
                     continue
                 turn += 1
-            if self.has_levels:
+            if has_levels:
                 lane = self._first_lane()
             if not lane.head and not self._load(lane):
                 continue
-            if lane.head[0].sequence > gate.limit and self.is_persistent:
-                gate.ask(lane.head[0].sequence)
+            entry = lane.head[0]
+            if is_persistent and entry.sequence > gate.limit:
+                gate.ask(entry.sequence)
                 break
-            entry = lane.pop()
+            lane.pop()
             last = entry.sequence
-            size = self._counted(entry.message) if self.counts_bodies else entry.message.size
+            size = self._counted(entry.message) if counts_bodies else entry.message.size
             self.ready_count -= 1
             self.ready_bytes -= size
             if entry.expires_at > 0.0 and entry.expires_at <= now and not _lives_for_now(entry):
@@ -292,7 +296,7 @@ class Queue(EntryQueue):
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
         self._turn = turn
-        if self.is_persistent and last != 0:
+        if is_persistent and last != 0:
             gate.went_to(last)
         if self.ready_count > 0:
             self._arm_expiry()
