@@ -106,6 +106,52 @@ LONGER: list[tuple[bytes, object]] = [
     (b"\xd1\x00\x00\x00\x06\x00\x00\x00\x02\x43\x40", {UInt(0): None}),
 ]
 
+UNKNOWN_CODES: list[bytes] = [
+    b"",
+    b"\x01",
+    b"\x3f",
+    b"\x46",
+    b"\x4f\x00",
+    b"\x57\x00",
+    b"\x62\x00\x00",
+    b"\x75\x00\x00\x00\x00",
+    b"\x85" + bytes(8),
+    b"\x95" + bytes(16),
+    b"\xa2\x00",
+    b"\xb2\x00\x00\x00\x00",
+    b"\xc2\x01\x00",
+    b"\xd2\x00\x00\x00\x04\x00\x00\x00\x00",
+    b"\xe1\x02\x00\x40",
+    b"\xf1" + bytes(8),
+    b"\xff",
+]
+
+MALFORMED: list[bytes] = [
+    b"\x56\x02",  # a boolean that is neither
+    b"\x73\x00\x11\x00\x00",  # beyond Unicode
+    b"\x73\x00\x00\xd8\x00",  # a surrogate
+    b"\xa1\x01\xff",  # no UTF-8
+    b"\xa1\x03\xed\xa0\x80",  # a surrogate in UTF-8
+    b"\xa1\x02\xc0\x80",  # overlong
+    b"\xa3\x01\x80",  # no ASCII
+    b"\xc0\x00",  # no room for the count
+    b"\xd0\x00\x00\x00\x03\x00\x00\x00",
+    b"\xc0\x02\x00\x40",  # more octets than values
+    b"\xc0\x02\x02\x40",  # fewer
+    b"\xc0\x03\x02\x40\xa1",  # a value that reaches beyond its list
+    b"\xc1\x02\x01\x40",  # a key without a value
+    b"\xc1\x05\x04\x43\x40\x43\x40",  # a key twice
+    b"\xc1\x06\x04\x43\x40\x52\x00\x40",  # the same in another form
+    b"\xc1\x05\x04\x45\x40\x45\x40",  # a list as a key, twice
+    b"\xe0\x01\x00",  # no constructor
+    b"\xe0\x02\x01\x50",  # an element that is not there
+    b"\xe0\x03\x00\x50\x01",  # one too many
+    b"\xe0\x03\x01\x50",
+    b"\xe0\x04\x01\x00\x53\x24",  # a descriptor and no constructor
+    b"\xd0\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xb0\xff\xff\xff\xff",
+]
+
 
 @pytest.mark.parametrize(("octets", "value"), SHORTEST + LONGER)
 def test_every_form_is_decoded(octets: bytes, value: object) -> None:
@@ -143,61 +189,13 @@ def test_the_book_of_the_specification() -> None:
     assert encode_value(book) == octets
 
 
-@pytest.mark.parametrize(
-    "octets",
-    [
-        b"",
-        b"\x01",
-        b"\x3f",
-        b"\x46",
-        b"\x4f\x00",
-        b"\x57\x00",
-        b"\x62\x00\x00",
-        b"\x75\x00\x00\x00\x00",
-        b"\x85" + bytes(8),
-        b"\x95" + bytes(16),
-        b"\xa2\x00",
-        b"\xb2\x00\x00\x00\x00",
-        b"\xc2\x01\x00",
-        b"\xd2\x00\x00\x00\x04\x00\x00\x00\x00",
-        b"\xe1\x02\x00\x40",
-        b"\xf1" + bytes(8),
-        b"\xff",
-    ],
-)
+@pytest.mark.parametrize("octets", UNKNOWN_CODES)
 def test_unknown_format_codes_are_refused(octets: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_value(octets)
 
 
-@pytest.mark.parametrize(
-    "octets",
-    [
-        b"\x56\x02",  # a boolean that is neither
-        b"\x73\x00\x11\x00\x00",  # beyond Unicode
-        b"\x73\x00\x00\xd8\x00",  # a surrogate
-        b"\xa1\x01\xff",  # no UTF-8
-        b"\xa1\x03\xed\xa0\x80",  # a surrogate in UTF-8
-        b"\xa1\x02\xc0\x80",  # overlong
-        b"\xa3\x01\x80",  # no ASCII
-        b"\xc0\x00",  # no room for the count
-        b"\xd0\x00\x00\x00\x03\x00\x00\x00",
-        b"\xc0\x02\x00\x40",  # more octets than values
-        b"\xc0\x02\x02\x40",  # fewer
-        b"\xc0\x03\x02\x40\xa1",  # a value that reaches beyond its list
-        b"\xc1\x02\x01\x40",  # a key without a value
-        b"\xc1\x05\x04\x43\x40\x43\x40",  # a key twice
-        b"\xc1\x06\x04\x43\x40\x52\x00\x40",  # the same in another form
-        b"\xc1\x05\x04\x45\x40\x45\x40",  # a list as a key, twice
-        b"\xe0\x01\x00",  # no constructor
-        b"\xe0\x02\x01\x50",  # an element that is not there
-        b"\xe0\x03\x00\x50\x01",  # one too many
-        b"\xe0\x03\x01\x50",
-        b"\xe0\x04\x01\x00\x53\x24",  # a descriptor and no constructor
-        b"\xd0\xff\xff\xff\xff\xff\xff\xff\xff",
-        b"\xb0\xff\xff\xff\xff",
-    ],
-)
+@pytest.mark.parametrize("octets", MALFORMED)
 def test_malformed_values_are_refused(octets: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_value(octets)
