@@ -9,7 +9,7 @@ import pytest
 from tests.ojs.eye import Eye, until
 from waybill.client import connect
 from waybill.ojs import DeadLetterJob, Jobs, Retry, Worker, current_job
-from waybill.ojs.event_writer import MAX_EVENTS_PER_MESSAGE, EventWriter
+from waybill.ojs.event_writer import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS_PER_MESSAGE, EventWriter
 from waybill.ojs.events import JobCompleted, ReceivedEvent, decode_events
 from waybill.ojs.session import Session
 from waybill.ojs.topology import Topology
@@ -164,6 +164,31 @@ async def test_an_action_runs_only_after_the_events_before_it_are_confirmed(brok
         events.after(lambda: done.append(-1))
         assert await events.drain(5)
         assert done[-1] == -1
+    finally:
+        await session.close()
+
+
+async def test_large_messages_overlap_and_small_ones_wait(broker_uri: str, queue_name: str) -> None:
+    session = await Session.open(broker_uri, Topology(), "/test", None)
+    try:
+        await session.declarer.ensure_shared()
+        events: EventWriter = session.events
+
+        def record(count: int) -> object:
+            for number in range(count):
+                events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
+            gathered = events.gathering
+            # The message is made at the end of this turn of the loop; no confirm can have come by then.
+            events._flush()
+            return gathered
+
+        first = record(FEW_EVENTS + 1)
+        assert events.gathering is not first
+        small = record(1)
+        assert events.gathering is small, "it waits, since there is a message in flight"
+        record(MANY_EVENTS)
+        assert events.gathering is not small, "with so many it does not wait"
+        assert await events.drain(20)
     finally:
         await session.close()
 

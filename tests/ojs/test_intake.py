@@ -10,7 +10,8 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
-from waybill.client import ReconnectPolicy
+from tests.ojs.wire_tap import WireTap
+from waybill.client import Inspector, ReconnectPolicy, connect
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 
 
@@ -205,3 +206,25 @@ async def test_a_worker_that_was_woken_while_its_connection_was_away_consumes_ag
             for queue in queues:
                 await jobs.push("intake.woken", [queue], queue=queue)
             await until(lambda: sorted(done) == sorted(queues))
+
+
+async def test_acknowledgements_of_quick_jobs_share_frames(broker_uri: str, jobs: Jobs, queue_name: str) -> None:
+    async def quick() -> None: ...
+
+    async with WireTap(broker_uri) as tap:
+        working = Jobs(tap.uri)
+        pushed = jobs.handler("intake.quick", queue=queue_name)(quick)
+        working.handler("intake.quick", queue=queue_name)(quick)
+        await jobs.push_many(pushed.job() for _ in range(300))
+        async with Worker(working, concurrency=100) as worker:
+            await until(lambda: worker.tally.acked[queue_name] == 300)
+        channels = {
+            one.channel for one in tap.by_broker("Basic.Deliver", lambda one: one.method.routing_key == queue_name)
+        }
+        acks = tap.by_client("Basic.Ack", lambda one: one.channel in channels)
+    assert 0 < len(acks) < 100
+    assert any(one.method.multiple for one in acks)
+    async with connect(broker_uri) as connection:
+        found = await Inspector(connection).queue(f"ojs.queue.{queue_name}")
+    assert found is not None
+    assert found.message_count == 0

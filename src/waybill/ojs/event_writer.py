@@ -6,8 +6,9 @@ the event, and is called when the broker has confirmed it:
     record(job.completed) ; after(delivery.ack) ... end of the loop's turn: one message ... confirm: all the acks
 
 A few messages are in flight at a time. While they are, events gather, so that a message carries few events when there
-is time and many when there is not. Messages that a lost connection has swallowed are published again, in their order,
-before anything new; a reader sees such an event twice with one id.
+is time and many when there is not. Large messages overlap: the broker stores one while the next is filled. Messages
+that a lost connection has swallowed are published again, in their order, before anything new; a reader sees such an
+event twice with one id.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from waybill.ojs.topology_declarer import TopologyDeclarer
 
 MAX_IN_FLIGHT: Final = 4
 FEW_EVENTS: Final = 16
-"""While more than this are in flight, there is much to do: the next message waits for the confirm, and is larger."""
+"""While more than this are in flight, there is much to do: the next message waits for the confirm, or is large."""
+MANY_EVENTS: Final = 200
+"""So many make a large message: it goes out beside others, or jobs would wait for their acknowledgements in turns."""
 MAX_EVENTS_PER_MESSAGE: Final = 2000
 MAX_CHARACTERS_PER_MESSAGE: Final = 8 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
@@ -199,7 +202,12 @@ class EventWriter:
         count = len(self._in_flight)
         if count == 0:
             return True
-        return count < MAX_IN_FLIGHT and sum(len(batch.events) for batch in self._in_flight) <= FEW_EVENTS
+        if count >= MAX_IN_FLIGHT:
+            return False
+        return (
+            len(self._gathering.events) >= MANY_EVENTS
+            or sum(len(batch.events) for batch in self._in_flight) <= FEW_EVENTS
+        )
 
     def _cut(self, batch: _Batch) -> None:
         """Leave the events beyond the limits, and all actions with them, for the next message."""

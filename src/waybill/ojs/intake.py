@@ -115,9 +115,9 @@ class Intake:
         connection = self._session.connection
         if self._is_divided:
             for queue in self._weights:
-                self._feeds[queue] = self._feed(await connection.channel())
+                self._feeds[queue] = self._feed(await connection.channel(coalesce_acks=True))
         else:
-            self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel()))
+            self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel(coalesce_acks=True)))
             if len(set(self._weights.values())) > 1:
                 _log.warning("weights have no effect: %d queues share %d places", len(self._weights), self._prefetch)
         await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))

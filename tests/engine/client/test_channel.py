@@ -207,6 +207,15 @@ def test_coalesced_acks_cover_exactly_what_was_acknowledged() -> None:
     assert peer.methods() == [BasicAck(6), BasicNack(8, requeue=False), BasicAck(9)]
 
 
+def test_coalesced_acks_do_not_cover_what_is_rejected() -> None:
+    peer, _, deliveries, _ = consuming(coalesce=True)
+    peer.feed(b"".join(delivery_frames(tag, b"x") for tag in range(1, 4)))
+    deliveries[0].ack()
+    deliveries[2].ack()
+    deliveries[1].reject(requeue=False)
+    assert peer.methods() == [BasicAck(3), BasicAck(1), BasicReject(2, requeue=False)]
+
+
 def test_nothing_is_acknowledged_on_a_channel_that_is_gone() -> None:
     peer, _, deliveries, _ = consuming()
     peer.feed(delivery_frames(1, b"x"))

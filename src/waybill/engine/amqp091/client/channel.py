@@ -253,7 +253,11 @@ class ClientChannel(Settler):
         return True
 
     def reject(self, delivery_tag: int, requeue: bool) -> bool:  # noqa: FBT001 - see Delivery.reject
-        if not self._open or not self._acknowledgements.settle(delivery_tag):
+        if not self._open:
+            return False
+        # As above: one with `multiple` for those around it would take it along.
+        self.flush_acks()
+        if not self._acknowledgements.settle(delivery_tag):
             return False
         self.send_method(BasicReject(delivery_tag, requeue=requeue))
         return True
