@@ -36,6 +36,8 @@ handler = noop if arguments.kind == NOOP else sleep
 
 
 async def push() -> None:
+    # As `waybill job push-many` does.
+    collect_rarely()
     async with jobs:
         await jobs.push_many([])
         meter.start()

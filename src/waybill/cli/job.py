@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from waybill.cli.failure import ask
+from waybill.cli.garbage import collect_rarely
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State
 from waybill.ojs.job_fold import has_ended
@@ -97,10 +98,13 @@ def push_many(
     FILE (default: standard input) has one job a line: a JSON array of arguments, or an object with `type`, `args` and
     `queue`, `priority`, `id`, `meta` or `tags`. All lines are read and checked before the first is pushed.
     """
+    collect_rarely()
     if count is not None:
         if job_type is None:
             raise click.UsageError("--count needs --type.")
-        made = [NewJob(job_type, parse_args(args), {"queue": queue}) for _ in range(count)]
+        options: Options = {"queue": queue}
+        # One object for all of them: what they have in common is made once.
+        made = [NewJob(job_type, parse_args(args), options) for _ in range(count)]
     else:
         made = [_read_line(number, line, job_type, queue) for number, line in enumerate(file, 1) if line.strip()]
     started = time.monotonic()
