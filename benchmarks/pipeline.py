@@ -25,6 +25,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from rich.console import Console
@@ -112,9 +113,10 @@ class Bench:
 
     def _fold(self, store: Tables) -> float:
         def fold() -> None:
-            events = store.read(self._spark, tables.EVENTS)
-            store.replace(silver.attempts(events), tables.ATTEMPTS)
-            store.replace(silver.jobs(events, store.read(self._spark, tables.ATTEMPTS)), tables.JOBS)
+            slots = silver.slots(store.read(self._spark, tables.EVENTS)).persist(StorageLevel.MEMORY_AND_DISK)
+            store.replace(silver.attempts(slots), tables.ATTEMPTS)
+            store.replace(silver.jobs(slots), tables.JOBS)
+            slots.unpersist()
 
         return _seconds(fold)
 

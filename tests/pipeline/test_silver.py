@@ -21,8 +21,8 @@ def bronze(spark: SparkSession, messages: Iterable[list[Event]]) -> DataFrame:
 def folded(spark: SparkSession, messages: Iterable[list[Event]]) -> tuple[Cells, Cells]:
     """All rows of attempts and jobs, in an order of their own."""
     events = bronze(spark, messages)
-    attempts = silver.attempts(events)
-    jobs = silver.jobs(events, attempts)
+    slots = silver.slots(events)
+    attempts, jobs = silver.attempts(slots), silver.jobs(slots)
     order = ["job_id", "attempt"]
     return [tuple(row) for row in attempts.orderBy(*order).collect()], [
         tuple(row) for row in jobs.orderBy("job_id").collect()
@@ -40,7 +40,8 @@ def test_a_job_that_fails_once_and_then_completes(spark: SparkSession) -> None:
         event("job.completed", at(10), "j", 6, attempt=2, duration_ms=4000),
     ]
     events = bronze(spark, [told])
-    attempts = silver.attempts(events)
+    slots = silver.slots(events)
+    attempts, jobs = silver.attempts(slots), silver.jobs(slots)
     assertSchemaEqual(attempts.schema, ATTEMPTS, ignoreNullable=True)
     columns = ("attempt", "worker_id", "outcome", "queue_wait_ms", "run_ms", "retried", "error_type")
     assertDataFrameEqual(
@@ -66,7 +67,6 @@ def test_a_job_that_fails_once_and_then_completes(spark: SparkSession) -> None:
             ),
         ],
     )
-    jobs = silver.jobs(events, attempts)
     assertSchemaEqual(jobs.schema, JOBS, ignoreNullable=True)
     counted = (
         "state",

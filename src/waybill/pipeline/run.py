@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 from pyspark.sql.streaming.query import StreamingQuery
@@ -122,11 +123,12 @@ def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Pr
 
 @dataclass(frozen=True)
 class _Refresh:
-    """What tables of silver and gold are computed from: the tables before them, as they are by then."""
+    """What tables of silver and gold are computed from: those before them, as they are by then, and the slots."""
 
     spark: SparkSession
     store: Tables
     objectives: Objectives
+    slots: DataFrame
 
     @property
     def events(self) -> DataFrame:
@@ -141,9 +143,11 @@ class _Refresh:
         return self.store.read(self.spark, tables.JOBS)
 
 
-_REFRESH: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
-    tables.ATTEMPTS: lambda given: silver.attempts(given.events),
-    tables.JOBS: lambda given: silver.jobs(given.events, given.attempts),
+_SILVER: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
+    tables.ATTEMPTS: lambda given: silver.attempts(given.slots),
+    tables.JOBS: lambda given: silver.jobs(given.slots),
+}
+_GOLD: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
     tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
     tables.FAILURES: lambda given: gold.failures(given.attempts),
     tables.DEAD_LETTERS: lambda given: gold.dead_letters(given.jobs),
@@ -151,14 +155,21 @@ _REFRESH: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
     tables.OBJECTIVES: lambda given: attainment(given.jobs, given.objectives),
     tables.WORKERS: lambda given: workers.utilisation(given.attempts, given.events),
 }
-REFRESHED: Final = tuple(_REFRESH)
+REFRESHED: Final = (*_SILVER, *_GOLD)
 """The tables that `refresh` writes, in this order."""
 
 
 def refresh(spark: SparkSession, store: Tables, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from bronze."""
-    given = _Refresh(spark, store, objectives or Objectives())
-    for table, rows in _REFRESH.items():
+    # Both tables of silver are made of the slots; what of them does not fit into memory waits on the local disk.
+    slots = silver.slots(store.read(spark, tables.EVENTS)).persist(StorageLevel.MEMORY_AND_DISK)
+    given = _Refresh(spark, store, objectives or Objectives(), slots)
+    try:
+        for table, rows in _SILVER.items():
+            _replace(store, rows(given), table, progress)
+    finally:
+        slots.unpersist()
+    for table, rows in _GOLD.items():
         _replace(store, rows(given), table, progress)
 
 

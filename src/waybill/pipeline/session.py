@@ -30,11 +30,13 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "4",
     "spark.driver.memory": "1g",
 }
 _EXECUTOR_MB: Final = 1024
 _COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
+# A shuffle begins with so many partitions, and Spark joins the small ones: many keep those of a long history in memory.
+_PARTITIONS: Final = 32
+_PARTITIONS_SHORT: Final = 4
 
 
 class SparkStartError(RuntimeError):
@@ -68,6 +70,8 @@ def local_session(
     if short:
         builder = builder.config("spark.driver.extraJavaOptions", _COMPILE_SIMPLY)
     builder = builder.config("spark.sql.shuffle.partitions", str(max(2, count)))
+    partitions = _PARTITIONS_SHORT if short else _PARTITIONS
+    builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(partitions))
     builder = builder.config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "waybill-warehouse"))
     with _stderr_to(log_file) as log:
         try:

@@ -4,192 +4,222 @@ Every column is an aggregate that does not care in which order the events come, 
 and last are taken by the event's own time and id, never by the place where it was read. So late events, replays and
 duplicates change nothing, and a fold from the start gives what a fold of the parts would.
 
+The events of a job are brought to one place and sorted once, and folded there to slots: one for each attempt, and slot
+0 for what was said of the job without one. Attempts are the slots that began, jobs the sums over slots, which needs
+neither another shuffle nor another sort. To aggregate before the shuffle, as Spark does by itself, would make nothing
+smaller: a job has few events, and they are rarely in one file.
+
 An attempt becomes available twice over: by `job.enqueued` (the first), or by the `job.retrying` of the one before it.
-Such an event is therefore counted in two slots, which saves a join of the attempts with themselves.
+The latter is therefore counted in two slots, which saves a join of the attempts with themselves.
 """
+
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from waybill.pipeline.schemas import ATTEMPTS, JOBS
 
-_ERROR_COLUMNS = ("error_type", "error_message", "error_retryable")
+# Types of events as small numbers, which are compared much more often than they are read. The order matters: of what
+# ended an attempt, a failure says more than that the job was given up.
+_TYPES: Final = (
+    "job.started",
+    "job.completed",
+    "job.enqueued",
+    "job.discarded",
+    "job.failed",
+    "job.retrying",
+    "job.scheduled",
+    "job.cancelled",
+    "job.expired",
+)
+_STARTED, _COMPLETED, _ENQUEUED, _DISCARDED, _FAILED, _RETRYING, _SCHEDULED, _CANCELLED, _EXPIRED, _OTHER = range(10)
+_ERROR_COLUMNS: Final = ("error_type", "error_message", "error_retryable")
+_LAST_ERROR_COLUMNS: Final = ("error_type", "error_message")
+_ENDS: Final = ("completed", "discarded", "cancelled", "expired")
+_EVENT_COLUMNS: Final = (
+    *("event_id", "time", "job_type", "queue", "worker_id", "attempt", "priority", "duration_ms"),
+    *("scheduled_at", "next_retry_at", *_ERROR_COLUMNS),
+)
+
+_SLOT_COLUMNS: Final = (
+    *("job_id", "slot", "job_type", "queue", "priority", "worker_id", "begun", "rank", "waiting"),
+    *("enqueued_at", "scheduled_at", "available_at", "started_at", "finished_at", *(f"{end}_at" for end in _ENDS)),
+    *("queue_wait_ms", "run_ms", "starts", "completions", "retried", "next_retry_at", *_ERROR_COLUMNS),
+    *("last_error_known", *(f"last_{name}" for name in _LAST_ERROR_COLUMNS)),
+)
 
 
-def attempts(events: DataFrame) -> DataFrame:
-    """One row for each attempt that began (`schemas.ATTEMPTS`), from events in the columns of bronze."""
-    slots = (
-        F.when(F.col("type") == "job.enqueued", F.array(F.lit(1)))
-        .when(F.col("type") == "job.retrying", F.array("attempt", F.col("attempt") + 1))
-        .when(_is("job.started", "job.completed", "job.failed", "job.discarded"), F.array("attempt"))
-    )
-    slotted = events.where(F.col("subject").isNotNull()).withColumn("slot", F.explode(slots))
-    opening = (F.col("type") == "job.enqueued") | (
-        (F.col("type") == "job.retrying") & (F.col("slot") > F.col("attempt"))
+def slots(events: DataFrame) -> DataFrame:
+    """One row for each job and slot, from events in the columns of bronze: what `attempts` and `jobs` are made of."""
+    numbers = (
+        F.when(_is(_RETRYING), F.array("attempt", F.col("attempt") + 1))
+        .when(_is(_ENQUEUED), F.array(F.lit(1)))
+        .when(_is(_STARTED, _COMPLETED, _FAILED, _DISCARDED), F.array(F.coalesce("attempt", F.lit(0))))
+        .otherwise(F.array(F.lit(0)))
     )
     folded = (
-        slotted.where(F.col("slot") > 0)
-        .withColumn("kind", F.when(~opening, F.col("type")).otherwise(F.lit("opening")))
-        .groupBy(F.col("subject").alias("job_id"), F.col("slot").cast("int").alias("attempt"))
-        .agg(*_attempt_aggregates())
+        events.where(F.col("subject").isNotNull() & F.col("type").startswith("job."))
+        .select(F.col("subject").alias("job_id"), _kind().alias("kind"), *_EVENT_COLUMNS)
+        .repartition("job_id")
+        .withColumn("slot", F.explode(numbers))
+        .withColumn("opening", _is(_ENQUEUED) | (_is(_RETRYING) & (F.col("slot") > F.col("attempt"))))
+        .groupBy("job_id", "slot")
+        .agg(*_slot_aggregates())
     )
-    return _attempt_columns(folded.where("begun"))
+    return folded.withColumns(_slot_columns()).select(*_SLOT_COLUMNS)
 
 
-def _attempt_aggregates() -> list[Column]:
-    """What is kept of the events of one slot."""
-    failing = _kind("job.failed", "job.retrying", "job.discarded")
-    error = F.min_by(
-        F.struct(*_ERROR_COLUMNS),
-        F.when(
-            failing & F.col("error_type").isNotNull(),
-            F.struct(F.col("kind") != "job.failed", F.col("time"), F.col("event_id")),
-        ),
-    )
-    return [
-        F.min("job_type").alias("job_type"),
-        F.min("queue").alias("queue"),
-        F.max(F.col("kind") != "opening").alias("begun"),
-        F.min_by("worker_id", F.when(_kind("job.started"), F.struct("time", "event_id"))).alias("worker_id"),
-        F.max(F.when(_kind("opening"), F.col("next_retry_at"))).alias("retry_at"),
-        F.min(F.when(_kind("opening"), F.greatest("time", "scheduled_at"))).alias("enqueued_at"),
-        _first(F.col("time"), "job.started").alias("started_at"),
-        _first(F.col("time"), "job.completed").alias("completed_at"),
-        _first(F.col("time"), "job.failed", "job.discarded", "job.retrying").alias("failed_at"),
-        _first(F.col("duration_ms"), "job.completed").alias("completed_ms"),
-        _first(F.col("duration_ms"), "job.failed").alias("failed_ms"),
-        _distinct("job.started").alias("starts"),
-        _distinct("job.completed").alias("completions"),
-        F.max(_kind("job.retrying")).alias("retried"),
-        _first(F.col("next_retry_at"), "job.retrying").alias("next_retry_at"),
-        F.max(_kind("job.discarded")).alias("discarded"),
-        error.alias("error"),
-    ]
-
-
-def _attempt_columns(folded: DataFrame) -> DataFrame:
-    """The columns of `schemas.ATTEMPTS` from the aggregates."""
-    finished_at = F.coalesce("completed_at", "failed_at")
-    available_at = F.coalesce("retry_at", "enqueued_at")
+def attempts(slots: DataFrame) -> DataFrame:
+    """One row for each attempt that began (`schemas.ATTEMPTS`)."""
     outcome = (
         F.when(F.col("completed_at").isNotNull(), "completed")
-        .when(F.col("failed_at").isNotNull(), "failed")
+        .when(F.col("finished_at").isNotNull(), "failed")
         .otherwise("running")
     )
-    run_ms = F.coalesce("completed_ms", "failed_ms", _elapsed_ms(F.col("started_at"), finished_at))
-    failed = F.col("completed_at").isNull()
-    return folded.select(
-        *("job_id", "attempt", "job_type", "queue", "worker_id"),
-        outcome.alias("outcome"),
-        available_at.alias("available_at"),
-        "started_at",
-        finished_at.alias("finished_at"),
-        _elapsed_ms(available_at, F.col("started_at")).alias("queue_wait_ms"),
-        run_ms.alias("run_ms"),
-        *("starts", "completions", "retried", "next_retry_at", "discarded"),
-        *(F.when(failed, F.col("error")[name]).alias(name) for name in _ERROR_COLUMNS),
-    ).select(*ATTEMPTS.fieldNames())
+    named = {
+        "attempt": F.col("slot").cast("int"),
+        "outcome": outcome,
+        "discarded": F.col("discarded_at").isNotNull(),
+    }
+    return slots.where("begun").withColumns(named).select(*ATTEMPTS.fieldNames())
 
 
-def jobs(events: DataFrame, attempts: DataFrame) -> DataFrame:
-    """One row for each job (`schemas.JOBS`): its state from `events`, the sums over its `attempts`.
+def jobs(slots: DataFrame) -> DataFrame:
+    """One row for each job (`schemas.JOBS`).
 
     A job that completed is completed, whatever else was said of it (a late duplicate of a job that was given up, say);
     then discarded, cancelled and expired; then what the highest attempt says.
     """
-    facts = (
-        events.where(F.col("subject").isNotNull() & F.col("type").startswith("job."))
-        .groupBy(F.col("subject").alias("job_id"))
-        .agg(*_job_aggregates())
+    return slots.groupBy("job_id").agg(*_job_aggregates()).withColumns(_job_columns()).select(*JOBS.fieldNames())
+
+
+def _kind() -> Column:
+    """The type of an event as its number."""
+    kind = F.when(F.col("type") == _TYPES[0], 0)
+    for number, name in enumerate(_TYPES[1:], start=1):
+        kind = kind.when(F.col("type") == name, number)
+    return kind.otherwise(_OTHER).cast("tinyint")
+
+
+def _slot_aggregates() -> list[Column]:
+    """What is kept of the events of one slot."""
+    opening = F.col("opening")
+    retrying = _is(_RETRYING) & ~opening
+    failing = _is(_FAILED, _DISCARDED) | retrying
+    error = F.min_by(
+        F.struct(*_ERROR_COLUMNS),
+        F.when(failing & F.col("error_type").isNotNull(), F.struct(~_is(_FAILED), F.col("time"), F.col("event_id"))),
     )
-    return facts.join(_attempt_sums(attempts), "job_id", "left").select(*_job_columns()).select(*JOBS.fieldNames())
-
-
-def _job_aggregates() -> list[Column]:
-    """What is kept of the events of one job."""
-    error = F.max_by(
-        F.struct("error_type", "error_message"),
-        F.when(_is("job.discarded", "job.failed"), F.struct("attempt", "type", "time", "event_id")),
+    last_error = F.max_by(
+        F.struct(*_LAST_ERROR_COLUMNS), F.when(_is(_FAILED, _DISCARDED), F.struct("kind", "time", "event_id"))
     )
     return [
         F.min("job_type").alias("job_type"),
         F.min("queue").alias("queue"),
         F.min("priority").alias("priority"),
-        F.min(F.when(_is("job.enqueued", "job.scheduled"), F.col("time"))).alias("enqueued_at"),
-        F.min(F.when(_is("job.enqueued", "job.scheduled"), F.col("scheduled_at"))).alias("scheduled_at"),
-        F.min(F.when(_is("job.started"), F.col("time"))).alias("started_at"),
-        *(
-            F.min(F.when(_is(f"job.{state}"), F.col("time"))).alias(f"{state}_at")
-            for state in ("completed", "discarded", "cancelled", "expired")
-        ),
-        F.max(F.when(_is("job.enqueued"), 1).when(_is("job.scheduled"), 0)).alias("waiting"),
-        F.max(
-            F.when(_is("job.started"), F.struct("attempt", F.lit(0).alias("rank"))).when(
-                _is("job.failed", "job.retrying"), F.struct("attempt", F.lit(1).alias("rank"))
-            )
-        ).alias("latest"),
+        ((F.col("slot") > 0) & F.max(_is(_STARTED, _COMPLETED, _FAILED, _DISCARDED) | retrying)).alias("begun"),
+        F.max(F.when(_is(_STARTED), 0).when(_is(_FAILED) | retrying, 1)).alias("rank"),
+        F.max(F.when(_is(_SCHEDULED), 0).when(_is(_ENQUEUED), 1)).alias("waiting"),
+        F.min_by("worker_id", F.when(_is(_STARTED), F.struct("time", "event_id"))).alias("worker_id"),
+        _first("time", _is(_ENQUEUED, _SCHEDULED)).alias("enqueued_at"),
+        _first("scheduled_at", _is(_ENQUEUED, _SCHEDULED)).alias("scheduled_at"),
+        F.max(F.when(opening, F.col("next_retry_at"))).alias("retry_at"),
+        F.min(F.when(opening, F.greatest("time", "scheduled_at"))).alias("opened_at"),
+        _first("time", _is(_STARTED)).alias("started_at"),
+        _first("time", _is(_COMPLETED)).alias("completed_at"),
+        _first("time", failing).alias("failed_at"),
+        _first("time", _is(_DISCARDED)).alias("discarded_at"),
+        _first("time", _is(_CANCELLED)).alias("cancelled_at"),
+        _first("time", _is(_EXPIRED)).alias("expired_at"),
+        _first("duration_ms", _is(_COMPLETED)).alias("completed_ms"),
+        _first("duration_ms", _is(_FAILED)).alias("failed_ms"),
+        _distinct(_STARTED).alias("starts"),
+        _distinct(_COMPLETED).alias("completions"),
+        F.max(retrying).alias("retried"),
+        _first("next_retry_at", retrying).alias("next_retry_at"),
         error.alias("error"),
+        last_error.alias("last_error"),
     ]
 
 
-def _attempt_sums(attempts: DataFrame) -> DataFrame:
-    """The sums over the attempts of each job."""
-    return attempts.groupBy("job_id").agg(
-        F.max("attempt").alias("attempts"),
-        F.sum("starts").cast("int").alias("starts"),
-        F.sum("completions").cast("int").alias("completions"),
-        F.sum((F.col("outcome") == "failed").cast("int")).cast("int").alias("failures"),
-        F.sum(F.col("retried").cast("int")).cast("int").alias("retries"),
-        F.min_by("queue_wait_ms", "attempt").alias("queue_wait_ms"),
-        F.sum("run_ms").alias("run_ms"),
-    )
+def _slot_columns() -> dict[str, Column]:
+    """What follows from the aggregates of a slot."""
+    finished_at = F.coalesce("completed_at", "failed_at")
+    available_at = F.coalesce("retry_at", "opened_at")
+    failed = F.col("completed_at").isNull()
+    return {
+        "available_at": available_at,
+        "finished_at": finished_at,
+        "queue_wait_ms": _elapsed_ms(available_at, F.col("started_at")),
+        "run_ms": F.coalesce("completed_ms", "failed_ms", _elapsed_ms(F.col("started_at"), finished_at)),
+        **{name: F.when(failed, F.col("error")[name]) for name in _ERROR_COLUMNS},
+        "last_error_known": F.col("last_error").isNotNull(),
+        **{f"last_{name}": F.col("last_error")[name] for name in _LAST_ERROR_COLUMNS},
+    }
 
 
-def _job_columns() -> list[Column]:
-    """The columns of `schemas.JOBS` from the aggregates and the sums."""
-    ended = [(state, F.col(f"{state}_at")) for state in ("completed", "discarded", "cancelled", "expired")]
-    state = F.when(ended[0][1].isNotNull(), ended[0][0])
-    for name, time in ended[1:]:
-        state = state.when(time.isNotNull(), name)
+def _job_aggregates() -> list[Column]:
+    """What is kept of the slots of one job."""
+    begun = F.col("begun")
+    moments = ("enqueued_at", "scheduled_at", "started_at", *(f"{end}_at" for end in _ENDS))
+    failed = (F.col("completed_at").isNull() & F.col("finished_at").isNotNull()).cast("int")
+    last_error = F.when(F.col("last_error_known"), F.col("slot"))
+    return [
+        *(F.min(name).alias(name) for name in ("job_type", "queue", "priority", *moments)),
+        F.max("waiting").alias("waiting"),
+        F.max_by("rank", F.when(F.col("rank").isNotNull(), F.col("slot"))).alias("rank"),
+        *(F.max_by(f"last_{name}", last_error).alias(name) for name in _LAST_ERROR_COLUMNS),
+        F.max(F.when(begun, F.col("slot"))).cast("int").alias("attempts"),
+        *(
+            F.sum(F.when(begun, value)).cast("int").alias(name)
+            for name, value in {
+                "starts": F.col("starts"),
+                "completions": F.col("completions"),
+                "failures": failed,
+                "retries": F.col("retried").cast("int"),
+            }.items()
+        ),
+        F.min_by("queue_wait_ms", F.when(begun, F.col("slot"))).alias("queue_wait_ms"),
+        F.sum(F.when(begun, F.col("run_ms"))).alias("run_ms"),
+    ]
+
+
+def _job_columns() -> dict[str, Column]:
+    """What follows from the aggregates of a job."""
+    state = F.when(F.col("completed_at").isNotNull(), "completed")
+    for end in _ENDS[1:]:
+        state = state.when(F.col(f"{end}_at").isNotNull(), end)
     state = (
-        state.when(F.col("latest.rank") == 1, "retryable")
-        .when(F.col("latest.rank") == 0, "active")
+        state.when(F.col("rank") == 1, "retryable")
+        .when(F.col("rank") == 0, "active")
         .when(F.col("waiting") == 0, "scheduled")
         .otherwise("available")
     )
-    finished_at = F.coalesce(*(time for _, time in ended))
-    counts = ("attempts", "starts", "completions", "failures", "retries")
-    kept = ("job_id", "job_type", "queue", "priority", "enqueued_at", "scheduled_at", "started_at")
+    finished_at = F.coalesce(*(f"{end}_at" for end in _ENDS))
     unfinished_well = F.col("completed_at").isNull()
-    return [
-        *(F.col(name) for name in kept),
-        state.alias("state"),
-        finished_at.alias("finished_at"),
-        *(F.coalesce(F.col(name), F.lit(0)).alias(name) for name in counts),
-        F.col("queue_wait_ms"),
-        F.col("run_ms"),
-        _elapsed_ms(F.col("enqueued_at"), finished_at).alias("latency_ms"),
-        F.when(unfinished_well, F.col("error.error_type")).alias("error_type"),
-        F.when(unfinished_well, F.col("error.error_message")).alias("error_message"),
-    ]
+    counts = ("attempts", "starts", "completions", "failures", "retries")
+    return {
+        "state": state,
+        "finished_at": finished_at,
+        **{name: F.coalesce(F.col(name), F.lit(0)) for name in counts},
+        "latency_ms": _elapsed_ms(F.col("enqueued_at"), finished_at),
+        **{name: F.when(unfinished_well, F.col(name)) for name in _LAST_ERROR_COLUMNS},
+    }
 
 
-def _is(*types: str) -> Column:
-    return F.col("type").isin(*types)
+def _is(*kinds: int) -> Column:
+    return F.col("kind").isin(*kinds) if len(kinds) > 1 else F.col("kind") == kinds[0]
 
 
-def _kind(*kinds: str) -> Column:
-    return F.col("kind").isin(*kinds)
+def _first(value: str, wanted: Column) -> Column:
+    """The least value among the events that are wanted, or null."""
+    return F.min(F.when(wanted, F.col(value)))
 
 
-def _first(value: Column, *kinds: str) -> Column:
-    """The least value among the events of these kinds, or null."""
-    return F.min(F.when(_kind(*kinds), value))
-
-
-def _distinct(kind: str) -> Column:
+def _distinct(kind: int) -> Column:
     """How many events of this kind there are, counted by id, so that a duplicate counts once."""
-    return F.size(F.collect_set(F.when(_kind(kind), F.col("event_id"))))
+    return F.size(F.collect_set(F.when(_is(kind), F.col("event_id"))))
 
 
 def _elapsed_ms(start: Column, end: Column) -> Column:
