@@ -14,19 +14,18 @@ from tests.simulation.amqp10_frames import FrameCodec, read_message
 from tests.simulation.amqp10_links import (
     RESUMED,
     AnyLink,
-    Holding,
     ReceivingLink,
-    Sending,
     SendingLink,
     Sent,
     Taken,
+    make_receiving_link,
+    make_sending_link,
     offset_of,
     with_more,
 )
 from tests.simulation.evidence import SettleEvidence
 from tests.simulation.ledger import Arrival
 from tests.simulation.message import ROLLED_BACK, Transaction
-from tests.simulation.subscription import Subscription
 from tests.simulation.violation import Violation
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
@@ -512,10 +511,10 @@ class Client(Peer):
         yield a(Begin)
         habits = self.actor.habits
         for name in habits.consumes:
-            yield from self.attach(self._receiving_link(name))
+            yield from self.attach(make_receiving_link(self, name))
         for name in habits.targets:
             if name != FANOUT:
-                yield from self.attach(self._sending_link(name))
+                yield from self.attach(make_sending_link(self, name))
         if habits.transacts:
             yield from attach_coordinator(self)
         self.may_publish = self.may_settle = True
@@ -531,35 +530,9 @@ class Client(Peer):
 
     # --- links ---
 
-    def _handle(self) -> int:
+    def new_handle(self) -> int:
         self._links_made += 1
         return self._links_made
-
-    def _sending_link(self, name: str) -> SendingLink:
-        queue = self.ledger.queues[name]
-        resumes = self.actor.habits.resumes and queue.is_steady and not queue.is_stream
-        key = f"{name}.in"
-        kept = self.actor.kept.get(key)
-        sending = kept if resumes and isinstance(kept, Sending) else Sending()
-        self.actor.kept[key] = sending
-        return SendingLink(key, self._handle(), queue, sending, resumes=resumes)
-
-    def _receiving_link(self, name: str) -> ReceivingLink:
-        habits, queue = self.actor.habits, self.ledger.queues[name]
-        resumes = habits.resumes and queue.is_steady
-        key = f"{name}.out"
-        kept = self.actor.kept.get(key)
-        holding = kept if resumes and isinstance(kept, Holding) else Holding()
-        if resumes and self.random.random() < 0.1:
-            # The machine of this client has lost its memory.
-            holding = Holding()
-        self.actor.kept[key] = holding
-        handle = self._handle()
-        no_ack = habits.no_ack
-        if no_ack:
-            self.ledger.lossy.add(name)
-        subscription = Subscription(queue, 0, no_ack, f"{self.name}.{key}.{handle}", priority=habits.priority)
-        return ReceivingLink(key, handle, subscription, holding, resumes=resumes and not no_ack, is_settled=no_ack)
 
     def attach(self, link: AnyLink) -> Conversation:
         """Attach a link; if its queue is not there just now, it is tried again later."""
@@ -593,9 +566,9 @@ class Client(Peer):
 
     def reattach(self, link: AnyLink) -> Conversation:
         name = link.queue.name
-        yield from self.attach(
-            self._sending_link(name) if isinstance(link, SendingLink) else self._receiving_link(name)
-        )
+        make: Callable[[Client, str], AnyLink]
+        make = make_sending_link if isinstance(link, SendingLink) else make_receiving_link
+        yield from self.attach(make(self, name))
 
     @property
     def links(self) -> list[AnyLink]:

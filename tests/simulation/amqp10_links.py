@@ -5,7 +5,7 @@ the actor keeps by the link's name.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.message import Copy, Message, Transaction
 from tests.simulation.queues import QueueSpec
@@ -33,6 +33,9 @@ from waybill.wire.amqp10.performatives import (
 )
 from waybill.wire.amqp10.sections import section_starts
 from waybill.wire.amqp10.types import Described
+
+if TYPE_CHECKING:
+    from tests.simulation.amqp10_client import Client
 
 States = dict[bytes, Composite | Described | None]
 EXACTLY_ONCE: Final = "a delivery over a resumed link is stored once"
@@ -205,6 +208,36 @@ class ReceivingLink:
 
 
 AnyLink = SendingLink | ReceivingLink
+
+
+def make_sending_link(client: "Client", name: str) -> SendingLink:
+    """A link to a queue, with what the actor still remembers of it."""
+    queue = client.ledger.queues[name]
+    resumes = client.actor.habits.resumes and queue.is_steady and not queue.is_stream
+    key = f"{name}.in"
+    kept = client.actor.kept.get(key)
+    sending = kept if resumes and isinstance(kept, Sending) else Sending()
+    client.actor.kept[key] = sending
+    return SendingLink(key, client.new_handle(), queue, sending, resumes=resumes)
+
+
+def make_receiving_link(client: "Client", name: str) -> ReceivingLink:
+    """A link from a queue, with what the actor still remembers of it."""
+    habits, queue = client.actor.habits, client.ledger.queues[name]
+    resumes = habits.resumes and queue.is_steady
+    key = f"{name}.out"
+    kept = client.actor.kept.get(key)
+    holding = kept if resumes and isinstance(kept, Holding) else Holding()
+    if resumes and client.random.random() < 0.1:
+        # The machine of this client has lost its memory.
+        holding = Holding()
+    client.actor.kept[key] = holding
+    handle = client.new_handle()
+    no_ack = habits.no_ack
+    if no_ack:
+        client.ledger.lossy.add(name)
+    subscription = Subscription(queue, 0, no_ack, f"{client.name}.{key}.{handle}", priority=habits.priority)
+    return ReceivingLink(key, handle, subscription, holding, resumes=resumes and not no_ack, is_settled=no_ack)
 
 
 def with_more(transfer: Transfer) -> Transfer:
