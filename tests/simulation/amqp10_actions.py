@@ -85,7 +85,8 @@ def go_on(client: Client) -> None:
     for link in client.senders.values():
         sent = link.partial
         is_begun = sent is not None and link.opening is None and sent.message.transaction is None
-        if sent is not None and is_begun and client.window > 0 and client.random.random() < 0.2:
+        may_abort = is_begun and link.is_attached and client.window > 0
+        if sent is not None and may_abort and client.random.random() < 0.2:
             client.send_transfer(Transfer(link.handle, aborted=True), b"")
             client.ledger.abandon(sent.message)
             link.partial = None
