@@ -202,7 +202,10 @@ class Client(Peer):
             raise Violation(NO_ERROR, f"{self.name}: {link.name}: {detach}")
         was_detaching = link.name in self._detaching
         self._link_ended(link)
-        if not was_detaching and self._has_session:
+        if was_detaching:
+            # It crossed ours, and is the answer to that: who detaches goes on.
+            return
+        if self._has_session:
             self.send(Detach(link.handle, closed=detach.closed))
         self._missing.append(link)
 
@@ -643,8 +646,9 @@ class Client(Peer):
 
     def _close(self) -> Conversation:
         if self.actor.is_stopping:
-            for link in self.links:
-                yield from self.detach(link, closed=True)
+            # One of those that wait may be ended by the broker meanwhile.
+            while self.links:
+                yield from self.detach(self.links[0], closed=True)
         self.send(Close())
         yield a(Close)
 
