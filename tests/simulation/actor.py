@@ -126,12 +126,14 @@ class Actor:
 
     def start(self) -> None:
         """Connect, now or as soon as the broker can be reached."""
-        if self.is_stopping:
+        if self.is_gone:
             return
         self.connections_made += 1
         self.connection = self._connect(self, f"{self.name}.{self.connections_made}")
         if self.connection is None:
             self.clock.call_later(0.05 + self.random.random() * 0.2, self.start)
+        elif self.is_stopping:
+            self.connection.begin_close()
 
     def lost(self, connection: Peer, *, orderly: bool) -> None:
         """The connection is gone."""
@@ -142,7 +144,7 @@ class Actor:
                 raise Violation("a healthy connection stays", connection.name)
         if self.connection is connection:
             self.connection = None
-        if not self.is_stopping:
+        if not self.is_gone:
             self.clock.call_later(self.random.random() * 0.2, self.start)
 
     @property
@@ -159,7 +161,16 @@ class Actor:
         )
 
     def stop(self) -> None:
-        """Close the connection in an orderly way, and connect no more."""
+        """Close the connection in an orderly way, and connect no more.
+
+        Who loses it before its lasting links are closed comes back to close them: the broker keeps what they hold.
+        """
         self.is_stopping = True
         if self.connection is not None:
             self.connection.begin_close()
+
+    @property
+    def is_gone(self) -> bool:
+        """It was stopped, and has left nothing behind."""
+        leaves_links = self.habits.resumes and bool(self.kept)
+        return self.is_stopping and self.connection is None and not leaves_links

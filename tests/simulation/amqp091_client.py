@@ -88,6 +88,7 @@ class Client(Peer):
         self._heartbeat_s = 0
         self._is_lost = False
         self._is_closing = False
+        self._has_given_up = False
         self._codec = FrameCodec()
         # Queues that were deleted under this consumer.
         self._missing: list[str] = []
@@ -123,7 +124,7 @@ class Client(Peer):
         self.channel.ended()
         if self.removal is not None:
             self.ledger.removals.end(self.removal, now + LINGER_S)
-        self.actor.lost(self, orderly=self.closed and self._is_closing)
+        self.actor.lost(self, orderly=self.closed and self._is_closing and not self._has_given_up)
 
     def next_timeout(self) -> float | None:
         if not self._heartbeat_s:
@@ -134,7 +135,7 @@ class Client(Peer):
         if now >= self._received_at + self._heartbeat_s * 2:
             if self.began_in_calm:
                 raise Violation("a living peer sends heartbeats", self.name)
-            self.closed = True
+            self.closed = self._has_given_up = True
         elif now >= self._sent_at + self._heartbeat_s / 2:
             self._codec.send_heartbeat()
 

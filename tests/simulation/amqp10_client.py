@@ -83,6 +83,7 @@ class Client(Peer):
         self._idle_s = 0.0
         self._is_lost = False
         self._is_closing = False
+        self._has_given_up = False
         self._codec = FrameCodec()
         self._talk: Conversation | None = None
         self._awaits: Awaited = a(bytes)
@@ -140,7 +141,7 @@ class Client(Peer):
         self._is_lost = True
         self.is_running = False
         self._links_ended()
-        self.actor.lost(self, orderly=self.closed and self._is_closing)
+        self.actor.lost(self, orderly=self.closed and self._is_closing and not self._has_given_up)
 
     def next_timeout(self) -> float | None:
         heartbeat_s = self.actor.habits.heartbeat_s
@@ -155,7 +156,7 @@ class Client(Peer):
         if heartbeat_s and now >= self._received_at + heartbeat_s * 2:
             if self.began_in_calm:
                 raise Violation("a living peer sends heartbeats", self.name)
-            self.closed = True
+            self.closed = self._has_given_up = True
         elif self._idle_s and now >= self._sent_at + self._idle_s / 2:
             self._codec.send_empty()
 
@@ -649,6 +650,7 @@ class Client(Peer):
             # One of those that wait may be ended by the broker meanwhile.
             while self.links:
                 yield from self.detach(self.links[0], closed=True)
+            self.actor.kept.clear()
         self.send(Close())
         yield a(Close)
 

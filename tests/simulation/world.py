@@ -255,9 +255,9 @@ class World:
         for actors in (others, rescuers):
             for actor in actors:
                 actor.stop()
-            self._run_until(lambda actors=actors: all(actor.connection is None for actor in actors))  # type: ignore[misc]
+            self._run_until(lambda actors=actors: all(actor.is_gone for actor in actors))  # type: ignore[misc]
             for actor in actors:
-                if actor.connection is not None:
+                if not actor.is_gone:
                     raise Violation("an orderly close is answered", actor.name)
         self.actors.clear()
 
