@@ -168,8 +168,9 @@ def activate_anyone(queue: Queue, consumer: ChannelConsumer) -> None:
     queue.runtime.mark_dirty(queue)
 
 
-def take_any(queue: Queue) -> ChannelConsumer | None:
+def take_any(queue: Queue, lowest: int) -> ChannelConsumer | None:
     """Priorities of consumers do not count."""
+    del lowest
     for consumer in list(queue.active):
         if consumer.has_credit():
             queue.active.remove(consumer)

@@ -17,7 +17,7 @@ from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.runtime import Runtime
-from waybill.model.selection import Selection
+from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import CommitWaiter, StoredMessage
 from waybill.model.timers import Timer
 
@@ -87,7 +87,7 @@ class Queue(EntryQueue):
         self.delivered_total: i64 = 0
         self.settled_total: i64 = 0
         self._turn: i64 = 0
-        self._uses_priorities = False
+        self.uses_priorities = False
         self.delivery_gate = DeliveryGate(self)
         self._expiry = _ExpiryTimer(self)
         self._disuse = _DisuseTimer(self)
@@ -239,12 +239,18 @@ class Queue(EntryQueue):
 
     # --- out ---
 
-    def drain(self) -> None:  # noqa: C901, PLR0912, PLR0915 - the hot path of every delivery
-        """Deliver to consumers with credit, in turn, until messages or credit run out."""
-        if self.selections:
-            self._offer_selections()
+    def drain(self) -> None:
+        """Deliver to consumers with credit until messages or credit run out."""
+        if not self.selections or serve_selections(self):
+            self.serve(LOWEST_PRIORITY)
+
+    def serve(self, lowest: i64) -> bool:  # noqa: PLR0912, PLR0915 - the hot path of every delivery
+        """Deliver to those that take what comes, of at least this priority, in turn, as far as their credit goes.
+
+        False if the next message has to wait for the store (`DeliveryGate`).
+        """
         if self.ready_count == 0 or not self.active:
-            return
+            return True
         active = self.active
         now = self.runtime.now
         turn = self._turn
@@ -254,9 +260,10 @@ class Queue(EntryQueue):
         lane = self.lane
         gate = self.delivery_gate
         last: i64 = 0
+        is_free = True
         while self.ready_count > 0:
-            if self._uses_priorities:
-                consumer = self._highest_with_credit()
+            if self.uses_priorities:
+                consumer = self._highest_with_credit(lowest)
                 if consumer is None:
                     break
             else:
@@ -278,6 +285,7 @@ class Queue(EntryQueue):
             entry = lane.head[0]
             if is_persistent and entry.sequence > gate.limit:
                 gate.ask(entry.sequence)
+                is_free = False
                 break
             lane.pop()
             last = entry.sequence
@@ -300,11 +308,7 @@ class Queue(EntryQueue):
             gate.went_to(last)
         if self.ready_count > 0:
             self._arm_expiry()
-
-    def _offer_selections(self) -> None:
-        if self.ready_count > 0:
-            for selection in list(self.selections.values()):
-                selection.offer()
+        return is_free
 
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
@@ -474,7 +478,7 @@ class Queue(EntryQueue):
             self.exclusive_consumer = consumer
         self.had_consumer = True
         self.consumers.append(consumer)
-        self._uses_priorities = len({other.priority for other in self.consumers}) > 1
+        self.uses_priorities = len({other.priority for other in self.consumers}) > 1
         self._disuse.restart()
         if consumer.selects:
             self.selections[consumer] = Selection(self, consumer)
@@ -502,7 +506,7 @@ class Queue(EntryQueue):
             self.active.remove(consumer)
         if self.exclusive_consumer is consumer:
             self.exclusive_consumer = None
-        self._uses_priorities = len({other.priority for other in self.consumers}) > 1
+        self.uses_priorities = len({other.priority for other in self.consumers}) > 1
         if self.policy.single_active_consumer and self.consumers:
             self.activate(self.consumers[0])
         self._disuse.restart()
@@ -521,13 +525,13 @@ class Queue(EntryQueue):
             self.is_dirty = True
             self.runtime.dirty.append(self)
 
-    def _highest_with_credit(self) -> Consumer | None:
+    def _highest_with_credit(self, lowest: i64) -> Consumer | None:
         best: Consumer | None = None
         for consumer in list(self.active):
             if not consumer.has_credit():
                 consumer.is_active = False
                 self.active.remove(consumer)
-            elif best is None or consumer.priority > best.priority:
+            elif consumer.priority >= lowest and (best is None or consumer.priority > best.priority):
                 best = consumer
         if best is not None:
             # To the end of the line, so that equals take turns.

@@ -6,7 +6,7 @@
 Other consumers take from the head as ever, and never come here.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -16,6 +16,30 @@ from waybill.model.lane import Lane
 
 if TYPE_CHECKING:
     from waybill.model.queue import Queue
+
+LOWEST_PRIORITY: Final = -(1 << 62)
+
+
+def serve_selections(queue: "Queue") -> bool:
+    """Let consumers that choose have their turn: before others of their priority, and after those of higher ones.
+
+    False if a message has to wait for the store, and whoever comes later with it.
+    """
+    selections = list(queue.selections.values())
+    if queue.uses_priorities:
+        selections.sort(key=_turn)
+    for selection in selections:
+        consumer = selection.consumer
+        if queue.uses_priorities and not consumer.copies and not queue.serve(consumer.priority + 1):
+            return False
+        if queue.ready_count > 0:
+            selection.offer()
+    return True
+
+
+def _turn(selection: "Selection") -> tuple[bool, int]:
+    """Copies come first: they take nothing from anybody."""
+    return not selection.consumer.copies, -int(selection.consumer.priority)
 
 
 class Selection:

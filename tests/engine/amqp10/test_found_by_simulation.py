@@ -1,12 +1,14 @@
 """What the simulator found between two parts of a broker that were each right by themselves."""
 
+import pytest
+
 from tests.conformance.requirement import requirement
 from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.amqp10.test_transactions import Controller
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import NodeBench
 from waybill.wire.amqp10.message import Header
-from waybill.wire.amqp10.messaging import Accepted, Source, Target
+from waybill.wire.amqp10.messaging import Accepted, Modified, Source, Target
 from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Transfer
 from waybill.wire.amqp10.transactions import Discharge
 from waybill.wire.amqp10.types import Symbol
@@ -158,3 +160,22 @@ def test_what_a_peer_has_forgotten_may_have_expired(bench: NodeBench) -> None:
     receiver.expect_nothing()
     assert (queue.message_count, queue.unsettled_count) == (0, 0)
     assert session.receiver("/queues/dead", credit=1).delivery().annotations["x-first-death-reason"] == "expired"
+
+
+@pytest.mark.parametrize("priority", [-1, 0, 5])
+def test_who_chooses_comes_before_its_equals_and_after_higher_priorities(bench: NodeBench, priority: int) -> None:
+    declare(bench)
+    session = connect(bench)
+    sender = session.sender("/queues/q")
+    chooser = session.receiver("/queues/q", credit=1)
+    sender.send(message(b"shunned"))
+    # What is undeliverable here makes a link choose.
+    chooser.settle(chooser.delivery(), Modified(undeliverable_here=True))
+    plain = session.receiver("/queues/q", credit=2, properties={Symbol("rabbitmq:priority"): priority})
+    plain.settle(plain.delivery())
+    chooser.flow(1)
+    sender.send(message(b"next"))
+    first, other = (plain, chooser) if priority > 0 else (chooser, plain)
+    assert first.delivery().bare == message(b"next")
+    sender.send(message(b"last"))
+    assert other.delivery().bare == message(b"last")
