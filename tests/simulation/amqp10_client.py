@@ -202,6 +202,9 @@ class Client(Peer):
         if not is_expected and not (detach.error.condition in {NOT_FOUND, DELETED} and not link.is_attached):
             raise Violation(NO_ERROR, f"{self.name}: {link.name}: {detach}")
         was_detaching = link.name in self._detaching
+        if detach.closed and isinstance(link, SendingLink):
+            # With the link, both ends forget what they knew of its deliveries (2.6.6).
+            link.resumes = False
         self._link_ended(link)
         if was_detaching:
             # It crossed ours, and is the answer to that: who detaches goes on.
