@@ -56,9 +56,11 @@ class Habits:
 class Peer:
     """The client's end of one connection, as the actor and the world see it; to the network it is an engine.
 
-    `is_running`: its handshake is over. `is_at_rest`: every question, publish and delivery has its answer.
+    `is_running`: its handshake is over. `is_at_rest`: every question, publish and delivery has its answer. `stalled_s`:
+    for how long its network let nothing through.
     """
 
+    stalled_s: float = 0.0
     name: str
     is_running: bool
     closed: bool

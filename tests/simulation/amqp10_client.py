@@ -48,6 +48,7 @@ from waybill.wire.amqp10.transactions import TransactionalState
 MAX_WINDOW: Final = 0x7FFFFFFF
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 NOT_FOUND: Final = "amqp:not-found"
+RESOURCE_LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
 DELETED: Final = "amqp:resource-deleted"
 STOLEN: Final = "amqp:link:stolen"
 NO_ERROR: Final = "a correct client gets no error"
@@ -177,13 +178,18 @@ class Client(Peer):
         elif isinstance(value, Begin):
             self.window = value.incoming_window
         elif isinstance(value, Close):
-            if value.error is not None and value.error.condition != CONNECTION_FORCED:
+            if value.error is not None and value.error.condition != CONNECTION_FORCED and not self._seems_dead(value):
                 raise Violation(NO_ERROR, f"{self.name}: {value}")
             if not self._is_closing:
                 self._codec.send(Close())
             self.closed = True
         elif isinstance(value, End) and value.error is not None:
             raise Violation(NO_ERROR, f"{self.name}: {value}")
+
+    def _seems_dead(self, close: Close) -> bool:
+        """Whether the broker has heard nothing for longer than it allows (2.4.5): its network lets nothing through."""
+        is_idle = close.error is not None and close.error.condition == RESOURCE_LIMIT_EXCEEDED
+        return is_idle and 0 < self._idle_s <= self.stalled_s
 
     def _take_flow(self, flow: Flow) -> None:
         self.window = (flow.next_incoming_id or 0) + flow.incoming_window - self.next_outgoing_id

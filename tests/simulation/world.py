@@ -203,7 +203,11 @@ class World:
     def _stall(self) -> None:
         connection = self._random_connection()
         if connection is not None:
-            connection.stall(self.random.uniform(0.1, 5.0))
+            seconds = self.random.uniform(0.1, 5.0)
+            peer = connection.client.engine
+            if isinstance(peer, Peer):
+                peer.stalled_s += seconds
+            connection.stall(seconds)
 
     def _die_silently(self) -> None:
         connection = self._random_connection()
