@@ -69,7 +69,8 @@ class Contents:
     def check_count(self, count: int, most_unsettled: int, *, has_restarted: bool) -> None:
         """The broker says that so many messages wait. A start brings back all that was out, until the next publish.
 
-        `most_unsettled` were out when a life of the node ended; not all of them got to a client.
+        `most_unsettled` were out when a life of the node ended, or at any time where a queue refuses what is too much:
+        what came back stays in it. Not all of them got to a client.
         """
         limit = self.queue.max_length
         if limit is None or self.queue.is_stream:

@@ -67,7 +67,10 @@ class SimulatedServer:
         self.node: Node | None = None
         self.when_damaged: Callable[[], None] = lambda: None
         self.most_unsettled: dict[str, int] = {}
-        """By queue, how many deliveries were out when the process ended, at most; not all of them got to a client."""
+        """By queue, how many deliveries were out, at most, when the process ended; not all of them got to a client.
+
+        Of a queue that refuses what is too much: at any time, since all that comes back to it stays.
+        """
         self._died = died
         self._options = JournalOptions(random.choice((1 << 10, 1 << 13, 1 << 16, 1 << 20)), open_logs_max=2)
         self._commit_delay_s = random.choice((0.0001, 0.002, 0.03))
@@ -142,10 +145,11 @@ class SimulatedServer:
         self._end()
         self._died(orderly=True)
 
-    def _note_unsettled(self) -> None:
+    def _note_unsettled(self, *, of_all: bool = True) -> None:
         queues = {} if self.node is None else self.node.virtual_hosts["/"].queues
         for name, queue in queues.items():
-            self.most_unsettled[name] = max(int(queue.unsettled_count), self.most_unsettled.get(name, 0))
+            if of_all or queue.refuses_overflow:
+                self.most_unsettled[name] = max(int(queue.unsettled_count), self.most_unsettled.get(name, 0))
 
     def _end(self) -> None:
         self._note_unsettled()
@@ -271,6 +275,7 @@ class SimulatedServer:
         if self.node is None:
             return
         self.node.flush(self.clock.now())
+        self._note_unsettled(of_all=False)
         self._commit()
         self._arm()
 

@@ -70,6 +70,7 @@ class World:
             self.clock, self.random, plants or Plants(), self._node_died, self.profile.memory_alarm_bytes
         )
         self.server.when_damaged = self._damaged
+        self.ledger.most_unsettled = self.server.most_unsettled
         self.actors: list[Actor] = []
         self._is_calm = False
 
@@ -228,7 +229,6 @@ class World:
         for actor in self.actors:
             if actor.connection is not None:
                 actor.connection.began_in_calm = False
-        self.ledger.most_unsettled = self.server.most_unsettled
         if orderly:
             self.ledger.life += 1
         else:
