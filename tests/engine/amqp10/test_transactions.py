@@ -8,7 +8,7 @@ from tests.engine.server.peer import NodeBench
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.error import Error
 from waybill.wire.amqp10.message import Header
-from waybill.wire.amqp10.messaging import Accepted, Rejected, Released, Source
+from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released, Source
 from waybill.wire.amqp10.performatives import Disposition, Transfer
 from waybill.wire.amqp10.sections import encode_amqp_value
 from waybill.wire.amqp10.transactions import Coordinator, Declare, Declared, Discharge, TransactionalState
@@ -136,6 +136,25 @@ def test_a_rollback_makes_settled_messages_available_again(
     retire(receiver, receiver.delivery().number, identifier, Accepted(), settled=True)
     controller.discharge(identifier, fail=True)
     assert (queue.message_count, queue.unsettled_count) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("default_outcome", "ready", "failed"),
+    [(Released(), 1, 0), (Modified(delivery_failed=True), 1, 1), (Rejected(), 0, 0)],
+)
+def test_a_rollback_leaves_the_default_outcome_to_what_is_settled(
+    bench: NodeBench, session: Session, controller: Controller, default_outcome: Composite, ready: int, failed: int
+) -> None:
+    """4.4, settlement: the controller has settled, so it can no longer say what becomes of the delivery."""
+    queue = declare(bench)
+    session.sender("/queues/q").send(message())
+    receiver = session.receiver("/queues/q", source=Source("/queues/q", default_outcome=default_outcome), credit=1)
+    identifier = controller.declare()
+    retire(receiver, receiver.delivery().number, identifier, Accepted(), settled=True)
+    controller.discharge(identifier, fail=True)
+    assert (queue.message_count, queue.unsettled_count) == (ready, 0)
+    if ready:
+        assert session.receiver("/queues/q", credit=1).delivery().header.delivery_count == failed
 
 
 @requirement("BB-039")

@@ -32,6 +32,16 @@ class Retired:
         self.outcome = outcome
         self.is_settled = is_settled
 
+    @property
+    def is_forgotten(self) -> bool:
+        """The peer can no longer say what becomes of it."""
+        return self.is_settled or not self.link.is_attached
+
+    def apply_default(self) -> None:
+        """After a rollback, the default outcome is that of what the peer has forgotten (4.4)."""
+        self.link.default_outcome.apply(self.link, self.entry)
+        self.link.settled_later()
+
 
 class LinkTransaction:
     """One transaction, from its declaration to its discharge. `size`: octets of the messages kept back."""
@@ -90,11 +100,14 @@ class LinkTransaction:
     def rollback(self) -> None:
         """Undo it: what was acquired is available again, what was retired is what it was."""
         self._publishes = []
+        for retired in self.retired:
+            if retired.is_forgotten and retired.link.default_outcome.keeps_order:
+                retired.apply_default()
         for retired in reversed(self.retired):
             session = retired.link.session
-            if retired.is_settled or not retired.link.is_attached:
-                retired.entry.queue.release(retired.entry, failed=False)
-                retired.link.settled_later()
+            if retired.is_forgotten:
+                if not retired.link.default_outcome.keeps_order:
+                    retired.apply_default()
             else:
                 retired.entry.holder = retired.link
                 session.unsettled[retired.number] = retired.entry
