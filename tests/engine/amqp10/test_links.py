@@ -5,11 +5,13 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.server.peer import MEMORY_LIMIT_BYTES, NodeBench
+from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
 from waybill.wire.amqp10.message import Header
 from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released, Source, Target
 from waybill.wire.amqp10.performatives import Attach, Detach, Disposition, Flow, Transfer
 from waybill.wire.amqp10.sections import encode_data
+from waybill.wire.amqp10.types import Described, Symbol
 
 # Properties and a data section with long descriptors and long forms throughout.
 ODD: bytes = (
@@ -413,3 +415,20 @@ def test_the_subject_is_the_routing_key(bench: NodeBench, session: Session) -> N
     assert sender.send(Properties(subject="key").encode() + message()).state == Accepted()
     assert sender.send(Properties(subject="other").encode() + message()).state == Released()
     assert queue.message_count == 1
+
+
+@pytest.mark.parametrize("state", [Accepted(), Rejected(), Released(), Modified(delivery_failed=True)])
+def test_streams_keep_what_is_settled_in_whatever_way(bench: NodeBench, session: Session, state: Composite) -> None:
+    declare(bench, x_queue_type="stream")
+    sender = session.sender("/queues/q")
+    receiver = session.receiver("/queues/q", credit=2)
+    sender.send(message(b"1"))
+    receiver.settle(receiver.delivery(), state)
+    sender.send(message(b"2"))
+    assert receiver.delivery().bare == message(b"2")
+    again = session.receiver("/queues/q", source=from_first(), credit=2)
+    assert [again.delivery().bare for _ in range(2)] == [message(b"1"), message(b"2")]
+
+
+def from_first() -> Source:
+    return Source("/queues/q", filter={Symbol("offset"): Described(Symbol("rabbitmq:stream-offset-spec"), "first")})

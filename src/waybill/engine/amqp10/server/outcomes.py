@@ -8,6 +8,7 @@ from waybill.engine.amqp10.message_format import AMQP10, with_annotations
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.model.entry import Entry
 from waybill.model.message import Message
+from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import ILLEGAL_STATE, NOT_ALLOWED
 from waybill.wire.amqp10.messaging import Accepted, Modified, Received, Rejected, Released
@@ -39,7 +40,11 @@ class Outcome:
         if isinstance(state, Accepted):
             entry.queue.accept(entry)
         elif isinstance(state, Rejected):
-            entry.queue.reject(entry)
+            if isinstance(entry.queue, Stream):
+                # A stream keeps its messages whatever becomes of a delivery, so there is nothing to reject.
+                entry.queue.accept(entry)
+            else:
+                entry.queue.reject(entry)
         elif isinstance(state, Modified):
             changes = _changes(entry.message, state.message_annotations or {})
             entry.queue.amend(entry, changes, failed=state.delivery_failed)
