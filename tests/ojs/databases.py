@@ -75,7 +75,11 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind."""
     if request.param == "sqlite":
         return str(tmp_path / "jobs.sqlite")
-    url: str = request.getfixturevalue("postgresql")
+    return make_database(request.getfixturevalue("postgresql"))
+
+
+def make_database(url: str) -> str:
+    """Make an empty database of a PostgreSQL; returns its URL."""
     name = f"jobs{next(_numbers)}"
     engine = sql.create_engine(url.format("postgres"), isolation_level="AUTOCOMMIT", poolclass=sql.pool.NullPool)
     with engine.connect() as connection:

@@ -47,7 +47,7 @@ class Coordinator:
     """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
 
     `database` is a SQLite file, or a PostgreSQL URL, that saves reading the whole stream at each start; in memory
-    unless given. `rebuild` makes its state anew from the first event. Needs the extra `state`.
+    unless given. `rebuild` makes its state anew from the first event. A database needs the extra `state`.
     """
 
     def __init__(self, jobs: Jobs, *, queues: Sequence[str], database: str = ":memory:", rebuild: bool = False) -> None:

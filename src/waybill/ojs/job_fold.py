@@ -6,6 +6,7 @@ first end counts. Only an enqueuing, or a start, that is later than the end begi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -52,6 +53,33 @@ def new_record(event: ReceivedEvent) -> JobRecord:
     )
 
 
+def fold_all(
+    events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord], same: defaultdict[object, list[JobRecord]]
+) -> dict[str, JobInfo | None]:
+    """Change jobs as events say, in order; those that are new are added.
+
+    `jobs` has those that the events are about by id, and `same` those of `jobs` that reservations compete with by their
+    unique key. Returns for each reservation, by the id of its event, the job that is in its way, None if it has its
+    place.
+    """
+    verdicts: dict[str, JobInfo | None] = {}
+    for event in events:
+        job = jobs.get(event.subject)
+        if event.type == "job.reserved":
+            candidates = same[event.data.get("unique_key")]
+            obstacle = None if job in candidates else in_the_way(candidates, event)
+            verdicts[event.id] = None if obstacle is None else info_of(obstacle)
+            if obstacle is not None or job in candidates:
+                continue
+        if job is None:
+            job = jobs[event.subject] = new_record(event)
+        if event.type == "job.reserved":
+            reserve(job, event)
+            same[job.unique_key].append(job)
+        fold(job, event)
+    return verdicts
+
+
 def fold(job: JobRecord, event: ReceivedEvent) -> None:
     """Change a job as an event about it says."""
     kind, data = event.type, event.data
@@ -93,6 +121,11 @@ def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobReco
         ):
             return job
     return None
+
+
+def info_of(job: JobRecord) -> JobInfo:
+    """Return what others may know of a job."""
+    return JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
 
 
 def has_ended(job: JobInfo) -> bool:

@@ -11,17 +11,15 @@ import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from waybill.client import Consumer, Delivery
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import KeptMessage, ReceivedEvent, decode_events
+from waybill.ojs.job_store import HeldAttempt, JobStore, open_job_store
 from waybill.ojs.session import Session
-
-if TYPE_CHECKING:
-    from waybill.ojs.job_store import HeldAttempt, JobStore
 
 PREFETCH: Final = 500
 FOLD_SECONDS: Final = 0.02
@@ -40,11 +38,8 @@ class JobView:
     """The jobs that the stream tells of."""
 
     def __init__(self, database: str, *, rebuild: bool) -> None:
-        """See `Coordinator`. Raises ImportError, naming the extra, if SQLAlchemy is not installed."""
-        # SQLAlchemy is large, and a program that only pushes does not need it.
-        from waybill.ojs.job_store import JobStore  # noqa: PLC0415
-
-        self._open_store = lambda: JobStore(database)
+        """See `Coordinator`."""
+        self._open_store = functools.partial(open_job_store, database)
         self._rebuild = rebuild
         self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
