@@ -22,6 +22,8 @@ def test_they_are_equal_to_the_octet(repetitions: int) -> None:
     for _ in range(repetitions):
         text = forms.enqueued("evt_1", TIME, JOB, "email.send", "email", -3)
         assert text == encoded(JobEnqueued(job_type="email.send", queue="email", priority=-3))
+        text = forms.enqueued("evt_1", TIME, JOB, "email.send", "email", -3, "order-1")
+        assert text == encoded(JobEnqueued(job_type="email.send", queue="email", priority=-3, unique_key="order-1"))
         text = forms.started("evt_1", TIME, JOB, "email.send", "email", 2, "w1")
         assert text == encoded(JobStarted(job_type="email.send", queue="email", worker_id="w1", attempt=2))
         text = forms.completed("evt_1", TIME, JOB, "email.send", "email", 2, 1234)

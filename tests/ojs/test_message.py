@@ -75,6 +75,9 @@ def test_properties_encoded_in_bulk_are_the_same(queue: str, priority: int, limi
         )
         expected = push_properties(envelope, max_priority=10, traceparent=TRACE)
         assert encoder.encode(envelope, TRACE) == expected.encode()
+        for key in ("", "k", "order-1", envelope.id, "Größe", "x" * 300):
+            expected = push_properties(envelope, max_priority=10, traceparent=TRACE, idempotency_key=key)
+            assert encoder.encode(envelope, TRACE, key) == expected.encode()
         envelope.created_at = "2026-02-15T10:30:00+02:00"
         assert BasicProperties.decode(encoder.encode(envelope, TRACE)).timestamp == 1771144200
 

@@ -44,6 +44,18 @@ def test_the_body_says_the_same(jobs: Jobs, options: Any) -> None:
     assert read_envelope(quick) == second.envelope
 
 
+def test_jobs_of_one_options_object_may_have_ids_and_keys_of_their_own(jobs: Jobs) -> None:
+    options: Any = {"queue": "email"}
+    ids = [f"019414d4-8b2e-7c3a-b5d1-{number:012x}" for number in range(3)]
+    found = [made(jobs, NewJob("email.send", [1], options, job_id, f"order-{job_id}")) for job_id in ids]
+    assert [one.envelope.id for one in found] == ids
+    assert [one.idempotency_key for one in found] == [f"order-{job_id}" for job_id in ids]
+    assert [one.template is None for one in found] == [True, False, False]
+    assert jobs.make(NewJob("email.send", [1], options, ids[0], "k")).options == {"queue": "email", "unique_key": "k"}
+    with pytest.raises(InvalidJob, match="not a UUIDv7"):
+        made(jobs, NewJob("email.send", [1], options, "019414D4-8B2E-7C3A-B5D1-000000000000"))
+
+
 def test_jobs_share_nothing_that_can_be_changed(jobs: Jobs) -> None:
     options: Any = {"queue": "email"}
     first, second, third = (made(jobs, NewJob("email.send", [], options)).envelope for _ in range(3))

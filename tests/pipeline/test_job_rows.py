@@ -95,10 +95,10 @@ def test_fields_of_a_job_are_taken_from_columns() -> None:
 
 def test_a_key_gives_a_job_its_id() -> None:
     first, second, third = jobs_of({"idempotency_key": ["order-1", "order-1", None], "x": [1, 2, 3]})
-    assert first.options["id"] == second.options["id"] == job_id("order-1")
+    assert first.id == second.id == job_id("order-1")
     assert is_uuid7(job_id("order-1"))
-    assert first.options["unique_key"] == "order-1"
-    assert third.options["id"] == third.options["unique_key"] == "019414d4-8b2e-7c3a-b5d1-000000000002"
+    assert first.unique_key == "order-1"
+    assert third.id == third.unique_key == "019414d4-8b2e-7c3a-b5d1-000000000002"
 
 
 @pytest.mark.parametrize(

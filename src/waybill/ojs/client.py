@@ -185,7 +185,8 @@ class Jobs:
         made = self._make(job, now, format_timestamp(now))
         for one in self._middleware:
             one.prepare(made.envelope)
-        return MadeJob(made.envelope, made.options)
+        key = made.idempotency_key
+        return MadeJob(made.envelope, made.options if key is None else {**made.options, "unique_key": key})
 
     async def push_many(self, jobs: Iterable[NewJob | MadeJob | Envelope | dict[str, object]]) -> list[Envelope]:
         """Enqueue many jobs at the speed of the broker, not of its answers; returns their envelopes in order.
@@ -351,7 +352,7 @@ class Jobs:
             options = job.options
             template = self._templates.find(job)
             if template is not None:
-                return Outgoing(template.envelope(job.args, time), options, template)
+                return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
             envelope = _envelope_of(job, now)
             validate(envelope, now)
         elif isinstance(job, dict):
@@ -365,7 +366,8 @@ class Jobs:
         _stamp(envelope, now)
         if isinstance(job, NewJob):
             self._templates.learn(job, envelope, now)
-        made = Outgoing(envelope, options)
+        own_key = job.unique_key if isinstance(job, NewJob) else None
+        made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
         made.unique_key = fingerprint(envelope)
         return made
 
@@ -392,14 +394,14 @@ class Jobs:
         topology = session.declarer.topology
         traceparent, tracestate = _trace(envelope, options)
         if tracestate is None and (one.template is not None or not _needs_more_headers(envelope, options)):
-            one.properties = self._encoder.encode(envelope, traceparent)
+            one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
         else:
             one.properties = push_properties(
                 envelope,
                 max_priority=topology.max_priority,
                 traceparent=traceparent,
                 tracestate=tracestate,
-                idempotency_key=options.get("unique_key"),
+                idempotency_key=one.idempotency_key,
                 correlation_id=options.get("correlation_id"),
                 expiration_ms=_expiration_ms(envelope, options, topology),
             )
@@ -463,7 +465,6 @@ def _needs_more_headers(envelope: Envelope, options: Options) -> bool:
         envelope.scheduled_at is not None
         or envelope.expires_at is not None
         or bool(envelope.tags)
-        or "unique_key" in options
         or "correlation_id" in options
         or "enqueue_ttl" in options
     )
@@ -485,7 +486,7 @@ def _expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> 
 def _envelope_of(job: NewJob, now: datetime) -> Envelope:
     options = job.options
     envelope = Envelope(
-        id=options.get("id") or new_id(),
+        id=job.id or options.get("id") or new_id(),
         type=job.type,
         queue=options.get("queue", "default"),
         args=job.args,

@@ -199,8 +199,7 @@ def validate(envelope: Envelope, now: datetime) -> None:
     """
     if envelope.specversion != SPECVERSION:
         raise InvalidJob("specversion", f"must be {SPECVERSION!r}, is {envelope.specversion!r}")
-    if not is_uuid7(envelope.id):
-        raise InvalidJob("id", f"{envelope.id!r} is not a UUIDv7 in lower case")
+    check_id(envelope.id)
     check_type(envelope.type)
     check_queue(envelope.queue)
     check_args(envelope.args)
@@ -216,6 +215,12 @@ def validate(envelope: Envelope, now: datetime) -> None:
         envelope.scheduled_at = resolve_moment(envelope.scheduled_at, "scheduled_at", now)
     if envelope.expires_at is not None:
         envelope.expires_at = resolve_moment(envelope.expires_at, "expires_at", now)
+
+
+def check_id(job_id: str) -> None:
+    """Raise InvalidJob unless this is a UUIDv7 in lower case."""
+    if not is_uuid7(job_id):
+        raise InvalidJob("id", f"{job_id!r} is not a UUIDv7 in lower case")
 
 
 @functools.lru_cache(_NAMES_REMEMBERED)

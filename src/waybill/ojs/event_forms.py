@@ -17,6 +17,7 @@ MAX_FORMS: Final = 1000
 _ID: Final = "<id>"
 _TIME: Final = "<time>"
 _SUBJECT: Final = "<subject>"
+_KEY: Final = "<key>"
 _DURATION: Final = 2**53 + 1
 """No duration: an integer that JSON readers could not keep."""
 
@@ -35,20 +36,33 @@ class EventForms:
     def __init__(self, source: str) -> None:
         """`source` is that of all events."""
         self._source = source
-        self._enqueued: dict[tuple[str, str, int], Form] = {}
+        self._enqueued: dict[tuple[str, str, int, bool], Form] = {}
         self._started: dict[tuple[str, str, int, str], Form] = {}
         self._completed: dict[tuple[str, str, int], Form] = {}
         self._attempts: dict[tuple[str, str, int, str], Form] = {}
 
-    def enqueued(self, event_id: str, time: str, job_id: str, job_type: str, queue: str, priority: int) -> str:
-        """Write job.enqueued of a job that is due at once."""
-        key = (job_type, queue, priority)
+    def enqueued(
+        self,
+        event_id: str,
+        time: str,
+        job_id: str,
+        job_type: str,
+        queue: str,
+        priority: int,
+        unique_key: str | None = None,
+    ) -> str:
+        """Write job.enqueued of a job that is due at once; its unique key must be plain, too."""
+        key = (job_type, queue, priority, unique_key is None)
         form = self._enqueued.get(key)
         if form is None:
-            form = self._cut(JobEnqueued(job_type=job_type, queue=queue, priority=priority))
+            mark = None if unique_key is None else _KEY
+            form = self._cut(JobEnqueued(job_type=job_type, queue=queue, priority=priority, unique_key=mark))
+            before, _, after = form[-1].rpartition(_KEY)
+            form = (*form[:-1], before, after)
             _keep(self._enqueued, key, form)
-        before_id, before_time, before_subject, rest = form
-        return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{rest}"
+        before_id, before_time, before_subject, before_key, rest = form
+        unique = unique_key or ""
+        return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_key}{unique}{rest}"
 
     def started(
         self, event_id: str, time: str, job_id: str, job_type: str, queue: str, attempt: int, worker: str

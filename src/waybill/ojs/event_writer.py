@@ -102,10 +102,16 @@ class EventWriter:
         event = make_event(self._source, time or self.timestamp(), subject, data, event_id)
         self._add(event.id, event.type, encode_event(event))
 
-    def record_enqueued(self, job_id: str, time: str, job_type: str, queue: str, priority: int) -> None:
-        """Add job.enqueued for a job that is due at once: as `record` does, in a quicker way."""
+    def record_enqueued(
+        self, job_id: str, time: str, job_type: str, queue: str, priority: int, unique_key: str | None = None
+    ) -> None:
+        """Add job.enqueued for a job that is due at once: as `record` does, in a quicker way.
+
+        `unique_key` must be plain, as the id is.
+        """
         event_id = "evt_" + new_id()
-        self._add(event_id, "job.enqueued", self._forms.enqueued(event_id, time, job_id, job_type, queue, priority))
+        text = self._forms.enqueued(event_id, time, job_id, job_type, queue, priority, unique_key)
+        self._add(event_id, "job.enqueued", text)
 
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
         """Add job.started, in a quicker way."""

@@ -54,11 +54,17 @@ class Options(TypedDict, total=False):
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """A job that has not been pushed yet."""
+    """A job that has not been pushed yet.
+
+    `id` and `unique_key` go before those of the options: so that many jobs, each with its own, can share one object of
+    options, which makes them quick to push.
+    """
 
     type: str
     args: list[object]
     options: Options
+    id: str | None = None
+    unique_key: str | None = None
 
 
 class MadeJob(NamedTuple):

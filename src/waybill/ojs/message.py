@@ -52,6 +52,7 @@ _TRACEPARENT: Final = "FF-" + "F" * 32 + "-" + "F" * 16 + "-FF"
 _MAX_TEMPLATES: Final = 500
 
 _ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+_ENCODED_IDEMPOTENCY_KEY: Final = bytes([len(IDEMPOTENCY_KEY)]) + IDEMPOTENCY_KEY.encode() + b"S"
 """Length, name and type of the header in a field table; four octets follow."""
 
 
@@ -109,20 +110,20 @@ def push_properties(
 class PushEncoder:
     """Encodes the properties of many similar jobs quickly.
 
-    Jobs of one queue, type, priority and policy have property lists that differ in six places, each of fixed length.
-    One is encoded with placeholders there, and cut at them; each job then is a join. Values of another length are
-    encoded the ordinary way.
+    Jobs of one queue, type, priority, policy and length of the idempotency key have property lists that differ in seven
+    places at most, each of fixed length. One is encoded with placeholders there, and cut at them; each job then is a
+    join. Values of another length are encoded the ordinary way.
     """
 
     def __init__(self, max_priority: int) -> None:
         """`max_priority` is that of the job queues."""
         self._max_priority = max_priority
-        self._templates: dict[tuple[str, str, int, int], list[bytes]] = {}
+        self._templates: dict[tuple[str, str, int, int, int], list[bytes]] = {}
         self._created_at = ""
         self._timestamp = b""
 
-    def encode(self, envelope: Envelope, traceparent: str) -> bytes:
-        """Return the encoded properties of a job that has no optional headers and is due at once."""
+    def encode(self, envelope: Envelope, traceparent: str, idempotency_key: str | None = None) -> bytes:
+        """Return the encoded properties of a job that has no other optional headers and is due at once."""
         created_at = envelope.created_at or ""
         if (
             len(created_at) != len(_CREATED_AT)
@@ -130,25 +131,33 @@ class PushEncoder:
             or len(traceparent) != len(_TRACEPARENT)
             or envelope.enqueued_at != created_at
         ):
-            return push_properties(envelope, max_priority=self._max_priority, traceparent=traceparent).encode()
-        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts)
+            return push_properties(
+                envelope,
+                max_priority=self._max_priority,
+                traceparent=traceparent,
+                idempotency_key=idempotency_key,
+            ).encode()
+        unique = b"" if idempotency_key is None else idempotency_key.encode()
+        length = -1 if idempotency_key is None else len(unique)
+        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts, length)
         parts = self._templates.get(key)
         if parts is None:
             if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.clear()
-            parts = self._templates[key] = self._cut(envelope)
+            parts = self._templates[key] = self._cut(envelope, length)
         if created_at != self._created_at:
             self._created_at = created_at
             self._timestamp = _unix_seconds(created_at).to_bytes(8)
         created, trace = created_at.encode(), traceparent.encode()
         return b"".join(
             (
-                parts[0], created, parts[1], created, parts[2], trace, parts[3], trace, parts[4],
-                envelope.id.encode(), parts[5], self._timestamp, parts[6],
+                parts[0], created, parts[1], created, parts[2], trace, parts[3], trace, parts[4], unique, parts[5],
+                envelope.id.encode(), parts[6], self._timestamp, parts[7],
             )
         )  # fmt: skip
 
-    def _cut(self, envelope: Envelope) -> list[bytes]:
+    def _cut(self, envelope: Envelope, key_length: int) -> list[bytes]:
+        """Return what stands between the values; `key_length` is the idempotency key's in octets, -1 for none."""
         template = Envelope(
             id=_ID,
             type=envelope.type,
@@ -158,13 +167,22 @@ class PushEncoder:
             created_at=_CREATED_AT,
             enqueued_at=_CREATED_AT,
         )
-        encoded = push_properties(template, max_priority=self._max_priority, traceparent=_TRACEPARENT).encode()
+        encoded = push_properties(
+            template,
+            max_priority=self._max_priority,
+            traceparent=_TRACEPARENT,
+            idempotency_key=None if key_length < 0 else "k" * key_length,
+        ).encode()
         parts = []
-        for text in (_CREATED_AT, _CREATED_AT, _TRACEPARENT, _TRACEPARENT, _ID):
+        for text in (_CREATED_AT, _CREATED_AT, _TRACEPARENT, _TRACEPARENT):
             before, _, encoded = encoded.partition(text.encode())
             parts.append(before)
-        before, _, after = encoded.partition(_unix_seconds(_CREATED_AT).to_bytes(8))
-        return [*parts, before, after]
+        # The key is the last header, so it follows here: length, name and type of the field, four octets, the key.
+        start = 0 if key_length < 0 else len(_ENCODED_IDEMPOTENCY_KEY) + 4
+        parts.append(encoded[:start])
+        before, _, encoded = encoded[start + max(key_length, 0) :].partition(_ID.encode())
+        between, _, rest = encoded.partition(_unix_seconds(_CREATED_AT).to_bytes(8))
+        return [*parts, before, between, rest]
 
 
 def _unix_seconds(created_at: str) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
 from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import PushFailed
+from waybill.ojs.event_forms import is_plain
 from waybill.ojs.events import JobEnqueued, JobScheduled
 from waybill.ojs.handler import Options
 from waybill.ojs.push_template import PushTemplate
@@ -25,11 +26,22 @@ SCHEDULED: Final = State.SCHEDULED.value
 class Outgoing:
     """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
 
-    __slots__ = ("body", "envelope", "exchange", "future", "key", "options", "properties", "template", "unique_key")
+    __slots__ = (
+        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "properties", "template"),
+        "unique_key",
+    )
 
-    def __init__(self, envelope: Envelope, options: Options, template: PushTemplate | None = None) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        options: Options,
+        template: PushTemplate | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
         self.envelope = envelope
         self.options = options
+        self.idempotency_key = idempotency_key
+        """The caller's own key, which goes out as a header."""
         self.template = template
         """What its body can be made with, as long as nobody has changed the envelope."""
         self.unique_key: str | None = None
@@ -102,10 +114,11 @@ def record(session: Session, one: Outgoing) -> None:
     """Write the events of a confirmed job."""
     envelope = one.envelope
     events = session.events
-    unique_key = one.unique_key or one.options.get("unique_key")
+    unique_key = one.unique_key or one.idempotency_key
     # A worker may have started the job by now; its queue wait counts from the time of its envelope.
-    if envelope.state != SCHEDULED and unique_key is None and envelope.enqueued_at is not None:
-        events.record_enqueued(envelope.id, envelope.enqueued_at, envelope.type, envelope.queue, envelope.priority)
+    time = envelope.enqueued_at
+    if envelope.state != SCHEDULED and time is not None and (unique_key is None or is_plain(unique_key)):
+        events.record_enqueued(envelope.id, time, envelope.type, envelope.queue, envelope.priority, unique_key)
         return
     later = envelope.scheduled_at if envelope.state == SCHEDULED else None
     if later is not None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.envelope import Envelope, check_args, validate
+from waybill.ojs.envelope import Envelope, check_args, check_id, validate
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.identifiers import new_id
 
@@ -45,11 +45,13 @@ class PushTemplate:
         self._before_id, self._before_args, self._before_created, self._before_enqueued = pieces
         self._rest = rest
 
-    def envelope(self, args: list[object], time: str) -> Envelope:
-        """Return the envelope of a new job. Raises InvalidJob for arguments that are not JSON."""
+    def envelope(self, args: list[object], time: str, job_id: str | None = None) -> Envelope:
+        """Return the envelope of a new job. Raises InvalidJob for arguments that are not JSON, and for a bad id."""
         check_args(args)
+        if job_id is not None:
+            check_id(job_id)
         envelope = _copy(self._prototype)
-        envelope.id = new_id()
+        envelope.id = job_id or new_id()
         envelope.args = args
         envelope.meta = {}
         envelope.tags = []

@@ -101,17 +101,19 @@ class JobRows:
         ids = values.get("id")
         keys = values.get("idempotency_key")
         for index, args in enumerate(self._arguments(batch, values)):
-            options: Options = {**self._shared}
-            if not self._is_shared:
-                self._fill(options, values, index)
             key = None if keys is None else keys[index]
             given = None if ids is None else ids[index]
-            if given is not None:
-                options["id"] = str(given)
-            else:
-                options["id"] = numbers[index] if key is None else job_id(str(key))
-            options["unique_key"] = options["id"] if key is None else str(key)
-            yield NewJob(self._type if types is None else str(types[index] or self._type), args, options)
+            derived = numbers[index] if key is None else job_id(str(key))
+            own_id = derived if given is None else str(given)
+            own_key = own_id if key is None else str(key)
+            options = self._shared
+            if not self._is_shared:
+                # With an id of its own in it, the client takes the object for that of one job.
+                options = {**self._shared, "id": own_id}
+                self._fill(options, values, index)
+            yield NewJob(
+                self._type if types is None else str(types[index] or self._type), args, options, own_id, own_key
+            )
 
     def _arguments(self, batch: pa.RecordBatch, values: dict[str, list[object]]) -> Iterator[list[object]]:
         given = values.get("args")

@@ -10,10 +10,11 @@ worth is said in docs/pipeline.md.
 """
 
 import asyncio
+import gc
 import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -49,6 +50,8 @@ _WINDOW: Final = 5_000
 _ROWS_PER_DRAIN: Final = 100
 _TIMEOUT_MS: Final = 60_000
 _LOSS_PAUSE_S: Final = 0.02
+# A job is a dozen objects, none of them in a cycle: by default Python would look through those in flight all the time.
+_GARBAGE_RARELY: Final = (20_000, 50, 100)
 
 
 class SinkError(RuntimeError):
@@ -158,7 +161,8 @@ class JobSender(_Sender):
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
         partition, numbering = _Numbering.of_task(self._write_id)
-        return run(self._send(list(batches), partition, numbering))
+        with _garbage_rarely():
+            return run(self._send(list(batches), partition, numbering))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
         options = self._options
@@ -190,7 +194,8 @@ class MessageSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        return run(self._send(list(batches), _task().partitionId()))
+        with _garbage_rarely():
+            return run(self._send(list(batches), _task().partitionId()))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:
         options = self._options
@@ -220,6 +225,17 @@ class MessageSender(_Sender):
             except (MessageReturned, MessageNacked) as error:
                 raise _not_taken(window, partition, options.uri, error) from None
             return RowsSent(window.confirmed)
+
+
+@contextmanager
+def _garbage_rarely() -> Iterator[None]:
+    """Look for cyclic garbage rarely; afterwards as before, since Spark has more for this process to do."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_GARBAGE_RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _task() -> TaskContext:
@@ -327,7 +343,7 @@ def _numbered(
 
 def _refused(failed: BatchFailed, chunk: list[NewJob], sent: int, partition: int, uri: str) -> str:
     first = failed.failures[0]
-    number = next(index for index, job in enumerate(chunk) if job.options.get("id") == first.job_id)
+    number = next(index for index, job in enumerate(chunk) if job.id == first.job_id)
     more = f" ({len(failed.failures)} rows of this push were not taken)" if len(failed.failures) > 1 else ""
     return f"row {sent + number} of partition {partition}, to {address(uri)}: {first}{more}"
 
