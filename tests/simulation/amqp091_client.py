@@ -93,6 +93,7 @@ class Client(Peer):
         # Queues that were deleted under this consumer.
         self._missing: list[str] = []
         self._channels_opened = 0
+        self._sends = 0
         self._waiting_for: type[Method] | tuple[type[Method], ...] = ()
         self._talk: Conversation | None = None
         self.channel = self._new_channel()
@@ -254,9 +255,12 @@ class Client(Peer):
         for subscription in self.channel.subscriptions.values():
             if subscription.since < NEVER:
                 subscription.answered(self._asked_at)
+        sends = self._sends
         try:
             self._waiting_for = talk.send(answer)
-            self._asked()
+            if self._sends != sends:
+                # Otherwise the answer that is awaited now belongs to a question that went with the one before.
+                self._asked()
         except StopIteration:
             self._talk = None
             self._waiting_for = ()
@@ -266,6 +270,7 @@ class Client(Peer):
         self._asked_at = self.now
 
     def send(self, method: Method) -> None:
+        self._sends += 1
         self._codec.send(self.channel.number, method)
 
     def ask(self, method: Method, answer: type[Method]) -> type[Method]:
