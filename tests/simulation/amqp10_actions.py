@@ -96,16 +96,16 @@ def go_on(client: Client) -> None:
 
 
 def settle_sent(client: Client) -> None:
-    """Settle what the broker has accepted, on links where it waits for that."""
+    """Settle what the broker has given an outcome, on links where it waits for that."""
     for link in client.senders.values():
         # One of an earlier connection that waits to be resumed has a number that means another delivery on this one.
-        accepted = [
+        decided = [
             sent
             for sent in link.sending.unsettled.values()
-            if sent.is_accepted and client.sent.get(sent.number) == (link, sent)
+            if sent.outcome is not None and client.sent.get(sent.number) == (link, sent)
         ]
-        for sent in accepted:
-            client.send(Disposition(ROLE_SENDER, sent.number, settled=True, state=Accepted()))
+        for sent in decided:
+            client.send(Disposition(ROLE_SENDER, sent.number, settled=True, state=sent.outcome))
             del client.sent[sent.number]
             del link.sending.unsettled[sent.tag]
 

@@ -241,20 +241,27 @@ class Client(Peer):
         state = disposition.state
         if isinstance(state, TransactionalState):
             self._posted(sent, state)
-        elif isinstance(state, Accepted):
-            self._accepted(sent)
-        elif isinstance(state, Rejected):
-            self.ledger.refuse(sent.message)
-            self.settles.are_processed(sent.settles_before, self.now, durably=False)
-        elif isinstance(state, Released):
-            self.ledger.return_to_publisher(sent.message)
+        elif isinstance(state, (Accepted, Rejected, Released)):
+            self._decided(sent, state)
         else:
             raise Violation("every publish is confirmed", f"{self.name}: {disposition}")
+        if bool(disposition.settled) == link.resumes:
+            raise Violation("a receiver settles first or second, as was agreed", f"{self.name}: {disposition}")
         if disposition.settled:
             del self.sent[sent.number]
             link.sending.unsettled.pop(sent.tag, None)
-        elif not link.resumes:
-            raise Violation("a receiver that settles first settles at once", f"{self.name}: {disposition}")
+
+    def _decided(self, sent: Sent, outcome: Accepted | Rejected | Released) -> None:
+        if sent.outcome is not None and sent.outcome != outcome:
+            raise Violation(RESUMED, f"{self.name}: {sent.message.key} was {sent.outcome}, and now is {outcome}")
+        sent.outcome = outcome
+        if isinstance(outcome, Accepted):
+            self._accepted(sent)
+        elif isinstance(outcome, Rejected):
+            self.ledger.refuse(sent.message)
+            self.settles.are_processed(sent.settles_before, self.now, durably=False)
+        else:
+            self.ledger.return_to_publisher(sent.message)
 
     def _posted(self, sent: Sent, state: TransactionalState) -> None:
         """A message takes part in the transaction, unless no queue took it."""
@@ -267,10 +274,8 @@ class Client(Peer):
 
     def _accepted(self, sent: Sent) -> None:
         message = sent.message
-        if not sent.is_accepted:
-            sent.is_accepted = True
-            if not message.is_confirmed:
-                self.ledger.confirm(message, self.now)
+        if not message.is_confirmed:
+            self.ledger.confirm(message, self.now)
         is_durable = any(copy.is_kept and not copy.may_be_gone for copy in message.copies.values())
         self.settles.are_processed(sent.settles_before, self.now, durably=is_durable)
 
@@ -314,7 +319,7 @@ class Client(Peer):
 
     def _begin_resumed(self, link: SendingLink, sent: Sent, state: Composite | None) -> None:
         """What both ends said of a delivery decides how it goes on (3.4.6)."""
-        if isinstance(state, Accepted):
+        if isinstance(state, (Accepted, Rejected, Released)):
             self.begin_delivery(link, sent, resume=True, state=state, settled=True)
             if link.opening is not None:
                 self.send_transfer(link.opening, b"")
@@ -342,12 +347,12 @@ class Client(Peer):
             state = theirs.get(tag)
             # What was settled before it, was settled on another connection.
             sent.settles_before = 0
-            if isinstance(state, Accepted):
-                self._accepted(sent)
+            if isinstance(state, (Accepted, Rejected, Released)):
+                self._decided(sent, state)
                 link.resuming.append((sent, state))
-            elif sent.is_accepted:
+            elif sent.outcome is not None:
                 if tag in theirs:
-                    raise Violation(RESUMED, f"{link.name}: {sent.message.key} was accepted, and now is {state}")
+                    raise Violation(RESUMED, f"{link.name}: {sent.message.key} was {sent.outcome}, and now is {state}")
                 # Settled on both sides.
                 del link.sending.unsettled[tag]
             else:

@@ -16,7 +16,6 @@ from waybill.wire.amqp10.messaging import (
     DURABLE_UNSETTLED_STATE,
     EXPIRE_NEVER,
     EXPIRE_ON_SESSION_END,
-    Accepted,
     Received,
     Source,
     Target,
@@ -46,7 +45,7 @@ RESUMED: Final = "what both ends know is resumed, and nothing else"
 class Sent:
     """A message that was sent, or a part of it: up to `offset`. `number`: its delivery-id on the present link.
 
-    `settles_before`: how many settles this client had sent before it.
+    `settles_before`: how many settles this client had sent before it. `outcome`: what the broker has said, once it has.
     """
 
     message: Message
@@ -55,7 +54,7 @@ class Sent:
     number: int = -1
     offset: int = 0
     settles_before: int = 0
-    is_accepted: bool = False
+    outcome: Composite | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -109,7 +108,7 @@ class SendingLink:
         self.is_attached = False
 
     def attach(self) -> Attach:
-        states: States = {tag: Accepted() if sent.is_accepted else None for tag, sent in self.sending.unsettled.items()}
+        states: States = {tag: sent.outcome for tag, sent in self.sending.unsettled.items()}
         return Attach(
             self.name,
             self.handle,

@@ -255,9 +255,9 @@ def post_at_once(transaction: LinkTransaction, queues: list[Queue], message: Mes
     publish_to(queues, message)
 
 
-def keep_no_tag(termini: Termini, terminus: Terminus, tag: bytes) -> None:
+def keep_no_tag(termini: Termini, terminus: Terminus, tag: bytes, *, is_accepted: bool) -> None:
     """What came over a link is forgotten with the process."""
-    del termini, terminus, tag
+    del termini, terminus, tag, is_accepted
 
 
 def know_no_tag(terminus: Terminus, theirs: object) -> dict[bytes, None]:

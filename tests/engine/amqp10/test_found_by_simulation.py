@@ -8,7 +8,7 @@ from tests.engine.amqp10.test_transactions import Controller
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import NodeBench
 from waybill.wire.amqp10.message import Header
-from waybill.wire.amqp10.messaging import Accepted, Modified, Source, Target
+from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Source, Target
 from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Transfer
 from waybill.wire.amqp10.transactions import Discharge
 from waybill.wire.amqp10.types import Symbol
@@ -97,6 +97,47 @@ def test_a_message_and_its_tag_are_kept_in_one_step() -> None:
             assert sender.send(message(header=DURABLE), delivery_tag=b"tag").state == Accepted()
         assert queue.message_count == 1
         bench.close()
+
+
+@requirement("BB-051")
+def test_a_dead_letter_and_the_tag_of_what_was_refused_are_kept_in_one_step() -> None:
+    """Whenever the power goes, a resumed link says `rejected` if what it refused is a dead letter, and only then."""
+    outcomes = set()
+    for operations in range(1, 12):
+        bench = DiskBench(seed=operations)
+        declare(bench, "dead")
+        declare(
+            bench,
+            "q",
+            durable=True,
+            x_max_length=0,
+            x_overflow="reject-publish-dlx",
+            x_dead_letter_exchange="",
+            x_dead_letter_routing_key="dead",
+        )
+        target = Target("/queues/q", durable=2, expiry_policy="never")
+        sender = connect(bench).sender(None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND)
+        bench.settle()
+        bench.is_stuck = True
+        sender.transfer(message(header=DURABLE), delivery_tag=b"tag")
+        commit = bench.node.begin_commit()
+        assert commit is not None
+        if operations % 2:
+            commit.execute()
+        bench.restart("power")
+        bench.is_stuck = False
+        sender = connect(bench).sender(
+            None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND, unsettled={b"tag": None}
+        )
+        assert sender.answer is not None
+        dead = bench.node.virtual_hosts["/"].queues["dead"]
+        is_refused = isinstance((sender.answer.unsettled or {}).get(b"tag"), Rejected)
+        assert (dead.message_count == 1) == is_refused
+        outcomes.add(is_refused)
+        assert isinstance(sender.send(message(header=DURABLE), delivery_tag=b"tag").state, Rejected)
+        assert dead.message_count == 1
+        bench.close()
+    assert outcomes == {False, True}
 
 
 def test_a_tag_means_no_other_message_after_a_restart() -> None:

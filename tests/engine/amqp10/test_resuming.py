@@ -163,6 +163,45 @@ def test_a_message_that_is_sent_again_is_stored_once(bench: NodeBench) -> None:
     assert sender(connect(bench), unsettled={tag: None}).answer.unsettled is None  # type: ignore[union-attr]
 
 
+@requirement("BB-051", "BB-052")
+def test_a_message_that_was_refused_is_refused_once(bench: NodeBench) -> None:
+    """Whatever became of it meanwhile: a queue that was full has room, another one has taken it."""
+    full = declare(
+        bench,
+        x_max_length=1,
+        x_overflow="reject-publish-dlx",
+        x_dead_letter_exchange="",
+        x_dead_letter_routing_key="dead",
+    )
+    dead = declare(bench, "dead")
+    session = connect(bench)
+    session.sender("/queues/q").send(message())
+    told = sender(session).send(message(b"too much"), delivery_tag=b"tag")
+    assert isinstance(told.state, Rejected)
+    assert not told.settled
+    session.peer.wire.cut()
+    full.purge()
+    session = connect(bench)
+    link = sender(session, unsettled={b"tag": None})
+    assert link.answer is not None
+    assert link.answer.unsettled == {b"tag": told.state}
+    again = link.send(message(b"too much"), delivery_tag=b"tag")
+    assert (again.state, again.settled) == (told.state, False)
+    assert (full.message_count, dead.message_count) == (0, 1)
+    session.send(Disposition(role=False, first=again.first, settled=True))
+    assert link.send(message(b"other"), delivery_tag=b"tag").state == Accepted()
+
+
+@requirement("BB-052")
+def test_who_settles_second_settles_what_went_nowhere_second(bench: NodeBench) -> None:
+    session = connect(bench)
+    link = session.sender("/exchanges/amq.direct/nowhere", rcv_settle_mode=RECEIVER_SECOND)
+    told = link.send(message())
+    assert (told.state, told.settled) == (Released(), False)
+    session.send(Disposition(role=False, first=told.first, settled=True))
+    session.expect_nothing()
+
+
 @requirement("M10-076", "M10-069", "M10-074")
 @pytest.mark.parametrize("state", [Received(0, 4), Received(0, 8), None, Received(0, 0)])
 def test_2_and_6_we_have_a_part(bench: NodeBench, state: Received | None) -> None:

@@ -16,17 +16,22 @@ from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
+from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, Error
 from waybill.wire.amqp10.messaging import (
     DURABLE_NONE,
     EXPIRE_NEVER,
     EXPIRE_ON_CONNECTION_CLOSE,
     EXPIRE_ON_LINK_DETACH,
     EXPIRE_ON_SESSION_END,
+    Rejected,
 )
 
 TERMINUS: Final = "amqp10-terminus"
 TERMINI_MAX: Final = 1 << 17
 NOWHERE: Final = Address("", "")
+REFUSED: Final = Address("", "refused")
+"""The address of a record whose delivery was not accepted."""
+QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()
 
 # What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
 LINK_DETACHED: Final = 0
@@ -55,10 +60,11 @@ class LinkEnd:
 class Terminus(Timer):
     """`held`: deliveries that the peer has not settled, by tag, while the link is detached (a source's).
 
-    `settling`: tags that were accepted and that the peer has not settled, with the delivery-id that each has on the
-    present link, -1 for none (a target's). `records` are those that a restart finds again, with their places in the
-    store: each was put there in one step with its message, as a message of a queue that only the terminus knows. So
-    after a crash there are both, or neither. `partial`: the tag and octets of a delivery whose rest did not come.
+    `settling`: tags that have an outcome and that the peer has not settled, with the delivery-id that each has on the
+    present link, -1 for none (a target's). `outcomes` has those that are not `accepted`, encoded. `records` are those
+    that a restart finds again, with their places in the store: each was put there in one step with its message, or with
+    what became of it when a queue refused it, as a message of a queue that only the terminus knows. So after a crash
+    there are both, or neither. `partial`: the tag and octets of a delivery whose rest did not come.
     `queue_id`: of the queue that a source's deliveries are of. `queue`: one that was made for this terminus alone.
     `positions`: how far a link that copies has come.
     """
@@ -75,6 +81,7 @@ class Terminus(Timer):
         self.timeout_s = 0
         self.held: dict[bytes, Entry] = {}
         self.settling: dict[bytes, i64] = {}
+        self.outcomes: dict[bytes, bytes] = {}
         self.queue_id: i64 = 0
         self.records: dict[bytes, tuple[i64, i64]] = {}
         self.records_id: i64 = 0
@@ -216,11 +223,15 @@ class Termini:
             for entry in held:
                 entry.queue.release(entry, failed=False)
 
-    def keep_delivery(self, terminus: Terminus, tag: bytes) -> None:
-        """Keep a tag that is accepted; to be called in one atomic step with what keeps the message."""
+    def keep_delivery(self, terminus: Terminus, tag: bytes, *, is_accepted: bool) -> None:
+        """Keep a tag that is accepted, or that a full queue has refused.
+
+        To be called in one atomic step with what keeps the message, or its dead letter.
+        """
         sequence = terminus.next_record
         terminus.next_record = sequence + 1
-        record = Message(AMQP10, tag, NOWHERE, durable=True, priority=0, ttl_ms=NO_TTL, published_at=self.runtime.now)
+        address = NOWHERE if is_accepted else REFUSED
+        record = Message(AMQP10, tag, address, durable=True, priority=0, ttl_ms=NO_TTL, published_at=self.runtime.now)
         terminus.records[tag] = (sequence, self.runtime.store.put(terminus.records_id, sequence, record))
 
     def forget_delivery(self, terminus: Terminus, tag: bytes) -> None:
@@ -254,6 +265,8 @@ class Termini:
             tag = stored.message.content
             terminus.records[tag] = (stored.sequence, stored.location)
             terminus.settling[tag] = -1
+            if stored.message.address.routing_key == REFUSED.routing_key:
+                terminus.outcomes[tag] = QUEUE_FULL
 
 
 def terminus_key(virtual_host: str, container_id: str, name: str, *, is_source: bool) -> str:

@@ -16,7 +16,7 @@ from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.shape import TransferShape
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction
-from waybill.engine.amqp10.termini import LinkEnd, Terminus
+from waybill.engine.amqp10.termini import QUEUE_FULL, LinkEnd, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.message import NO_TTL, Message
@@ -25,6 +25,7 @@ from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp10 import descriptors
+from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
     ILLEGAL_STATE,
@@ -283,9 +284,13 @@ class IncomingLink(Timer):
         if end - start > self.max_message_size:
             raise self._too_big()
         if self.settles_second and self._tag in self.terminus.settling:
-            # We have it already: its sender just does not know (exactly-once).
-            self.terminus.settling[self._tag] = self._delivery_id
-            self.session.accepted(self._delivery_id, settles=False)
+            # It has its outcome already: its sender just does not know (exactly-once).
+            outcome = self.terminus.outcomes.get(self._tag)
+            if outcome is None:
+                self.terminus.settling[self._tag] = self._delivery_id
+                self.session.accepted(self._delivery_id, settles=False)
+            else:
+                self._tell(outcome)
             self._use_credit()
             return
         try:
@@ -351,18 +356,19 @@ class IncomingLink(Timer):
         is_remembered = self.settles_second and self.terminus.durable == DURABLE_UNSETTLED_STATE
         if is_remembered:
             # A crash between the two would leave a message without its tag, which is then sent again, or a tag that
-            # says `accepted` for a message that is lost.
+            # says `accepted` for a message that is lost. A message that one queue refuses is elsewhere too: in other
+            # queues, or among dead letters.
             self.connection.host.runtime.store.begin_atomic()
         is_taken = self._publish_to(queues, message)
         if is_remembered:
-            if is_taken and not self._is_settled:
-                self.terminus.termini.keep_delivery(self.terminus, self._tag)
+            if not self._is_settled:
+                self.terminus.termini.keep_delivery(self.terminus, self._tag, is_accepted=is_taken)
             self.connection.host.runtime.store.end_atomic()
         if self._is_settled:
             return
         session = self.session
         if not is_taken:
-            session.send_outcome(self._delivery_id, QUEUE_FULL)
+            self._tell(QUEUE_FULL)
             return
         if self.settles_second:
             self.terminus.settling[self._tag] = self._delivery_id
@@ -406,9 +412,7 @@ class IncomingLink(Timer):
             if self._is_settled:
                 raise fault from None
             refusal = Rejected(fault.error)
-            transaction = self._transaction
-            state = refusal.encode() if transaction is None else transaction.state(refusal)
-            self.session.send_outcome(self._delivery_id, state)
+            self._refuse(refusal.encode(), refusal)
             return None
         if route is None:
             self._not_routed()
@@ -417,8 +421,21 @@ class IncomingLink(Timer):
     def _not_routed(self) -> None:
         """As RabbitMQ 4: released, so that the sender knows that nobody has it."""
         if not self._is_settled:
-            state = RELEASED_STATE if self._transaction is None else self._transaction.state(Released())
-            self.session.send_outcome(self._delivery_id, state)
+            self._refuse(RELEASED_STATE, Released())
+
+    def _refuse(self, encoded: bytes, outcome: Composite) -> None:
+        """No queue gets the message."""
+        if self._transaction is None:
+            self._tell(encoded)
+        else:
+            self.session.send_outcome(self._delivery_id, self._transaction.state(outcome))
+
+    def _tell(self, outcome: bytes) -> None:
+        """Tell of an outcome other than `accepted`. Who settles second remembers it until the sender has settled."""
+        if self.settles_second:
+            self.terminus.settling[self._tag] = self._delivery_id
+            self.terminus.outcomes[self._tag] = outcome
+        self.session.send_outcome(self._delivery_id, outcome, settled=not self.settles_second)
 
     def _check_user_id(self, claimed: bytes) -> None:
         user = self.connection.user
@@ -477,4 +494,3 @@ PARTIAL_LIMIT: Final = 1 << 20
 """Of a message that is larger nothing is kept while its link is detached: it is sent again from its beginning."""
 EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
 """A data section without octets."""
-QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()

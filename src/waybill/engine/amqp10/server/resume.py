@@ -8,7 +8,7 @@ rules what is done (the numbers are those of the example in 3.4.6):
     the peer has an outcome             3   the outcome is applied, a resumed transfer settles the delivery
     the peer has it without a state     4   the message again, resumed
 
-We receive. Of a delivery we have a part, or the outcome `accepted`, or nothing:
+We receive. Of a delivery we have a part, or its outcome, or nothing:
 
     we have a part           2, 6, 7, 9, 11   the peer goes on from within that part, or aborts
     we have the outcome      3, 8, 12, 13     the peer resumes to settle it; if its outcome differs, it is the one
@@ -21,6 +21,7 @@ from waybill.engine.amqp10.termini import Terminus
 from waybill.model.entry import Entry
 from waybill.model.queue import Queue
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
+from waybill.wire.amqp10.disposition import decode_state
 from waybill.wire.amqp10.messaging import Accepted, Received
 from waybill.wire.amqp10.sections import section_starts
 from waybill.wire.amqp10.types import Described
@@ -72,7 +73,7 @@ def settling_states(terminus: Terminus, theirs: States | None) -> States:
     said: States = theirs or {}
     for tag in [tag for tag in terminus.settling if tag not in said]:
         forget_settling(terminus, tag)
-    states: States = {tag: Accepted() for tag in terminus.settling}
+    states: States = {tag: _outcome_of(terminus, tag) for tag in terminus.settling}
     if terminus.partial_tag not in said:
         terminus.partial_tag = b""
         terminus.partial = b""
@@ -84,7 +85,13 @@ def settling_states(terminus: Terminus, theirs: States | None) -> States:
 def forget_settling(terminus: Terminus, tag: bytes) -> None:
     """The peer has settled a delivery: nobody will ask for it any more."""
     if terminus.settling.pop(tag, None) is not None:
+        terminus.outcomes.pop(tag, None)
         terminus.termini.forget_delivery(terminus, tag)
+
+
+def _outcome_of(terminus: Terminus, tag: bytes) -> Composite | Described | None:
+    outcome = terminus.outcomes.get(tag)
+    return Accepted() if outcome is None else decode_state(outcome, 0, len(outcome))
 
 
 def received_of(partial: bytes) -> Received:
