@@ -152,6 +152,35 @@ def test_a_message_settled_after_its_queue_was_removed_and_its_segment_compacted
     assert [item.sequence for item in journal.recovered(2)] == [25, 75, 125, 175]
 
 
+def test_a_removed_queue_lets_go_of_nothing_that_others_hold() -> None:
+    """Its deliveries are settled after compaction has copied their messages for the others only."""
+    disk = new_disk()
+    journal = open_journal(disk, segment_bytes=2000)
+    locations = []
+    for sequence in range(200):
+        locations.append(int(journal.put(1, sequence, message(b"x" * 100))))
+        journal.put_reference(2, sequence, locations[sequence])
+        commit(journal)
+    journal.remove_queue(1)
+    delivered = range(0, 200, 25)
+    for sequence in range(200):
+        if sequence not in delivered:
+            journal.forget(locations[sequence])
+            journal.settle(2, sequence, locations[sequence])
+    maintain(journal)
+    for sequence in delivered:
+        journal.settle(1, sequence, locations[sequence])
+    maintain(journal)
+    assert all(journal.read(locations[sequence]).content == b"x" * 100 for sequence in delivered)
+    for sequence in list(delivered)[:4]:
+        journal.settle(2, sequence, locations[sequence])
+    maintain(journal)
+    disk.lose_power()
+    journal = open_journal(disk, segment_bytes=2000)
+    assert contents(journal, 1) == []
+    assert [item.sequence for item in journal.recovered(2)] == list(delivered)[4:]
+
+
 def test_marks_larger_than_a_segment_do_not_begin_one_segment_after_the_other() -> None:
     disk = new_disk()
     journal = open_journal(disk, segment_bytes=1024)

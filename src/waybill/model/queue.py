@@ -390,7 +390,7 @@ class Queue(EntryQueue):
             self.runtime.memory_bytes += message.size - entry.message.size
             entry.message = message
             entry.changes = changes
-        if entry.is_stored and (changes or failed):
+        if entry.is_stored and not self.is_deleted and (changes or failed):
             count = entry.delivery_count + i64(failed)
             self.store.requeue(self.id, entry.sequence, entry.location, count, entry.changes)
 

@@ -238,6 +238,9 @@ class MessageLog(CommittingStore):
             if copy is not None:
                 if segment.live == 0:
                     self._let_go(segment)
+                if segment.left_behind and (queue_id, sequence) in segment.left_behind:
+                    segment.left_behind.remove((queue_id, sequence))
+                    return
                 self._release(copy, queue_id, copy & 0xFFFFFFFF if queue_id == FORGOTTEN else sequence)
                 return
         segment.add_dead(queue_id, sequence)

@@ -216,6 +216,8 @@ class Reclaimer:
         if alive[0] != claims[0]:
             record = with_holder(record, alive[0][0], alive[0][1])
         moved[offset] = log.append_copy(record, alive)
+        if len(alive) < len(claims):
+            source.left_behind.update(claim for claim in claims if claim not in alive and claim not in self._dead)
         head = log.head
         head.depend_on(source.number)
         if source.requeued:

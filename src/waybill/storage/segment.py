@@ -46,6 +46,8 @@ class Segment:
         self.requeued: dict[tuple[int, int], Requeued] = {}
         # Offset of a record -> location of its copy, once compaction has begun.
         self.moved: dict[int, int] | None = None
+        # (queue id, sequence) of holders that the copies do without: consumers have them still of queues that are gone.
+        self.left_behind: set[tuple[int, int]] = set()
         self.is_emptied = False
         # A commit is about to remove the file.
         self.is_leaving = False
