@@ -36,8 +36,10 @@ async def test_weights_hold_under_load_and_idle_places_are_lent(jobs: Jobs, queu
         await push(heavy, 30)
         await push(light, 30)
         while worker.running_by_queue() != Counter({heavy: 6, light: 2}):
-            # What light has had at first is taken back as its jobs end.
+            # What light has had at first is taken back as its jobs end; each that ends makes way for another.
             turnstile.release()
+            await push(heavy, 1)
+            await push(light, 1)
             await asyncio.sleep(0.05)
         while worker.running_by_queue()[heavy]:
             turnstile.release()

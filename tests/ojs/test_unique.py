@@ -142,7 +142,7 @@ async def test_a_job_between_two_attempts_is_there(jobs: Jobs, queue_name: str) 
 async def test_the_next_coordinator_knows_and_without_one_nothing_is_enqueued(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
-    async with Jobs(broker_uri, push_timeout=0.3) as jobs:
+    async with Jobs(broker_uri, push_timeout=1.0) as jobs:
         with pytest.raises(PushFailed, match="BACKEND_UNAVAILABLE"):
             await push(jobs, queue_name)
         assert not await eye.exists(f"ojs.queue.{queue_name}")
