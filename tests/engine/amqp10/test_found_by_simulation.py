@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.requirement import requirement
-from tests.engine.amqp10.peer import Peer, Session, declare, message
+from tests.engine.amqp10.peer import Peer, Sender, Session, declare, message
 from tests.engine.amqp10.test_transactions import Controller
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import NodeBench
@@ -69,27 +69,31 @@ def test_a_delivery_goes_on_as_far_as_the_window_opens(bench: NodeBench, peer: P
     assert [session.expect(Transfer).more for _ in range(3)] == [True, True, True]
 
 
+def resumed_after_power_loss(bench: DiskBench, *, is_written: bool) -> Sender:
+    """An exactly-once link that is resumed: the power went while its message was on the way to the disk."""
+    target = Target("/queues/q", durable=2, expiry_policy="never")
+    sender = connect(bench).sender(None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND)
+    bench.settle()
+    bench.is_stuck = True
+    sender.transfer(message(header=DURABLE), delivery_tag=b"tag")
+    commit = bench.node.begin_commit()
+    assert commit is not None
+    if is_written:
+        commit.execute()
+    bench.restart("power")
+    bench.is_stuck = False
+    return connect(bench).sender(
+        None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND, unsettled={b"tag": None}
+    )
+
+
 @requirement("BB-051")
 def test_a_message_and_its_tag_are_kept_in_one_step() -> None:
     """Whenever the power goes, a resumed link leaves one message in the queue."""
     for operations in range(1, 12):
         bench = DiskBench(seed=operations)
         declare(bench)
-        target = Target("/queues/q", durable=2, expiry_policy="never")
-        sender = connect(bench).sender(None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND)
-        bench.settle()
-        bench.is_stuck = True
-        sender.transfer(message(header=DURABLE), delivery_tag=b"tag")
-        commit = bench.node.begin_commit()
-        assert commit is not None
-        if operations % 2:
-            commit.execute()
-        bench.restart("power")
-        bench.is_stuck = False
-        session = connect(bench)
-        sender = session.sender(
-            None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND, unsettled={b"tag": None}
-        )
+        sender = resumed_after_power_loss(bench, is_written=bool(operations % 2))
         assert sender.answer is not None
         queue = bench.node.virtual_hosts["/"].queues["q"]
         assert (queue.message_count == 1) == (sender.answer.unsettled == {b"tag": Accepted()})
@@ -115,20 +119,7 @@ def test_a_dead_letter_and_the_tag_of_what_was_refused_are_kept_in_one_step() ->
             x_dead_letter_exchange="",
             x_dead_letter_routing_key="dead",
         )
-        target = Target("/queues/q", durable=2, expiry_policy="never")
-        sender = connect(bench).sender(None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND)
-        bench.settle()
-        bench.is_stuck = True
-        sender.transfer(message(header=DURABLE), delivery_tag=b"tag")
-        commit = bench.node.begin_commit()
-        assert commit is not None
-        if operations % 2:
-            commit.execute()
-        bench.restart("power")
-        bench.is_stuck = False
-        sender = connect(bench).sender(
-            None, name="once", target=target, rcv_settle_mode=RECEIVER_SECOND, unsettled={b"tag": None}
-        )
+        sender = resumed_after_power_loss(bench, is_written=bool(operations % 2))
         assert sender.answer is not None
         dead = bench.node.virtual_hosts["/"].queues["dead"]
         is_refused = isinstance((sender.answer.unsettled or {}).get(b"tag"), Rejected)
