@@ -210,6 +210,20 @@ async def test_a_worker_that_was_woken_while_its_connection_was_away_consumes_ag
             await until(lambda: sorted(done) == sorted(queues))
 
 
+async def test_a_worker_does_not_say_that_it_consumes_before_it_consumes_all_its_queues(
+    jobs: Jobs, queue_names: Callable[[], str]
+) -> None:
+    queues = [queue_names(), queue_names()]
+    async with Worker(jobs, queues=queues) as worker:
+        worker.quiet()
+        await until(lambda: not worker.consumed_queues)
+        worker.resume()
+        while worker.consumed_queues != queues:
+            assert not worker.is_consuming
+            await asyncio.sleep(0)
+        assert worker.is_consuming
+
+
 async def test_acknowledgements_of_quick_jobs_share_frames(broker_uri: str, jobs: Jobs, queue_name: str) -> None:
     async def quick() -> None: ...
 

@@ -106,9 +106,14 @@ class Intake:
 
     @property
     def is_consuming(self) -> bool:
-        """Whether the broker knows of all consumers that there should be, and there is one."""
-        consumers = [consumer for feed in set(self._feeds.values()) for consumer in feed.consumers.values()]
-        return bool(consumers) and all(consumer.is_registered for consumer in consumers)
+        """Whether the broker knows of all consumers that there should be, and there should be one."""
+        consumers = [self._feeds[queue].consumers.get(queue) for queue in self._due]
+        return bool(consumers) and all(consumer is not None and consumer.is_registered for consumer in consumers)
+
+    @property
+    def _due(self) -> list[str]:
+        """What should be consumed: nothing where there is room for nothing."""
+        return self._wanted if self._total > 0 else []
 
     async def start(self) -> None:
         """Open the channels; nothing is consumed yet."""
@@ -136,7 +141,7 @@ class Intake:
 
     async def _adjust(self) -> None:
         async with self._changing:
-            wanted = self._wanted if self._total > 0 else []
+            wanted = self._due
             for queue, feed in self._feeds.items():
                 if queue in feed.consumers and queue not in wanted:
                     await feed.leave(queue)
