@@ -102,8 +102,8 @@ class FrontFile:
         self.name = name
         self.file = file
 
-    def append(self, data: bytes) -> None:
-        self.file.append(data)
+    def append(self, *pieces: bytes) -> None:
+        self.file.append(*pieces)
 
     def reserve(self, size: i64) -> None:
         self.file.reserve(size)

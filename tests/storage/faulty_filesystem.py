@@ -15,8 +15,8 @@ class FaultyFile:
         self.name = name
         self.is_new = is_new
 
-    def append(self, data: bytes) -> None:
-        self.file.append(data)
+    def append(self, *pieces: bytes) -> None:
+        self.file.append(*pieces)
 
     def reserve(self, size: int) -> None:
         self.file.reserve(size)

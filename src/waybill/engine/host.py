@@ -45,7 +45,7 @@ class Limits:
         self.connections_max = 65_536
         self.queues_per_virtual_host_max = 200_000
         self.exchanges_per_virtual_host_max = 200_000
-        self.output_high_water = 4 << 20
+        self.output_high_water = 512 << 10
 
 
 class User:

@@ -1,18 +1,24 @@
 """One group commit: the file work for a batch, apart from the state of the store, so that another thread can do it."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.model.store import CommitWaiter, Store
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import LogFile
 
+# From so many bytes a piece on, naming the pieces to the kernel is cheaper than copying them together.
+LARGE_PIECE_BYTES: Final = 2048
+
 
 class Write:
-    """Data for the end of a log file. `reserve`: bytes to be reserved behind it (see `File.reserve`)."""
+    """Data of `size` bytes for the end of a log file. `reserve`: bytes to reserve behind it (see `File.reserve`)."""
 
-    def __init__(self, log: LogFile, pieces: list[bytes], reserve: i64 = 0) -> None:
+    def __init__(self, log: LogFile, pieces: list[bytes], size: i64, reserve: i64 = 0) -> None:
         self.log = log
         self.pieces = pieces
+        self.size: i64 = size
         self.reserve: i64 = reserve
 
 
@@ -66,7 +72,10 @@ class DiskCommit(Commit):
         for replacement in self.replacements:
             self._replace(replacement)
         for write in self.writes:
-            write.log.append(filesystem, b"".join(write.pieces))
+            pieces = write.pieces
+            if write.size < LARGE_PIECE_BYTES * len(pieces):
+                pieces = [b"".join(pieces)]
+            write.log.append(filesystem, pieces)
             if write.reserve > 0:
                 write.log.opened().reserve(int(write.reserve))
         if self.is_synced:

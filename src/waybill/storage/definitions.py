@@ -172,7 +172,7 @@ class Definitions:
         durable = (log.number << 32) | log.durable_size if log.durable_size else 0
         pieces.insert(0, batch_header((log.number << 32) | start, durable, size))
         log.size = start + BATCH_HEADER_SIZE + size
-        commit.writes.append(Write(log, pieces))
+        commit.writes.append(Write(log, pieces, BATCH_HEADER_SIZE + size))
         return log
 
     def _replace(self, commit: DiskCommit) -> None:

@@ -15,8 +15,8 @@ from typing import Protocol
 class File(Protocol):
     """An open file: appended to, read anywhere. Reads may run on one thread while an append runs on another."""
 
-    def append(self, data: bytes) -> None:
-        """Write all of `data` at the end."""
+    def append(self, *pieces: bytes) -> None:
+        """Write all of the pieces at the end, one behind the other."""
 
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""

@@ -99,13 +99,13 @@ class LogFile:
         self.durable_size: i64 = 0
         self.reserved_size: i64 = 0
 
-    def append(self, filesystem: Filesystem, data: bytes) -> None:
+    def append(self, filesystem: Filesystem, pieces: list[bytes]) -> None:
         """Write a batch, after the header if it is the first."""
         if self.file is None:
             self.file = filesystem.create(self.name)
-            self.file.append(file_header(self.purpose, self.number) + data)
+            self.file.append(file_header(self.purpose, self.number), *pieces)
         else:
-            self.file.append(data)
+            self.file.append(*pieces)
 
     def opened(self) -> File:
         """The file, which somebody has written or opened before."""

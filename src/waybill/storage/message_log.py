@@ -371,7 +371,7 @@ class MessageLog(CommittingStore):
         pieces = [batch_header(self._base | start, self.durable_position, size)]
         pieces.extend(self._pieces)
         log.size = self._offset
-        commit.writes.append(Write(log, pieces, self._to_reserve(size)))
+        commit.writes.append(Write(log, pieces, BATCH_HEADER_SIZE + size, self._to_reserve(size)))
         self._pieces = []
         self._batch_offset = self._offset + BATCH_HEADER_SIZE
         self._offset = self._batch_offset

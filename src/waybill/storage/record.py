@@ -177,8 +177,10 @@ class RecordReader:
         `messages` has those of the first locations already.
         """
         size: i64 = len(data)
-        formats = self._formats
-        addresses = self._addresses
+        # Neighbours have the same format and address, as a rule.
+        message_format: MessageFormat | None = None
+        address: Address | None = None
+        address_bytes = b""
         for location in locations[len(messages) :]:
             index: i64 = location - base
             if index < 0 or size - index < MESSAGE_HEAD_SIZE:
@@ -192,13 +194,16 @@ class RecordReader:
                 return
             content = data[head_end:stop]
             head = data[index + DIGEST_SIZE : head_end]
-            message_format = formats.get(int(first >> 8 & 0xFF))
-            if message_format is None or not data.startswith(xxh3_64_digest(content, xxh3_64_intdigest(head)), index):
+            digest = xxh3_64_digest(content, xxh3_64_intdigest(head))
+            if read_i64_be(digest, 0) != read_i64_be(data, index):
                 return
-            address_bytes = head[48 - DIGEST_SIZE :]
-            address = addresses.get(address_bytes)
-            if address is None:
-                address = self._decode_address(address_bytes)
+            if message_format is None or message_format.code != first >> 8 & 0xFF:
+                message_format = self._formats.get(int(first >> 8 & 0xFF))
+                if message_format is None:
+                    return
+            if address is None or head[48 - DIGEST_SIZE :] != address_bytes:
+                address_bytes = head[48 - DIGEST_SIZE :]
+                address = self._address(address_bytes)
             messages.append(
                 Message(
                     message_format,
@@ -217,21 +222,20 @@ class RecordReader:
         message_format = self._formats.get(data[index + 14])
         if message_format is None:
             raise DamagedMessage(f"message format {data[index + 14]} is unknown")
-        address_bytes = data[index + 48 : head_end]
-        address = self._addresses.get(address_bytes)
-        if address is None:
-            address = self._decode_address(address_bytes)
         return Message(
             message_format,
             data[head_end : index + length],
-            address,
+            self._address(data[index + 48 : head_end]),
             data[index + 13] & 1 == 1,
             data[index + 15],
             read_i64_be(data, index + 40),
             read_f64_be(data, index + 32),
         )
 
-    def _decode_address(self, data: bytes) -> Address:
+    def _address(self, data: bytes) -> Address:
+        address = self._addresses.get(data)
+        if address is not None:
+            return address
         if len(self._addresses) >= MAX_CACHED_ADDRESSES:
             self._addresses.clear()
         exchange_end = 4 + (data[0] << 8 | data[1])

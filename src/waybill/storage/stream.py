@@ -231,7 +231,7 @@ class JournalStream(StreamLog):
         durable = (log.number << 32) | log.durable_size if log.durable_size else 0
         pieces = [batch_header((log.number << 32) | place, durable, self._pending_bytes)]
         pieces.extend(self._pieces)
-        commit.writes.append(Write(log, pieces))
+        commit.writes.append(Write(log, pieces, BATCH_HEADER_SIZE + self._pending_bytes))
         log.size = place + BATCH_HEADER_SIZE + self._pending_bytes
         segment.add_to_index(self._batch_first, self._pending_timestamp_ms, place)
         self._pieces = []

@@ -60,8 +60,9 @@ class SimulatedFile:
         if not self._is_open or self._life != self._disk.life:
             raise OSError(errno.EBADF, "the file is closed", self._name)
 
-    def append(self, data: bytes) -> None:
+    def append(self, *pieces: bytes) -> None:
         self._check()
+        data = b"".join(pieces)
         disk = self._disk
         node = self._node
         end = self._end

@@ -12,7 +12,7 @@ disposition to the next the delivery-id. The rest is compared, and nothing of it
 
 from typing import Final
 
-from librt.strings import read_i32_be
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from waybill.wire.amqp10 import codes, descriptors
@@ -32,7 +32,9 @@ FIELDS: Final = 6
 SHORTEST: Final = 16
 PLAIN_PROPERTIES_MAX: Final = 8
 """Of so many fields absolute-expiry-time is none."""
-LONGEST_HEAD: Final = 200
+ACCEPTED_FIRST: Final = FIELDS + 1
+TAIL_MAX: Final = 7
+"""Settled, an accepted in its short form, batchable: what is longer is decoded each time."""
 
 
 class TransferShape:
@@ -166,19 +168,24 @@ def _are_plain_properties(data: bytes, o: i64, end: i64) -> bool:
 
 
 class AcceptedShape:
-    """What dispositions that settle one delivery as accepted look like."""
+    """What dispositions that settle one delivery as accepted look like. Head and tail are compared as integers."""
 
     def __init__(self) -> None:
-        self._head = UNKNOWN
-        self._head_size: i64 = 1
-        self._tail = b""
-        self._size: i64 = 0
+        self._size: i64 = DIFFERENT
+        self._head: i64 = 0
+        self._tail: i64 = 0
+        self._tail_size: i64 = 0
+        self._tail_mask: i64 = 0
 
     def match(self, data: bytes, start: i64, end: i64) -> i64:
         """The delivery-id of a disposition, all of `data[start:end]`, that looks like the last one; `DIFFERENT`."""
-        if end - start != self._size or not data.startswith(self._head, start):
+        if (
+            end - start != self._size
+            or read_i64_be(data, start) >> 8 != self._head
+            or read_i64_be(data, end - 8) & self._tail_mask != self._tail
+        ):
             return DIFFERENT
-        o = start + self._head_size
+        o = start + ACCEPTED_FIRST
         number: i64 = 0
         # `last` is not given, or says the same as `first`.
         if data[o] == codes.UINT:
@@ -193,21 +200,25 @@ class AcceptedShape:
                 o += 2
         else:
             return DIFFERENT
-        return number if o + len(self._tail) == end and data.startswith(self._tail, o) else DIFFERENT
+        return number if o + self._tail_size == end else DIFFERENT
 
     def learn(self, data: bytes, start: i64, end: i64, facts: DispositionFacts) -> None:
         """Remember a disposition that settles one delivery as accepted."""
-        if not data.startswith(DISPOSITION_HEAD, start) or end - start > LONGEST_HEAD:
+        if not data.startswith(DISPOSITION_HEAD, start):
             return
-        o = start + FIELDS + 1
+        o = start + ACCEPTED_FIRST
         width: i64 = 5 if data[o] == codes.UINT else 2
         if data[o] != codes.UINT and data[o] != codes.SMALL_UINT:
             return
-        self._head = data[start:o]
-        self._head_size = o - start
-        self._size = end - start
         first = data[o : o + width]
         o += width
         if data.startswith(first, o):
             o += width
-        self._tail = data[o:end]
+        tail_size = end - o
+        if tail_size < 1 or tail_size > TAIL_MAX:
+            return
+        self._size = end - start
+        self._head = read_i64_be(data, start) >> 8
+        self._tail_size = tail_size
+        self._tail_mask = (1 << 8 * tail_size) - 1
+        self._tail = read_i64_be(data, end - 8) & self._tail_mask
