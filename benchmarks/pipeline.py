@@ -25,7 +25,6 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from rich.console import Console
@@ -37,11 +36,10 @@ from waybill.client import BasicProperties, blocking
 from waybill.pipeline import tables
 from waybill.pipeline.events import event_rows
 from waybill.pipeline.message import StreamMessage
-from waybill.pipeline.run import Settings, ingest
+from waybill.pipeline.run import Settings, ingest, refresh_silver
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.session import local_session
 from waybill.pipeline.tables import Tables
-from waybill.pipeline.transforms import silver
 
 PAGE: Final = Path("docs/benchmarks-pipeline.md")
 MESSAGE_SIZES: Final = (1, 50)
@@ -116,13 +114,7 @@ class Bench:
         return _seconds(lambda: ingest(self._spark, settings, lambda _: None)), Tables(directory)
 
     def _fold(self, store: Tables) -> float:
-        def fold() -> None:
-            slots = silver.slots(store.read(self._spark, tables.EVENTS)).persist(StorageLevel.MEMORY_AND_DISK)
-            store.replace(silver.attempts(slots), tables.ATTEMPTS)
-            store.replace(silver.jobs(slots), tables.JOBS)
-            slots.unpersist()
-
-        return _seconds(fold)
+        return _seconds(lambda: refresh_silver(self._spark, store, lambda _: None))
 
     def _jobs(self, count: int) -> None:
         """Rows of one partition as jobs, every one confirmed."""

@@ -42,3 +42,16 @@ def test_messages_that_differ_are_kept_apart() -> None:
     for number in range(3_000):
         offset, sent = headers.read(BasicProperties(message_id=str(number), headers={OFFSET_HEADER: 2**40}).encode())
         assert (offset, sent.properties.message_id) == (2**40, str(number))
+
+
+def test_messages_of_several_publishers_take_turns() -> None:
+    headers = ContentHeaders()
+    kinds = [("a/b", 1, None), ("a/c", 1, None), ("a/b", 2, "x"), ("a/b", 2, "y")]
+    for number in range(40):
+        content_type, value, app_id = kinds[number * number % 7 % 4]
+        properties = BasicProperties(
+            content_type=content_type, headers={"n": value, OFFSET_HEADER: number}, app_id=app_id, delivery_mode=2
+        )
+        offset, sent = headers.read(properties.encode())
+        found = (offset, sent.properties.content_type, sent.headers, sent.properties.app_id)
+        assert found == (number, content_type, {"n": value}, app_id)

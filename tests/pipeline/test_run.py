@@ -78,6 +78,8 @@ def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: Own
     assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
     totals = collect(spark, Tables(tmp_path)).totals
     assert (totals.events, totals.malformed, totals.jobs) == (len(EVENTS), 1, 40)
+    # What was kept between the tables is given up, or a run that follows a stream would fill the disk.
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 def test_messages_are_read_by_offset_as_a_batch(spark: SparkSession, stream: Stream) -> None:

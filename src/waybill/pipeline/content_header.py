@@ -20,7 +20,6 @@ _HEADERS: Final = 0x20
 # The header without its value: a short string, and the type of a signed 64-bit number.
 _MARK: Final = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
 _VALUE_BYTES: Final = 8
-_ENTRY_BYTES: Final = len(_MARK) + _VALUE_BYTES
 _KNOWN_MAX: Final = 1_000
 
 
@@ -39,21 +38,32 @@ class ContentHeaders:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Sent] = {}
+        # The last one read: what is before and after its offset, and where that is.
+        self._length = -1
+        self._before = b""
+        self._after = b""
+        self._last = Sent(None, Properties(), {})
 
     def read(self, encoded: bytes) -> tuple[int | None, Sent]:
         """The offset (None if there is none: this is no stream) and the rest of encoded flags and properties."""
+        # With the same flags and lengths before it, the offset of this one can only be in the same place.
+        before, after = self._before, self._after
+        if len(encoded) == self._length and encoded.startswith(before) and encoded.endswith(after):
+            return int.from_bytes(encoded[len(before) : len(before) + _VALUE_BYTES], "big"), self._last
         end = _table_end(encoded)
-        start = end - _ENTRY_BYTES
-        if start < 0 or encoded[start : end - _VALUE_BYTES] != _MARK:
+        start = end - _VALUE_BYTES
+        if start < len(_MARK) or encoded[start - len(_MARK) : start] != _MARK:
             return _decoded(encoded)
-        key = encoded[:start] + encoded[end:]
+        before, after = encoded[:start], encoded[end:]
+        key = before + after
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             _, known = _decoded(encoded)
             self._known[key] = known
-        return int.from_bytes(encoded[end - _VALUE_BYTES : end], "big"), known
+        self._length, self._before, self._after, self._last = len(encoded), before, after, known
+        return int.from_bytes(encoded[start:end], "big"), known
 
 
 def _table_end(encoded: bytes) -> int:

@@ -5,7 +5,7 @@ only if what everything downstream relies upon is there and has its type; otherw
 raises for what a peer has published.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias
 
@@ -66,6 +66,18 @@ class _Event(msgspec.Struct, gc=False):
 
 _event_decoder: Final = msgspec.json.Decoder(_Event)
 _array_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def rows_of_messages(messages: Iterable[StreamMessage]) -> list[Row]:
+    """The rows of many messages; see `event_rows`."""
+    rows = []
+    for message in messages:
+        # Most messages are told apart by their first byte.
+        if message.body[:1] == b"{":
+            rows.append(_row(message, 0, message.body))
+        else:
+            rows += event_rows(message)
+    return rows
 
 
 def event_rows(message: StreamMessage) -> Iterator[Row]:

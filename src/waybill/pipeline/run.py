@@ -6,7 +6,8 @@ it wrote: so a crash anywhere leads to the same files.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -123,12 +124,11 @@ def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Pr
 
 @dataclass(frozen=True)
 class _Refresh:
-    """What tables of silver and gold are computed from: those before them, as they are by then, and the slots."""
+    """What the tables of gold are computed from: those before them, as they are by then."""
 
     spark: SparkSession
     store: Tables
     objectives: Objectives
-    slots: DataFrame
 
     @property
     def events(self) -> DataFrame:
@@ -143,9 +143,9 @@ class _Refresh:
         return self.store.read(self.spark, tables.JOBS)
 
 
-_SILVER: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
-    tables.ATTEMPTS: lambda given: silver.attempts(given.slots),
-    tables.JOBS: lambda given: silver.jobs(given.slots),
+_SILVER: Final[dict[Table, Callable[[DataFrame], DataFrame]]] = {
+    tables.ATTEMPTS: silver.attempts,
+    tables.JOBS: silver.jobs,
 }
 _GOLD: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
     tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
@@ -161,16 +161,35 @@ REFRESHED: Final = (*_SILVER, *_GOLD)
 
 def refresh(spark: SparkSession, store: Tables, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from bronze."""
-    # Both tables of silver are made of the slots; what of them does not fit into memory waits on the local disk.
-    slots = silver.slots(store.read(spark, tables.EVENTS)).persist(StorageLevel.MEMORY_AND_DISK)
-    given = _Refresh(spark, store, objectives or Objectives(), slots)
-    try:
-        for table, rows in _SILVER.items():
-            _replace(store, rows(given), table, progress)
-    finally:
-        slots.unpersist()
+    given = _Refresh(spark, store, objectives or Objectives())
+    refresh_silver(spark, store, progress)
     for table, rows in _GOLD.items():
         _replace(store, rows(given), table, progress)
+
+
+def refresh_silver(spark: SparkSession, store: Tables, progress: Progress) -> None:
+    """Compute silver from bronze: both tables are made of the slots."""
+    with _kept(silver.slots(store.read(spark, tables.EVENTS))) as slots:
+        for table, rows in _SILVER.items():
+            _replace(store, rows(slots), table, progress)
+
+
+@contextmanager
+def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are computed once, however often they are read. What does not fit into memory goes to the local disk.
+
+    They stay as they come: to turn them into the columns of a cache, and back, costs more than to compute them again.
+    Where an executor can get lost, they are computed again: a local checkpoint would be lost with it.
+    """
+    if not str(rows.sparkSession.sparkContext.master).startswith("local["):
+        yield rows
+        return
+    kept = rows.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        # Spark itself forgets them at some garbage collection, which may be hours away.
+        kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no other way
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:

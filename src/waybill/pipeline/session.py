@@ -30,9 +30,13 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.metricsEnabled": "false",
+    # A batch has events of a day or two: so many files at once need no sort by the day before they are written.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.driver.memory": "1g",
 }
 _EXECUTOR_MB: Final = 1024
+# Throughput is what counts here, not pauses.
+_COLLECT_IN_PARALLEL: Final = "-XX:+UseParallelGC"
 _COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
 # A shuffle begins with so many partitions, and Spark joins the small ones: many keep those of a long history in memory.
 _PARTITIONS: Final = 32
@@ -67,8 +71,8 @@ def local_session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in _QUIET_AND_QUICK.items():
         builder = builder.config(key, value)
-    if short:
-        builder = builder.config("spark.driver.extraJavaOptions", _COMPILE_SIMPLY)
+    java_options = f"{_COLLECT_IN_PARALLEL} {_COMPILE_SIMPLY}" if short else _COLLECT_IN_PARALLEL
+    builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.sql.shuffle.partitions", str(max(2, count)))
     partitions = _PARTITIONS_SHORT if short else _PARTITIONS
     builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(partitions))

@@ -10,11 +10,10 @@ worth is said in docs/pipeline.md.
 """
 
 import asyncio
-import gc
 import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -36,6 +35,7 @@ from waybill.client.blocking import run
 from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, Topology
 from waybill.ojs.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
+from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
@@ -50,8 +50,6 @@ _WINDOW: Final = 5_000
 _ROWS_PER_DRAIN: Final = 100
 _TIMEOUT_MS: Final = 60_000
 _LOSS_PAUSE_S: Final = 0.02
-# A job is a dozen objects, none of them in a cycle: by default Python would look through those in flight all the time.
-_GARBAGE_RARELY: Final = (20_000, 50, 100)
 
 
 class SinkError(RuntimeError):
@@ -161,7 +159,7 @@ class JobSender(_Sender):
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
         partition, numbering = _Numbering.of_task(self._write_id)
-        with _garbage_rarely():
+        with garbage_rarely():
             return run(self._send(list(batches), partition, numbering))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
@@ -194,7 +192,7 @@ class MessageSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        with _garbage_rarely():
+        with garbage_rarely():
             return run(self._send(list(batches), _task().partitionId()))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:
@@ -225,17 +223,6 @@ class MessageSender(_Sender):
             except (MessageReturned, MessageNacked) as error:
                 raise _not_taken(window, partition, options.uri, error) from None
             return RowsSent(window.confirmed)
-
-
-@contextmanager
-def _garbage_rarely() -> Iterator[None]:
-    """Look for cyclic garbage rarely; afterwards as before, since Spark has more for this process to do."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_GARBAGE_RARELY)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _task() -> TaskContext:

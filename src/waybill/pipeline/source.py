@@ -27,7 +27,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from waybill.pipeline.events import event_rows
+from waybill.pipeline.events import Row, event_rows, rows_of_messages
+from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.message import StreamMessage, header_entries, message_row
 from waybill.pipeline.named_options import truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
@@ -42,23 +43,22 @@ _ROWS_PER_BATCH: Final = 8192
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a source, and the rows that one message becomes."""
+    """The columns of a source, and the rows that messages become."""
 
     schema: StructType
-    rows: Callable[[StreamMessage], Iterable[tuple[object, ...]]]
+    rows: Callable[[Iterable[StreamMessage]], list[Row]]
 
 
-def _message_rows(message: StreamMessage) -> Iterable[tuple[object, ...]]:
-    return (message_row(message),)
+def _message_rows(messages: Iterable[StreamMessage]) -> list[Row]:
+    return [message_row(message) for message in messages]
 
 
-def _message_rows_without_headers(message: StreamMessage) -> Iterable[tuple[object, ...]]:
-    return (message_row(message)[:-1],)
+def _message_rows_without_headers(messages: Iterable[StreamMessage]) -> list[Row]:
+    return [message_row(message)[:-1] for message in messages]
 
 
-def _event_rows_with_headers(message: StreamMessage) -> Iterable[tuple[object, ...]]:
-    headers = header_entries(message)
-    return ((*row, headers) for row in event_rows(message))
+def _event_rows_with_headers(messages: Iterable[StreamMessage]) -> list[Row]:
+    return [(*row, header_entries(message)) for message in messages for row in event_rows(message)]
 
 
 # By the option includeHeaders.
@@ -68,7 +68,7 @@ MESSAGES: Final = {
 }
 EVENTS: Final = {
     True: Layout(StructType([*EVENT.fields, HEADERS]), _event_rows_with_headers),
-    False: Layout(EVENT, event_rows),
+    False: Layout(EVENT, rows_of_messages),
 }
 
 
@@ -220,18 +220,18 @@ def _record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range, in batches that have exactly the schema that Spark expects."""
     schema = to_arrow_schema(layout.schema, timezone="UTC")
-    rows: list[tuple[object, ...]] = []
-    for messages in StreamLog(options).read_lists(partition.span):
-        for message in pushed.wanted(messages):
-            rows.extend(layout.rows(message))
-        while len(rows) >= _ROWS_PER_BATCH:
-            yield _record_batch(rows[:_ROWS_PER_BATCH], schema)
-            rows = rows[_ROWS_PER_BATCH:]
-    if rows:
-        yield _record_batch(rows, schema)
+    rows: list[Row] = []
+    with garbage_rarely():
+        for messages in StreamLog(options).read_lists(partition.span):
+            rows += layout.rows(pushed.wanted(messages))
+            while len(rows) >= _ROWS_PER_BATCH:
+                yield _record_batch(rows[:_ROWS_PER_BATCH], schema)
+                rows = rows[_ROWS_PER_BATCH:]
+        if rows:
+            yield _record_batch(rows, schema)
 
 
-def _record_batch(rows: list[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def _record_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

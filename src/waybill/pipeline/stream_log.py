@@ -18,7 +18,7 @@ from typing import Final
 
 from waybill.client import AuthenticationFailed, ClientError, Delivery, InvalidURI, ProtocolError
 from waybill.pipeline.broker_errors import explained
-from waybill.pipeline.content_header import ContentHeaders, Sent
+from waybill.pipeline.content_header import ContentHeaders
 from waybill.pipeline.message import StreamMessage
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import SourceOptions
@@ -96,22 +96,28 @@ class StreamLog:
     def _attached(self, span: OffsetRange, position: int) -> Iterator[list[StreamMessage]]:
         """The messages from `position` to the end of `span`, over one connection; no list is empty."""
         stream = span.stream
+        read = ContentHeaders().read
         with self._consuming(stream, position, self._options.poll_timeout_ms / 1000) as arrivals:
             for arrived in arrivals:
                 messages = []
-                for offset, sent, delivery in arrived:
-                    # The first chunk may begin earlier, and a consumer that was attached again begins where it did.
-                    if offset < position:
-                        continue
-                    if offset > position:
+                for delivery in arrived:
+                    offset, sent = read(delivery.encoded_properties)
+                    if offset != position:
+                        if offset is None:
+                            raise self._no_stream(stream)
+                        # The first chunk may begin earlier, and a consumer that was attached again where it did.
+                        if offset < position:
+                            continue
                         self._check_gap(span, position, offset)
-                    if offset >= span.end:
-                        position = span.end
-                        break
+                        if offset >= span.end:
+                            position = span.end
+                            break
                     messages.append(
                         StreamMessage(stream, offset, delivery.body, sent.timestamp, sent.properties, sent.headers)
                     )
                     position = offset + 1
+                    if position == span.end:
+                        break
                 if messages:
                     yield messages
                 if position == span.end:
@@ -152,7 +158,7 @@ class StreamLog:
         end = self._end(stream)
         # A time property, which is what a consumer's argument is made of, has no fractions of a second.
         with self._consuming(stream, moment.replace(microsecond=0), _NOTHING_SINCE_S) as arrivals:
-            return next((arrived[0][0] for arrived in arrivals), end)
+            return next((self._offset(stream, arrived[0]) for arrived in arrivals), end)
 
     def _drained(self, stream: str, place: str) -> Generator[tuple[int, int]]:
         """The first and last offsets of the lists that a consumer attached at `place` gets until the stream is silent.
@@ -164,7 +170,7 @@ class StreamLog:
             with self._consuming(stream, place, silence) as arrivals:
                 for arrived in arrivals:
                     found = True
-                    yield arrived[0][0], arrived[-1][0]
+                    yield self._offset(stream, arrived[0]), self._offset(stream, arrived[-1])
             if found or (silence > _SILENCE_S and self._message_count(stream) == 0):
                 return
         raise StreamUnavailable(
@@ -177,24 +183,20 @@ class StreamLog:
             return consumer.message_count(stream)
 
     @contextmanager
-    def _consuming(
-        self, stream: str, place: object, silence: float
-    ) -> Iterator[Iterator[list[tuple[int, Sent, Delivery]]]]:
-        """Deliveries with their offsets from `place` on, until there was none for `silence` seconds."""
+    def _consuming(self, stream: str, place: object, silence: float) -> Iterator[Iterator[list[Delivery]]]:
+        """Deliveries from `place` on, until there was none for `silence` seconds."""
         with self._connected(stream) as consumer:
-            yield self._placed(stream, consumer.deliveries(stream, place, silence))
+            yield consumer.deliveries(stream, place, silence)
 
-    def _placed(self, stream: str, arrivals: Iterator[list[Delivery]]) -> Iterator[list[tuple[int, Sent, Delivery]]]:
-        """Deliveries with their offsets and properties. Raises StreamError for a queue that is no stream."""
-        read = ContentHeaders().read
-        for arrived in arrivals:
-            placed = []
-            for delivery in arrived:
-                offset, sent = read(delivery.encoded_properties)
-                if offset is None:
-                    raise StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
-                placed.append((offset, sent, delivery))
-            yield placed
+    def _offset(self, stream: str, delivery: Delivery) -> int:
+        """Where in the stream it is. Raises StreamError for a queue that is no stream."""
+        offset, _ = ContentHeaders().read(delivery.encoded_properties)
+        if offset is None:
+            raise self._no_stream(stream)
+        return offset
+
+    def _no_stream(self, stream: str) -> StreamError:
+        return StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
 
     @contextmanager
     def _connected(self, stream: str) -> Iterator[StreamConsumer]:
