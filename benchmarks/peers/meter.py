@@ -31,6 +31,8 @@ class Arguments:
     def __init__(self) -> None:
         self.verb, self.uri, count, self.kind = sys.argv[1:5]
         self.count = int(count)
+        self.options = sys.argv[5:]
+        """What only the program itself understands."""
 
 
 class Meter:

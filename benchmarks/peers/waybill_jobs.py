@@ -1,18 +1,28 @@
-"""Waybill: handlers as coroutines. Events are written to the stream; a job counts when it is acknowledged."""
+"""Waybill: handlers as coroutines. Events are written to the stream; a job counts when it is acknowledged.
+
+A fifth argument says what the job queue is: `default`, classic with priorities; `classic` without, as the queues of the
+others are; or `quorum`.
+"""
 
 import asyncio
 
 from benchmarks.peers.meter import CONCURRENCY, NOOP, PREFETCH, SLEEP_SECONDS, Arguments, Meter
 from waybill.cli.garbage import collect_rarely
-from waybill.ojs import Jobs, Worker
+from waybill.ojs import Jobs, Topology, Worker
 from waybill.transport.loop import run
 
 QUEUE = "bench"
 WORKER_QUEUE = f"ojs.queue.{QUEUE}"
 
+TOPOLOGIES = {
+    "default": Topology(),
+    "classic": Topology(max_priority=0),
+    "quorum": Topology(queue_type="quorum"),
+}
+
 arguments = Arguments()
 meter = Meter(arguments.count)
-jobs = Jobs(arguments.uri)
+jobs = Jobs(arguments.uri, topology=TOPOLOGIES[next(iter(arguments.options), "default")])
 last = asyncio.Event()
 
 
