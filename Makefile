@@ -115,8 +115,9 @@ soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker un
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
 
 WORKER_JOBS ?= 1000000
-soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker
+soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker, then with a coordinator in it
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)
+	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS) --coordinator
 
 KILLS ?= 20
 soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each broker: every event once

@@ -1,6 +1,6 @@
 """Measure what a worker needs: from its start to its first job, memory at rest, and memory over very many jobs.
 
-    python -m benchmarks.worker [--jobs N]
+    python -m benchmarks.worker [--jobs N] [--coordinator]
 
 On Waybill's own broker, with events on. The worker is `waybill worker` as users start it. Times of the CPU are what to
 trust on a busy machine. Ends with 1 if memory grows by more than it may between the second fifth of the jobs and the
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -49,11 +49,15 @@ async def noop(number: int) -> None:
 """
 
 
+Worker = subprocess.Popen[bytes]
+
+
 @contextmanager
-def worker(uri: str, directory: Path, first: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def worker(uri: str, directory: Path, options: Sequence[str], first: int | None = None) -> Iterator[Worker]:
     """`waybill worker` for the program above; it writes an octet to `first` when it does job 0."""
     environment = os.environ | {"SOAK_URI": uri, **({} if first is None else {"SOAK_FIRST": str(first)})}
     command = [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "100", "--prefetch", "1000"]
+    command += options
     with subprocess.Popen(
         command,
         cwd=directory,
@@ -80,12 +84,12 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def measure_start(uri: str, directory: Path) -> tuple[float, float, float]:
+def measure_start(uri: str, directory: Path, options: Sequence[str]) -> tuple[float, float, float]:
     """Seconds and CPU seconds from the start to the first job, which waits already, and MB at rest a second later."""
     read, write = os.pipe()
     run(push_one(uri))
     started = time.perf_counter()
-    with worker(uri, directory, write) as process:
+    with worker(uri, directory, options, write) as process:
         os.read(read, 1)
         elapsed, used = time.perf_counter() - started, cpu_seconds(process.pid)
         time.sleep(1)
@@ -132,15 +136,17 @@ def _noop(number: int) -> None:
 
 @click.command()
 @click.option("--jobs", "count", default=1_000_000, show_default=True, type=click.IntRange(min=500_000), help="Jobs.")
-def command(count: int) -> None:
+@click.option("--coordinator", is_flag=True, help="Run one in the worker, with the state of all jobs in memory.")
+def command(count: int, *, coordinator: bool) -> None:
     """Measure start, rest and growth of a worker."""
+    options = ["--coordinator"] if coordinator else []
     with tempfile.TemporaryDirectory() as name, own_broker("--memory") as uri:
         directory = Path(name)
         (directory / "program.py").write_text(PROGRAM, encoding="utf-8")
-        starts = [measure_start(uri, directory) for _ in range(START_ROUNDS)]
+        starts = [measure_start(uri, directory, options) for _ in range(START_ROUNDS)]
         elapsed, used, at_rest = (min(column) for column in zip(*starts, strict=True))
         click.echo(f"start to first job {elapsed:.2f} s, {used:.2f} s of CPU; {at_rest:.1f} MB at rest")
-        with worker(uri, directory) as process:
+        with worker(uri, directory, options) as process:
             began = time.perf_counter()
             sizes = run(soak(uri, process.pid, count))
             click.echo(f"{count / (time.perf_counter() - began):,.0f} jobs/s")

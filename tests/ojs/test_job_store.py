@@ -18,6 +18,7 @@ from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import KeptMessage, ReceivedEvent
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_store import IN_MEMORY, HeldAttempt, JobStore, open_job_store
+from waybill.ojs.memory_job_store import MemoryJobStore
 from waybill.ojs.metrics import CoordinatorMetrics, WorkerMetrics
 from waybill.ojs.sql_job_store import SqlJobStore
 
@@ -97,6 +98,30 @@ def test_a_batch_and_one_by_one_come_to_the_same(store: JobStore) -> None:
     for offset, one in enumerate(life):
         store.apply([(offset, [one])])
     assert store.newest("q", None, 1000) == together
+
+
+def test_what_has_ended_long_ago_is_forgotten_in_memory_but_counted() -> None:
+    store = MemoryJobStore(ended_jobs=100)
+    reserved = event("job.reserved", "unique", 0, unique_key="k", states=["completed"])
+    store.apply([(0, [reserved, event("job.completed", "unique", 1, attempt=1), event("job.enqueued", "waits", 1)])])
+    for number in range(1000):
+        life = [
+            event("job.enqueued", f"job{number}", 1, unique_key=f"own{number}"),
+            # Every other one is known by its end only.
+            event("job.completed", f"job{number}", 2, attempt=1),
+        ][number % 2 :]
+        store.apply([(number + 1, life)])
+    known = store.newest("q", None, 2000)
+    assert 102 <= len(known) <= 112
+    assert {job.id for job in known} >= {"unique", "waits", *(f"job{number}" for number in range(900, 1000))}
+    assert store.get("job0") is None
+    assert store.counts() == {("q", "completed"): 1001, ("q", "available"): 1}
+    again = event("job.reserved", "again", 3, unique_key="k", states=["completed"])
+    verdicts = store.apply([(1001, [again, event("job.enqueued", "job0", 4, unique_key="own0")])])
+    assert verdicts[again.id] == store.get("unique")
+    found = store.get("job0")
+    assert found is not None
+    assert found.state == "available"
 
 
 def test_the_newest_are_those_that_were_enqueued_last(store: JobStore) -> None:

@@ -3,6 +3,9 @@
 Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them.
 Beside them are the indices that a database would have: by unique key, by the time of enqueuing, of what is held, and
 the counts.
+
+It does not grow for ever: of the jobs that have ended it knows the last ones, and how many there were. One that must be
+unique stays, as it may be in the way of another.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 import msgspec
 
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
-from waybill.ojs.job_fold import JobRecord, fold_all, info_of
+from waybill.ojs.job_fold import JobRecord, fold_all, has_ended, info_of
 from waybill.ojs.job_store import HeldAttempt, JobStore, is_of_a_job
 from waybill.ojs.states import State
+
+ENDED_JOBS: Final = 50_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JobRecord).decode
@@ -32,18 +38,23 @@ class _Place(NamedTuple):
     enqueued_at: str | None
     unique_key: str | None
     is_held: bool
+    is_over: bool
+    """Whether it has ended and matters to no other job."""
 
     @classmethod
     def of(cls, job: JobRecord) -> _Place:
         is_held = job.visibility_ms is not None and job.state == State.ACTIVE.value
-        return cls(job.queue, job.state, job.enqueued_at, job.unique_key, is_held)
+        # A reservation, and nothing else, says when a job was created.
+        is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
+        return cls(job.queue, job.state, job.enqueued_at, job.unique_key, is_held, is_over)
 
 
 class MemoryJobStore(JobStore):
     """One view, of which nothing is left when it is closed."""
 
-    def __init__(self) -> None:
-        """Nothing is known yet."""
+    def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
+        """Nothing is known yet. At least `ended_jobs` of those that have ended will be remembered."""
+        self._kept = ended_jobs
         self.clear()
 
     def close(self) -> None:
@@ -57,6 +68,8 @@ class MemoryJobStore(JobStore):
         self._counts: Counter[tuple[str, str]] = Counter()
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
+        self._over: dict[str, None] = {}
+        """Those that may be forgotten, in the order of their ends."""
         self._enqueued: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         """By queue, times and ids in order."""
         self._others: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -85,6 +98,7 @@ class MemoryJobStore(JobStore):
         self._jobs |= encoded
         for job_id, job in jobs.items():
             self._move(job_id, places.get(job_id), _Place.of(job))
+        self._forget_the_oldest()
         self._next_offset = new[-1][0] + 1
         return verdicts
 
@@ -107,7 +121,7 @@ class MemoryJobStore(JobStore):
         ]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state."""
+        """Return how many jobs there are by queue and state, those with it that were forgotten."""
         return dict(self._counts)
 
     def _find(self, job_id: str) -> JobRecord | None:
@@ -136,16 +150,38 @@ class MemoryJobStore(JobStore):
                 self._others[after.queue][job_id] = None
             else:
                 insort(self._enqueued[after.queue], (after.enqueued_at, job_id))
-        if before is not None and before.unique_key is not None and before.unique_key != after.unique_key:
-            del self._keys[before.unique_key][job_id]
-            if not self._keys[before.unique_key]:
-                del self._keys[before.unique_key]
+        if before is not None and before.unique_key != after.unique_key:
+            self._leave_key(job_id, before.unique_key)
         if after.unique_key is not None:
             self._keys[after.unique_key][job_id] = None
         if after.is_held:
             self._held[job_id] = None
         else:
             self._held.pop(job_id, None)
+        if after.is_over:
+            self._over[job_id] = None
+        else:
+            self._over.pop(job_id, None)
+
+    def _forget_the_oldest(self) -> None:
+        """Let go of the jobs that have ended long ago, many at a time: each time takes a look at all that are there."""
+        excess = len(self._over) - self._kept
+        if excess <= self._kept // 10:
+            return
+        forgotten = self._load(islice(self._over, excess))
+        for job_id, job in forgotten.items():
+            del self._jobs[job_id], self._over[job_id]
+            self._leave_key(job_id, job.unique_key)
+            if job.enqueued_at is None:
+                del self._others[job.queue][job_id]
+        for entries in self._enqueued.values():
+            entries[:] = [entry for entry in entries if entry[1] not in forgotten]
+
+    def _leave_key(self, job_id: str, unique_key: str | None) -> None:
+        if unique_key is not None:
+            del self._keys[unique_key][job_id]
+            if not self._keys[unique_key]:
+                del self._keys[unique_key]
 
     def _count(self, place: _Place, change: int) -> None:
         key = (place.queue, place.state)
