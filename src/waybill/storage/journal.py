@@ -266,7 +266,7 @@ class Journal(MessageLog):
 
     def _take_dirty(self, commit: DiskCommit) -> None:
         commit.is_synced = True
-        commit.dirty = sorted(self._dirty, key=_sync_rank)
+        commit.dirty = self._dirty if len(self._dirty) < 2 else sorted(self._dirty, key=_sync_rank)
         commit.dirty_sizes = [int(log.size) for log in commit.dirty]
         commit.dirty_directories = self._dirty_directories
         for log in commit.dirty:
@@ -294,12 +294,14 @@ class Journal(MessageLog):
         for log in self._closing:
             self.open_logs.close(log)
         self._closing = []
-        for waiter, mark in zip(commit.waiters, commit.marks, strict=True):
-            waiter.committed(mark)
+        for index in range(len(commit.waiters)):
+            commit.waiters[index].committed(commit.marks[index])
 
     def _became_durable(self, commit: DiskCommit) -> None:
         self.durable_batch = commit.batch
-        for log, size in zip(commit.dirty, commit.dirty_sizes, strict=True):
+        for index in range(len(commit.dirty)):
+            log = commit.dirty[index]
+            size: i64 = commit.dirty_sizes[index]
             log.durable_size = size
             if log.directory == MESSAGES_DIRECTORY:
                 self.durable_position = max(self.durable_position, (log.number << 32) | size)

@@ -6,7 +6,7 @@ bindings) and `basic` (consuming, polling, transactions, confirms).
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter, read_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
@@ -21,8 +21,8 @@ from waybill.model.stream import Stream
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, frame, method_frame
-from waybill.wire.amqp091.methods import BasicAck, BasicCancel, BasicNack, BasicReturn, Method
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
+from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
     CONTENT_TOO_LARGE,
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
 
 ACK_FRAME_SIZE: Final = 21
+ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050
+"""Of a frame with a basic.ack, what stands behind its type and channel."""
+ONE_END: Final = bytes([0, FRAME_END])
+MULTIPLE_END: Final = bytes([1, FRAME_END])
 ACK_RUN_BYTES: Final = 256 * ACK_FRAME_SIZE
 BASIC: Final = 60
 PUBLISH: Final = 40
@@ -110,7 +114,8 @@ class Channel(CommitWaiter):
         # The first three octets of its content frames as a number, and the first eleven of its acknowledgements.
         self.header_head: i64 = FRAME_HEADER << 16 | number
         self.body_head: i64 = FRAME_BODY << 16 | number
-        self.ack_octets = b"\x01" + int(number).to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
+        self._type_and_number: i64 = FRAME_METHOD << 16 | number
+        self._ack_head = int(self._type_and_number).to_bytes(3, "big") + ACK_SIZE_AND_METHOD.to_bytes(8, "big")
         self.is_open = True
         self.is_flowing = True
         self.consumers: dict[str, ChannelConsumer] = {}
@@ -294,20 +299,30 @@ class Channel(CommitWaiter):
         if tag > self.confirmed_tag:
             multiple = tag > self.confirmed_tag + 1
             self.confirmed_tag = tag
-            self.send(BasicAck(delivery_tag=int(tag), multiple=multiple))
+            connection = self.connection
+            connection.out.write(self._ack_head)
+            write_i64_be(connection.out, tag)
+            connection.send(MULTIPLE_END if multiple else ONE_END)
 
     # --- settling ---
+
+    def has_ack(self, data: bytes, o: i64) -> bool:
+        """Whether a frame at `o`, of which `ACK_FRAME_SIZE` octets are there, has a basic.ack for this channel."""
+        return (
+            read_i64_be(data, o + 3) == ACK_SIZE_AND_METHOD
+            and i64(read_i32_be(data, o)) >> 8 == self._type_and_number
+            and data[o + ACK_FRAME_SIZE - 1] == FRAME_END
+        )
 
     def acknowledge_run(self, data: bytes, o: i64, n: i64) -> i64:
         """Take basic.ack frames of one known delivery each from `o` on. Returns where they end."""
         if self.transaction is not None:
             return o
-        octets = self.ack_octets
         unsettled = self.unsettled
         entries: list[Entry] = []
         holder: Holder | None = None
         last = min(n, o + ACK_RUN_BYTES) - ACK_FRAME_SIZE
-        while o <= last and data.startswith(octets, o) and data[o + 19] & 1 == 0 and data[o + 20] == FRAME_END:
+        while o <= last and self.has_ack(data, o) and data[o + 19] & 1 == 0:
             entry = unsettled.pop(read_i64_be(data, o + 11), None)
             if entry is None:
                 break

@@ -360,7 +360,7 @@ class Connection(ServerEngine):
                 if end == INCOMPLETE:
                     break
             acking = self._last_acking
-            if acking is not None and data.startswith(acking.ack_octets, o):
+            if acking is not None and n - o >= ACK_FRAME_SIZE and acking.has_ack(data, o):
                 end = self._take_acks(acking, data, o, n)
                 if end > o:
                     o = end
@@ -397,9 +397,9 @@ class Connection(ServerEngine):
 
     def _take_acks(self, channel: Channel, data: bytes, o: i64, n: i64) -> i64:
         """Take the basic.ack frames of one channel that stand in a row from `o` on. Returns where they end."""
-        octets = channel.ack_octets
+        last = n - ACK_FRAME_SIZE
         try:
-            while n - o >= ACK_FRAME_SIZE and channel.assembly is None and data[o + ACK_FRAME_SIZE - 1] == FRAME_END:
+            while o <= last and channel.assembly is None and channel.has_ack(data, o):
                 end = channel.acknowledge_run(data, o, n)
                 if end == o:
                     end += ACK_FRAME_SIZE
@@ -407,8 +407,6 @@ class Connection(ServerEngine):
                     channel.acknowledge(data, end - ACK_ARGUMENTS_SIZE)
                 o = end
                 self._next = o
-                if not data.startswith(octets, o):
-                    break
         except ModelError as error:
             self._fail(fault_of(error, BASIC, ACK), channel)
         except Fault as fault:
