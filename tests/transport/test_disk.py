@@ -36,6 +36,21 @@ def test_files_are_appended_to_and_read_anywhere(tmp_path: Path) -> None:
     emptied.close()
 
 
+def test_pieces_are_appended_in_order_however_little_the_kernel_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = DiskFilesystem(tmp_path)
+    file = disk.create("a")
+    pieces = [b"%d," % number for number in range(5_000)]
+    file.append(*pieces)
+    whole, one = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, some, at: whole(fd, [some[0], some[1][:1]], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: one(fd, data[:100], at))
+    file.append(b"some", b"more", *pieces)
+    assert file.read(0, 100_000) == b"".join([*pieces, b"some", b"more", *pieces])
+    file.close()
+
+
 def test_what_is_reserved_is_not_there_until_it_is_written(tmp_path: Path) -> None:
     disk = DiskFilesystem(tmp_path)
     file = disk.create("a")

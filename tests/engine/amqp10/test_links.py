@@ -175,6 +175,35 @@ def test_one_disposition_for_many_deliveries(bench: NodeBench, session: Session)
     session.expect_nothing()
 
 
+def test_dispositions_in_every_form_mean_what_they_say(bench: NodeBench, session: Session) -> None:
+    queue = declare(bench)
+    forms = [
+        (b"\x52\x00\x40\x41\x00\x53\x24\x45", 0),
+        (b"\x52\x01\x40\x41\x00\x53\x24\x45", 0),
+        (b"\x52\x02\x40\x41\x00\x53\x26\x45", 1),
+        (b"\x52\x03\x52\x03\x41\x00\x53\x24\x45", 1),
+        (b"\x70\x00\x00\x00\x04\x40\x41\x00\x53\x24\x45\x42", 1),
+        (b"\x70\x00\x00\x00\x05\x40\x41\x00\x53\x24\x45\x41", 1),
+        (b"\x70\x00\x00\x00\x06\x40\x41\x00\x53\x26\x45\x41", 2),
+        (b"\x52\x07\x40\x41\x00\x53\x24\xc0\x01\x00\x42", 2),
+        (b"\x52\x08\x40\x41\x00\xa3\x12amqp:accepted:list\x45", 2),
+        (b"\x52\x09\x40\x41\x00\xa3\x12amqp:accepted:list\x45", 2),
+        (b"\x52\x0a\x40\x56\x01\x00\x80\x00\x00\x00\x00\x00\x00\x00\x26\x45", 3),
+        (b"\x52\x0b\x40\x41\x00\x53\x24\x45", 3),
+    ]
+    sender = session.sender("/queues/q")
+    for _ in forms:
+        sender.send(message())
+    receiver = session.receiver("/queues/q", credit=len(forms))
+    assert [receiver.delivery().number for _ in forms] == list(range(len(forms)))
+    for unsettled, (fields, released) in zip(reversed(range(len(forms))), forms, strict=True):
+        count = 6 if fields[-1:] in {b"\x41", b"\x42"} else 5
+        body = b"\x00\x53\x15\xc0" + bytes([len(fields) + 2, count]) + b"\x41" + fields
+        session.peer.write((len(body) + 8).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+        assert queue.message_count == released, fields
+        assert queue.unsettled_count == unsettled, fields
+
+
 @requirement("BB-055")
 def test_credit_is_topped_up(bench: NodeBench, session: Session) -> None:
     declare(bench)
