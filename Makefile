@@ -19,7 +19,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node b
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -125,6 +125,15 @@ soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each br
 
 pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster
+
+# Delta fits one version of Spark, which need not be the newest that the environment has.
+DELTA_SPARK := build/spark-4.2
+$(DELTA_SPARK)/stamp: $(VENV)/stamp
+	@$(RUN) -m pip install -q --disable-pip-version-check --no-deps --upgrade --target $(DELTA_SPARK) 'pyspark==4.2.*' 'py4j<0.11'
+	@touch $@
+
+pipeline-delta: setup $(DELTA_SPARK)/stamp ## the whole pipeline on Delta tables, with the version of Spark that Delta is for
+	@PYTHONPATH="$(CURDIR)/$(DELTA_SPARK):$(CURDIR)/src" $(RUN) -m tests.pipeline.delta
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance

@@ -2,18 +2,23 @@
 
     python -m tests.pipeline.cluster
 
-Events go through stream, bronze, silver and gold into the report; rows become jobs; a dead letter is read and put back.
+Events go through stream, bronze, silver and gold into the report; rows become jobs; a dead letter is read and put back;
+the command runs under `spark-submit`.
 Exits with 1 and says what is wrong if anything differs from a plain Python fold of the same events.
 """
 
+import json
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import history
-from tests.pipeline.own_broker import OwnBroker
+from tests.pipeline.own_broker import SOURCES, OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from tests.pipeline.test_dead_letters import Morgue
@@ -63,6 +68,33 @@ def check_dead_letters(spark: SparkSession, uri: str) -> None:
         morgue.close()
 
 
+def check_submitted(uri: str, directory: Path) -> None:
+    """The command itself under `spark-submit`, which brings the session."""
+    with Stream(uri, "submitted") as stream:
+        stream.publish_events(EVENTS, batch=5)
+        words = ["run", "--once", "--json", "--uri", uri, "--stream", stream.name, "--data", str(directory)]
+        done = submit(*words)
+    if (done["events"], done["malformed"]) != (len(EVENTS), 0):
+        raise AssertionError(f"under spark-submit, {done['events']} of {len(EVENTS)} events were read")
+
+
+def submit(*words: str) -> dict[str, object]:
+    """What `waybill pipeline WORDS` prints as JSON."""
+    spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    master = f"local-cluster[{PROCESSES},1,1024]"
+    command = [str(spark_submit), "--master", master, str(SOURCES / "waybill" / "__main__.py"), "pipeline", *words]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if ended.returncode:
+        raise AssertionError(f"spark-submit ended with {ended.returncode}: {ended.stderr[-2000:]}")
+    # spark-submit mixes both outputs of the program.
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise AssertionError(f"spark-submit printed no JSON: {ended.stdout[-2000:]}")
+    told: dict[str, object] = json.loads(lines[-1])
+    return told
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as name, OwnBroker(Path(name) / "broker") as broker:
         spark = local_session("waybill-cluster", processes=PROCESSES, log_file=Path(name) / "spark.log", short=True)
@@ -75,6 +107,11 @@ def main() -> int:
             return 1
         finally:
             spark.stop()
+        try:
+            check_submitted(broker.uri, Path(name) / "submitted")
+        except AssertionError as wrong:
+            print(f"wrong: {wrong}", file=sys.stderr)
+            return 1
     print(
         f"{len(EVENTS):,} events, 1,000 jobs and 9 dead letters went through {PROCESSES} processes: all as it should be"
     )

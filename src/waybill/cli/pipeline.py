@@ -28,7 +28,14 @@ _SLO: Final = click.option(
     metavar="[TYPE=]TIME",
     help="In which time a job should be completed: 30s for all, or email.send=5s (several times). Default: 1m.",
 )
-_DATA_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_TABLE_FORMAT: Final = click.option(
+    "--table-format",
+    envvar="WAYBILL_TABLE_FORMAT",
+    type=click.Choice(("parquet", "delta", "iceberg")),
+    default="parquet",
+    show_default=True,
+    help="What the tables are; with delta, --data may be a URI that Spark can write.",
+)
 
 
 @click.group()
@@ -38,7 +45,8 @@ def command() -> None:
 
 @command.command()
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--data", required=True, type=_DATA_DIRECTORY, help="Where the tables and the checkpoint are kept.")
+@click.option("--data", required=True, help="Where the tables and the checkpoint are kept.")
+@_TABLE_FORMAT
 @click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
 @click.option(
     "--once/--continuous",
@@ -47,13 +55,15 @@ def command() -> None:
 )
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object at the end of --once, else one a step.")
-def run(uri: str, data: Path, stream: str, once: bool, objectives: tuple[str, ...], as_json: bool) -> None:
+def run(
+    uri: str, data: str, table_format: str, stream: str, once: bool, objectives: tuple[str, ...], as_json: bool
+) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
     console = Console(stderr=True)
-    with _explained_failures(), _spark(console, data, short=once) as spark:
+    with _explained_failures(), _spark(console, data, table_format, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
-        settings = Settings(uri, data, stream=stream, objectives=_objectives(objectives))
+        settings = Settings(uri, data, stream=stream, table_format=table_format, objectives=_objectives(objectives))
         progress = _Steps(console, as_lines=as_json and not once)
         if once:
             with console.status("Reading events"):
@@ -70,23 +80,24 @@ def run(uri: str, data: Path, stream: str, once: bool, objectives: tuple[str, ..
 
 
 @command.command()
-@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@_TABLE_FORMAT
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as one self-contained page."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
-def report(data: Path, html: Path | None, as_json: bool) -> None:
+def report(data: str, table_format: str, html: Path | None, as_json: bool) -> None:
     """Show throughput, waits, run times, failures and dead letters."""
     console = Console(stderr=True)
     _check_directory(data)
-    with _explained_failures(), _spark(console, data, short=True) as spark:
+    with _explained_failures(), _spark(console, data, table_format, short=True) as spark:
         from waybill.pipeline.report.figures import collect
         from waybill.pipeline.report.page import render
         from waybill.pipeline.report.terminal import show
-        from waybill.pipeline.tables import Tables
+        from waybill.pipeline.table_formats import open_store
 
         with console.status("Reading tables"):
-            figures = collect(spark, Tables(data))
+            figures = collect(spark, open_store(spark, data, table_format))
         if html is not None:
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(render(figures, datetime.now(UTC)), encoding="utf-8")
@@ -98,26 +109,34 @@ def report(data: Path, html: Path | None, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@_TABLE_FORMAT
 @click.option("--keep-days", type=click.IntRange(min=0), help="Drop the events of days before so many days ago.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compact(data: Path, keep_days: int | None, as_json: bool) -> None:
+def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) -> None:
     """Write the events in few large files, and drop old ones. Not while `run` is running."""
     console = Console(stderr=True)
     _check_directory(data)
-    with _explained_failures(), _spark(console, data, short=False) as spark:
+    today = datetime.now(UTC).date()
+    with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
         from waybill.pipeline.compaction import compact as compact_events
+        from waybill.pipeline.compaction import compact_delta
+        from waybill.pipeline.table_formats import open_store
         from waybill.pipeline.tables import Tables
 
+        store = open_store(spark, data, table_format)
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("compacting", total=None)
-            done = compact_events(
-                spark,
-                Tables(data),
-                keep_days=keep_days,
-                today=datetime.now(UTC).date(),
-                on_day=lambda count, total: progress.update(task, completed=count, total=total),
-            )
+            if isinstance(store, Tables):
+                done = compact_events(
+                    spark,
+                    store,
+                    keep_days=keep_days,
+                    today=today,
+                    on_day=lambda count, total: progress.update(task, completed=count, total=total),
+                )
+            else:
+                done = compact_delta(store, keep_days=keep_days, today=today)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
@@ -126,17 +145,18 @@ def compact(data: Path, keep_days: int | None, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--data", required=True, type=_DATA_DIRECTORY, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@_TABLE_FORMAT
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def backfill(data: Path, objectives: tuple[str, ...], as_json: bool) -> None:
+def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json: bool) -> None:
     """Compute all tables of silver and gold anew from the events that are kept. For after an update of Waybill."""
     console = Console(stderr=True)
     _check_directory(data)
     written: dict[str, float] = {}
-    with _explained_failures(), _spark(console, data, short=False) as spark:
+    with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
         from waybill.pipeline.run import REFRESHED, TableWritten, refresh
-        from waybill.pipeline.tables import Tables
+        from waybill.pipeline.table_formats import open_store
 
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("computing", total=len(REFRESHED))
@@ -146,7 +166,7 @@ def backfill(data: Path, objectives: tuple[str, ...], as_json: bool) -> None:
                     written[step.name] = round(step.seconds, 3)
                     progress.advance(task)
 
-            store = Tables(data)
+            store = open_store(spark, data, table_format)
             with store.locked():
                 refresh(spark, store, note, _objectives(objectives))
     if as_json:
@@ -172,7 +192,7 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
     is confirmed in its queue before it leaves its dead letter queue: stopped half-way, nothing is lost.
     """
     console = Console(stderr=True)
-    with _explained_failures(), _spark(console, None, short=True) as spark:
+    with _explained_failures(), _spark(console, None, "parquet", short=True) as spark:
         from pyspark.errors import AnalysisException, ParseException
         from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
@@ -224,8 +244,8 @@ def _objectives(given: tuple[str, ...]) -> Objectives:
     return Objectives(by_type.pop("", DEFAULT_MS), by_type)
 
 
-def _check_directory(data: Path) -> None:
-    if not data.is_dir():
+def _check_directory(data: str) -> None:
+    if "://" not in data and not Path(data).is_dir():
         raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
 
 
@@ -276,14 +296,22 @@ class _Steps:
 
 
 @contextmanager
-def _spark(console: Console, data: Path | None, *, short: bool) -> Iterator[SparkSession]:
-    """A session for one command. Java's own log goes below the data directory, if there is one."""
+def _spark(console: Console, data: str | None, table_format: str, *, short: bool) -> Iterator[SparkSession]:
+    """A session for one command: that of `spark-submit`, or one of this machine.
+
+    Java's own log goes below the data directory, if there is one.
+    """
     try:
-        from waybill.pipeline.session import local_session
+        from waybill.pipeline.session import is_submitted, local_session, submitted_session
+        from waybill.pipeline.table_formats import session_options
     except ImportError as problem:
         raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
     with console.status("Starting Spark"):
-        session = local_session(log_file=None if data is None else data / "spark.log", short=short)
+        if is_submitted():
+            session = submitted_session()
+        else:
+            log_file = None if data is None or "://" in data else Path(data) / "spark.log"
+            session = local_session(log_file=log_file, short=short, more=session_options(table_format))
     try:
         yield session
     finally:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import tables
+from waybill.pipeline.delta_tables import DeltaTables
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
@@ -67,6 +68,16 @@ def compact(
         store.publish(fresh, tables.EVENTS)
         after = sum(len(_files(day)) for day in fresh.iterdir())
         return Compacted(before, after, rewritten, len(days) - len(kept))
+
+
+def compact_delta(store: DeltaTables, *, keep_days: int | None = None, today: date | None = None) -> Compacted:
+    """The same for Delta tables, by Delta's own means, which need no other writer to be kept away."""
+    store.prepare()
+    before = store.file_count()
+    dropped = 0 if keep_days is None or today is None else store.drop_before(today - timedelta(days=keep_days))
+    rewritten = store.optimize()
+    store.vacuum()
+    return Compacted(before, store.file_count(), rewritten, dropped)
 
 
 def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> bool:

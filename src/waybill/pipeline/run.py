@@ -20,7 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from waybill.pipeline import tables
 from waybill.pipeline.lag import lag
 from waybill.pipeline.source import EVENT_STREAM
-from waybill.pipeline.tables import Table, Tables
+from waybill.pipeline.table_formats import PARQUET, open_store
+from waybill.pipeline.tables import Store, Table
 from waybill.pipeline.transforms import bronze, gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
@@ -29,11 +30,12 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What to read, and where the tables are."""
+    """What to read, and where the tables are and in which format (`table_formats`)."""
 
     uri: str
-    directory: Path
+    directory: Path | str
     stream: str = EVENT_STREAM
+    table_format: str = PARQUET
     objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
@@ -77,7 +79,7 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
     Raises TablesError and PipelineError; whatever was written before is complete, and the next run goes on from there.
     """
-    store = Tables(settings.directory)
+    store = open_store(spark, settings.directory, settings.table_format)
     with store.locked():
         _ingest(spark, settings, store, progress)
         refresh(spark, store, progress, settings.objectives)
@@ -85,14 +87,14 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Bring bronze and quarantine up to what the stream holds now. Raises TablesError and PipelineError."""
-    store = Tables(settings.directory)
+    store = open_store(spark, settings.directory, settings.table_format)
     with store.locked():
         _ingest(spark, settings, store, progress)
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Follow the stream until interrupted; silver and gold are computed anew after a trigger that brought events."""
-    store = Tables(settings.directory)
+    store = open_store(spark, settings.directory, settings.table_format)
     written = [False]
 
     def note(step: Step) -> None:
@@ -113,7 +115,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
             query.stop()
 
 
-def _ingest(spark: SparkSession, settings: Settings, store: Tables, progress: Progress) -> None:
+def _ingest(spark: SparkSession, settings: Settings, store: Store, progress: Progress) -> None:
     store.prepare()
     query = _start(spark, settings, store, progress, once=True)
     try:
@@ -127,7 +129,7 @@ class _Refresh:
     """What the tables of gold are computed from: those before them, as they are by then."""
 
     spark: SparkSession
-    store: Tables
+    store: Store
     objectives: Objectives
 
     @property
@@ -159,7 +161,7 @@ REFRESHED: Final = (*_SILVER, *_GOLD)
 """The tables that `refresh` writes, in this order."""
 
 
-def refresh(spark: SparkSession, store: Tables, progress: Progress, objectives: Objectives | None = None) -> None:
+def refresh(spark: SparkSession, store: Store, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from bronze."""
     given = _Refresh(spark, store, objectives or Objectives())
     refresh_silver(spark, store, progress)
@@ -167,7 +169,7 @@ def refresh(spark: SparkSession, store: Tables, progress: Progress, objectives: 
         _replace(store, rows(given), table, progress)
 
 
-def refresh_silver(spark: SparkSession, store: Tables, progress: Progress) -> None:
+def refresh_silver(spark: SparkSession, store: Store, progress: Progress) -> None:
     """Compute silver from bronze: both tables are made of the slots."""
     with _kept(silver.slots(store.read(spark, tables.EVENTS))) as slots:
         for table, rows in _SILVER.items():
@@ -192,7 +194,7 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
         kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no other way
 
 
-def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritten:
+def write_bronze(source: DataFrame, batch_id: int, store: Store) -> BatchWritten:
     """Write one batch of the event source: usable events to bronze, the others to quarantine.
 
     Both are counted while bronze is written. Quarantine is rare, and reading its few rows once more is cheaper than
@@ -202,20 +204,20 @@ def write_bronze(source: DataFrame, batch_id: int, store: Tables) -> BatchWritte
     observed = source.observe(
         counts, F.count("*").alias("all"), F.count(F.when(F.col("malformed").isNotNull(), 1)).alias("malformed")
     )
-    store.write_batch(bronze.bronze_events(observed, batch_id), tables.EVENTS)
+    store.write_batch(bronze.bronze_events(observed, batch_id), tables.EVENTS, batch_id)
     malformed = int(counts.get["malformed"])
     if malformed:
-        store.write_batch(bronze.quarantined(source, batch_id), tables.QUARANTINE)
+        store.write_batch(bronze.quarantined(source, batch_id), tables.QUARANTINE, batch_id)
     return BatchWritten(batch_id, int(counts.get["all"]) - malformed, malformed)
 
 
-def _replace(store: Tables, rows: DataFrame, table: Table, progress: Progress) -> None:
+def _replace(store: Store, rows: DataFrame, table: Table, progress: Progress) -> None:
     began = time.monotonic()
     store.replace(rows, table)
     progress(TableWritten(table.name, time.monotonic() - began))
 
 
-def _start(spark: SparkSession, settings: Settings, store: Tables, progress: Progress, *, once: bool) -> StreamingQuery:
+def _start(spark: SparkSession, settings: Settings, store: Store, progress: Progress, *, once: bool) -> StreamingQuery:
     source = (
         spark.readStream.format("ojs")
         .option("uri", settings.uri)
@@ -229,7 +231,7 @@ def _start(spark: SparkSession, settings: Settings, store: Tables, progress: Pro
     def write(batch: DataFrame, batch_id: int) -> None:
         progress(write_bronze(batch, batch_id, store))
 
-    writer = source.writeStream.foreachBatch(write).option("checkpointLocation", str(store.checkpoint))
+    writer = source.writeStream.foreachBatch(write).option("checkpointLocation", store.checkpoint_location())
     trigger = {"availableNow": True} if once else {"processingTime": f"{settings.trigger_seconds} seconds"}
     return writer.queryName("bronze").trigger(**trigger).start()
 

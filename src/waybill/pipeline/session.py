@@ -1,12 +1,12 @@
 """A local SparkSession that is quiet, quick to start and reachable from this machine only.
 
-On a cluster nobody needs this file: `spark-submit` brings the session, and the rest of the pipeline takes any.
+On a cluster `spark-submit` brings the session, and the rest of the pipeline takes any.
 """
 
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,13 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.driver.memory": "1g",
 }
+_RELIED_UPON: Final = (
+    "spark.sql.session.timeZone",
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.sources.partitionOverwriteMode",
+    "spark.sql.parquet.compression.codec",
+    "spark.sql.maxConcurrentOutputFileWriters",
+)
 _EXECUTOR_MB: Final = 1024
 # Throughput is what counts here, not pauses.
 _COLLECT_IN_PARALLEL: Final = "-XX:+UseParallelGC"
@@ -54,6 +61,7 @@ def local_session(
     processes: int = 0,
     log_file: Path | None = None,
     short: bool = False,
+    more: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start (or get) a session on `cores` of this machine (default: all), in this process.
 
@@ -61,6 +69,8 @@ def local_session(
 
     `short` is for programs of seconds to minutes: Java then compiles once and simply, which halves such a run and
     makes one of hours slower.
+
+    `more` are further options of Spark, such as `table_formats.session_options` gives.
 
     What Java prints goes to `log_file` (default: a temporary file): it is of use only when something failed. Raises
     JavaNotFoundError, and SparkStartError if the machine does not start.
@@ -77,12 +87,27 @@ def local_session(
     partitions = _PARTITIONS_SHORT if short else _PARTITIONS
     builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(partitions))
     builder = builder.config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "waybill-warehouse"))
+    for key, value in (more or {}).items():
+        builder = builder.config(key, value)
     with _stderr_to(log_file) as log:
         try:
             session = builder.getOrCreate()
         except Exception as problem:
             raise SparkStartError(f"Spark did not start: {problem}\n{_tail(log)}") from problem
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` runs this program: then it has said where Spark runs, and with how much of everything."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_session(name: str = "waybill") -> SparkSession:
+    """The session of `spark-submit`, with what the transforms rely upon."""
+    session = SparkSession.builder.appName(name).getOrCreate()
+    for key in _RELIED_UPON:
+        session.conf.set(key, _QUIET_AND_QUICK[key])
     return session
 
 

@@ -14,7 +14,7 @@ next one is there.
 import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,14 +52,46 @@ DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
 RETRIES: Final = Table("gold/retries", schemas.RETRIES)
 OBJECTIVES: Final = Table("gold/objectives", schemas.OBJECTIVES)
 WORKERS: Final = Table("gold/workers", schemas.WORKERS)
+ALL: Final = (
+    *(EVENTS, QUARANTINE, ATTEMPTS, JOBS),
+    *(ACTIVITY, FAILURES, DEAD_LETTERS, RETRIES, OBJECTIVES, WORKERS),
+)
 
 
 class TablesError(RuntimeError):
     """The data directory is not in a state that can be worked with; the message says what to do."""
 
 
-class Tables:
-    """The tables of one data directory of this machine."""
+class Store:
+    """What the pipeline asks of whatever keeps its tables: `Tables`, or `delta_tables.DeltaTables`."""
+
+    def checkpoint_location(self) -> str:
+        """Where Spark keeps the offsets and commits of the batches."""
+        raise NotImplementedError
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other writers away. Raises TablesError if there is one."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make what is missing, and see that the tables fit the checkpoint. Raises TablesError."""
+        raise NotImplementedError
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """The rows of `table`; none if nothing was written yet."""
+        raise NotImplementedError
+
+    def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
+        """Add the rows of one batch, which is there once however often it is written."""
+        raise NotImplementedError
+
+    def replace(self, rows: DataFrame, table: Table) -> None:
+        """Put `rows` in the place of all that is in `table`, all or nothing."""
+        raise NotImplementedError
+
+
+class Tables(Store):
+    """The tables of one data directory of this machine, as Parquet files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
@@ -67,6 +99,9 @@ class Tables:
     @property
     def checkpoint(self) -> Path:
         return self.directory / "checkpoint"
+
+    def checkpoint_location(self) -> str:
+        return str(self.checkpoint)
 
     def path(self, table: Table) -> Path:
         """Where to read `table`: for silver and gold the current version, whatever comes after it."""
@@ -77,7 +112,6 @@ class Tables:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers away. Raises TablesError if there is one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "lock").open("a") as file:
             try:
@@ -106,12 +140,11 @@ class Tables:
                 shutil.rmtree(staging)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
-        """The rows of `table`; none if nothing was written yet."""
         if not self.exists(table):
             return spark.createDataFrame([], table.schema)
         return spark.read.schema(table.schema).parquet(str(self.path(table)))
 
-    def write_batch(self, rows: DataFrame, table: Table) -> None:
+    def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
         """Add the rows of one batch, in place of those that an earlier try of the same batch wrote."""
         writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **_WRITTEN_QUICKLY)
         writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))

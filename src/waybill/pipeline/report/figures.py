@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 from waybill.pipeline import tables
 from waybill.pipeline.report.recommendations import Recommendation, recommend
-from waybill.pipeline.tables import Tables
+from waybill.pipeline.tables import Store
 from waybill.pipeline.transforms import gold
 
 # A time axis has at most this many buckets, each of one of these lengths.
@@ -176,7 +176,7 @@ class Report:
         return plain
 
 
-def collect(spark: SparkSession, store: Tables) -> Report:
+def collect(spark: SparkSession, store: Store) -> Report:
     """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros."""
     jobs = store.read(spark, tables.JOBS)
     attempts = store.read(spark, tables.ATTEMPTS)

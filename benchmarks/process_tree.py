@@ -1,0 +1,60 @@
+"""How much memory the processes that this one has started take together, at most."""
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+_INTERVAL_S: Final = 0.25
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+# Fields of /proc/PID/stat after the name: the parent, and the resident set in pages (proc(5)).
+_PARENT: Final = 1
+_RESIDENT: Final = 21
+
+
+class PeakMemory:
+    """Looks at all descendants now and then, on a thread. `bytes`: the largest sum of their resident sets.
+
+    What processes share counts once for each of them, so the sum is an upper bound.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_INTERVAL_S):
+            self.bytes = max(self.bytes, _resident_of_descendants(os.getpid()))
+
+
+def _resident_of_descendants(root: int) -> int:
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # It has ended meanwhile.
+        process = int(path.parent.name)
+        parents[process] = int(fields[_PARENT])
+        resident[process] = int(fields[_RESIDENT]) * _PAGE_BYTES
+    return sum(size for process, size in resident.items() if _descends(process, root, parents))
+
+
+def _descends(process: int, root: int, parents: dict[int, int]) -> bool:
+    parent = parents.get(process, 0)
+    while parent > 1 and parent != root:
+        parent = parents.get(parent, 0)
+    return parent == root
