@@ -1,6 +1,6 @@
 """Compare Waybill's jobs with Celery, Dramatiq, Taskiq and FastStream: the same work, on the same machine, in one run.
 
-    python -m benchmarks.jobs [--quick] [--rounds N] [--json FILE]
+    python -m benchmarks.jobs [--quick] [--rounds N] [--json FILE] [--add FILE]
 
 Debian's RabbitMQ with all of them, then Waybill on its own broker, a fresh broker for each. One worker process each;
 durable queues, persistent messages, publisher confirms, acknowledgements after the work. Waybill writes its events, and
@@ -133,6 +133,17 @@ class Bench:
         self._ours = ours
         self._peers = peers
 
+    def add(self, path: Path) -> None:
+        """Count in the rounds of an earlier run that has written its figures to `path`."""
+        for name, kinds in json.loads(path.read_text())["rows"].items():
+            for what, rows in kinds.items():
+                self.rows.setdefault(name, {}).setdefault(what, []).extend(rows)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the medians are of."""
+        return max(len(rows) for kinds in self.rows.values() for rows in kinds.values())
+
     def measure(self, competitor: Competitor, uri: str, broker_pid: int) -> None:
         """Push and do no-op jobs, then jobs that wait."""
         with self._coordinator(competitor, uri):
@@ -264,7 +275,7 @@ def goals_table(bench: Bench) -> str:
     return "\n".join(lines)
 
 
-def page(bench: Bench, command: str, rounds: int, versions: list[str]) -> str:
+def page(bench: Bench, command: str, versions: list[str]) -> str:
     """The whole page."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = models[0].split(":", 1)[1].strip() if models else "unknown"
@@ -272,8 +283,8 @@ def page(bench: Bench, command: str, rounds: int, versions: list[str]) -> str:
     listed = "\n".join(f"- {version}" for version in versions)
     return f"""# Benchmarks of jobs
 
-`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: the medians of {rounds} round(s) on {os.cpu_count()} cores
-({model}), Python {platform.python_version()}; the load average was {load} at the end.
+`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: the medians of {bench.rounds} round(s) on
+{os.cpu_count()} cores ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
 One worker process does no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
 durable, messages persistent, publishes confirmed, jobs acknowledged after the work. Waybill writes all its events. The
@@ -335,8 +346,15 @@ def run_round(bench: Bench, rabbitmq: Contender, ours: Contender, console: Conso
     help="A directory with Waybill compiled, such as build/installed, instead of compiling the present sources.",
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
+@click.option(
+    "--add",
+    "added",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Count in the rounds of an earlier run's --json, as on a machine that is quiet for minutes at a time only.",
+)
 @click.option("--page", "page_path", type=click.Path(dir_okay=False, path_type=Path), default=PAGE, show_default=True)
-def main(
+def main(  # noqa: PLR0913 - the options of a command
     *,
     rounds: int,
     noops: int,
@@ -344,6 +362,7 @@ def main(
     quick: bool,
     built: Path | None,
     json_path: Path | None,
+    added: tuple[Path, ...],
     page_path: Path,
 ) -> None:
     console = Console()
@@ -357,6 +376,8 @@ def main(
             versions = [rabbitmq.prepare(), ours.prepare()]
             python, of_peers = make_peers_environment()
             bench = Bench(noops, sleeps, package.resolve(), python)
+        for path in added:
+            bench.add(path)
         for _ in range(rounds):
             run_round(bench, rabbitmq, ours, console)
     except UnavailableError as error:
@@ -367,9 +388,9 @@ def main(
     if json_path is not None:
         json_path.write_text(json.dumps({"rows": bench.rows, "failures": bench.failures}, indent=1) + "\n")
     if not quick and not bench.failures:
-        command = f"python -m benchmarks.jobs --rounds {rounds} --noops {noops} --sleeps {sleeps}"
+        command = f"python -m benchmarks.jobs --rounds {bench.rounds} --noops {noops} --sleeps {sleeps}"
         versions += [f"{name} {version}" for name, version in of_peers.items()]
-        page_path.write_text(page(bench, command, rounds, versions))
+        page_path.write_text(page(bench, command, versions))
         console.print(f"written: {page_path}")
     if bench.failures:
         raise SystemExit(1)
