@@ -86,7 +86,8 @@ class DeltaTables(Store):
         old = self.read(self._spark, tables.EVENTS).where(F.col(_DAY) < F.lit(first))
         count = old.select(_DAY).distinct().count()
         if count:
-            self._spark.sql(f"DELETE FROM {self._name(tables.EVENTS)} WHERE {_DAY} < :first", args={"first": first})  # noqa: S608 - names cannot be arguments
+            # Delta's DELETE takes no arguments; a date's own text holds nothing but digits.
+            self._spark.sql(f"DELETE FROM {self._name(tables.EVENTS)} WHERE {_DAY} < DATE'{first.isoformat()}'")  # noqa: S608
         return count
 
     def vacuum(self) -> None:
