@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from waybill.cli.pipeline import command as pipeline
 from waybill.pipeline.table_formats import open_store, session_options
 from waybill.pipeline.tables import Tables, TablesError
 
@@ -34,3 +36,12 @@ def test_delta_comes_with_the_jars_for_this_spark(monkeypatch: pytest.MonkeyPatc
         return
     with pytest.raises(TablesError, match=expected):
         session_options("delta")
+
+
+@pytest.mark.parametrize("command", [["run", "--uri", "amqp://127.0.0.1"], ["report"], ["compact"], ["backfill"]])
+def test_tables_are_not_put_into_a_file(command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    result = CliRunner().invoke(pipeline, [*command, "--data", str(file)])
+    assert result.exit_code == 2
+    assert f"Directory '{file}' is a file" in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,6 +29,18 @@ _SLO: Final = click.option(
     metavar="[TYPE=]TIME",
     help="In which time a job should be completed: 30s for all, or email.send=5s (several times). Default: 1m.",
 )
+
+
+class _Place(click.Path):
+    """A directory, which need not be there, or the URI of one."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
+_DATA: Final = _Place(file_okay=False)
 _TABLE_FORMAT: Final = click.option(
     "--table-format",
     envvar="WAYBILL_TABLE_FORMAT",
@@ -45,7 +58,7 @@ def command() -> None:
 
 @command.command()
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--data", required=True, help="Where the tables and the checkpoint are kept.")
+@click.option("--data", required=True, type=_DATA, help="Where the tables and the checkpoint are kept.")
 @_TABLE_FORMAT
 @click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
 @click.option(
@@ -80,7 +93,7 @@ def run(
 
 
 @command.command()
-@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as one self-contained page."
@@ -109,7 +122,7 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
 
 
 @command.command()
-@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @click.option("--keep-days", type=click.IntRange(min=0), help="Drop the events of days before so many days ago.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -145,7 +158,7 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
 
 
 @command.command()
-@click.option("--data", required=True, help="The data directory of `waybill pipeline run`.")
+@click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

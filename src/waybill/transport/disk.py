@@ -45,9 +45,10 @@ class DiskFile:
             size = sum(map(len, some))
             written = os.pwritev(self._descriptor, some, end)
             # The kernel writes at most 2 GiB at once, and less when the disk is nearly full.
-            while written < size:
+            if written < size:
                 with memoryview(b"".join(some)) as rest:
-                    written += os.pwrite(self._descriptor, rest[written:], end + written)
+                    while written < size:
+                        written += os.pwrite(self._descriptor, rest[written:], end + written)
             end += size
         self._end = end
 
