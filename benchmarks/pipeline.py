@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from rich.console import Console
 
 from benchmarks.contenders import own_broker
@@ -34,11 +33,11 @@ from benchmarks.process_tree import PeakMemory
 from waybill import __version__
 from waybill.client import BasicProperties, blocking
 from waybill.pipeline import tables
-from waybill.pipeline.events import event_rows
-from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.events import EventColumns
+from waybill.pipeline.message import NOTHING_SENT, MessageBlock
 from waybill.pipeline.run import Settings, ingest, refresh_silver
-from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.session import local_session
+from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.tables import Tables
 
 PAGE: Final = Path("docs/benchmarks-pipeline.md")
@@ -176,22 +175,22 @@ def write_history(lives: list[Life], count: int, directory: Path) -> int:
     store = Tables(directory)
     store.prepare()
     root = store.path(tables.EVENTS)
-    schema = to_arrow_schema(EVENT, timezone="UTC")
-    events = enumerate(generate(lives, count))
+    events = generate(lives, count)
     written = 0
     for batch in itertools.count():
-        chunk = list(itertools.islice(events, EVENTS_PER_FILE))
-        if not chunk:
+        bodies = list(itertools.islice(events, EVENTS_PER_FILE))
+        if not bodies:
             return written
-        rows = [row for offset, text in chunk for row in event_rows(StreamMessage("ojs.events", offset, text))]
-        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
-        table = pa.Table.from_arrays(columns, schema=schema).drop_columns(["malformed"])
+        offsets = range(written, written + len(bodies))
+        columns = EventColumns(EVENT_STREAM)
+        columns.add(MessageBlock(EVENT_STREAM, offsets, bodies, [NOTHING_SENT] * len(bodies)))
+        table = pa.Table.from_batches([columns.record_batch()]).drop_columns(["malformed"])
         days = pc.strftime(table["time"], format="%Y-%m-%d")
         for day in days.unique().to_pylist():
             place = root / f"date={day}" / f"batch_id={batch}"
             place.mkdir(parents=True)
             pq.write_table(table.filter(pc.equal(days, day)), place / "part.parquet", compression="zstd")
-        written += len(rows)
+        written += len(bodies)
     return written
 
 

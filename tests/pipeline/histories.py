@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from waybill.pipeline.events import event_rows
-from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.events import EventColumns
+from waybill.pipeline.message import NOTHING_SENT, MessageBlock
 
 type_of_queue = {"files": "file.parse", "mail": "mail.send", "media": "image.resize"}
 START = datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC)
@@ -82,10 +82,12 @@ def history(seed: int, jobs: int) -> list[Event]:
 
 def rows(messages: Iterable[list[Event]]) -> list[tuple[object, ...]]:
     """The rows of the event source for messages that hold one or many events."""
-    return [
-        row
-        for offset, events in enumerate(messages)
-        for row in event_rows(
-            StreamMessage("ojs.events", offset, json.dumps(events if len(events) != 1 else events[0]).encode())
-        )
-    ]
+    return rows_of([json.dumps(events if len(events) != 1 else events[0]).encode() for events in messages])
+
+
+def rows_of(bodies: list[bytes], first_offset: int = 0) -> list[tuple[object, ...]]:
+    """The rows of the event source for messages of these bodies."""
+    columns = EventColumns("ojs.events")
+    offsets = range(first_offset, first_offset + len(bodies))
+    columns.add(MessageBlock("ojs.events", offsets, bodies, [NOTHING_SENT] * len(bodies)))
+    return [tuple(row.values()) for row in columns.record_batch().to_pylist()]

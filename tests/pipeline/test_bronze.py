@@ -1,16 +1,14 @@
 from pyspark.sql import Row, SparkSession
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-from tests.pipeline.histories import START, event, rows
-from waybill.pipeline.events import event_rows
-from waybill.pipeline.message import StreamMessage
+from tests.pipeline.histories import START, event, rows, rows_of
 from waybill.pipeline.schemas import BRONZE_EVENTS, EVENT, QUARANTINE
 from waybill.pipeline.transforms import bronze
 
 
 def test_usable_events_go_to_bronze_and_the_others_to_quarantine(spark: SparkSession) -> None:
     good = rows([[event("job.enqueued", START, "j1", 1)]])
-    bad = list(event_rows(StreamMessage("ojs.events", 1, b"junk")))
+    bad = rows_of([b"junk"], first_offset=1)
     source = spark.createDataFrame(good + bad, EVENT)
 
     kept = bronze.bronze_events(source, 7)

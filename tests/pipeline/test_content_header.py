@@ -55,3 +55,15 @@ def test_messages_of_several_publishers_take_turns() -> None:
         offset, sent = headers.read(properties.encode())
         found = (offset, sent.properties.content_type, sent.headers, sent.properties.app_id)
         assert found == (number, content_type, {"n": value}, app_id)
+
+
+def test_many_are_read_as_each_of_them() -> None:
+    alike = [BasicProperties(headers={"n": 1, OFFSET_HEADER: 2**40 + offset}).encode() for offset in range(300)]
+    other = BasicProperties(message_id="m", headers={OFFSET_HEADER: 5}).encode()
+    as_long = BasicProperties(headers={"m": 1, OFFSET_HEADER: 6}).encode()
+    none = BasicProperties(message_id="m").encode()
+    for encoded in (alike, [other, *alike], [*alike, as_long], [none], [*alike, none]):
+        offsets, sent = ContentHeaders().read_all(encoded)
+        one_by_one = [ContentHeaders().read(one) for one in encoded]
+        assert list(offsets) == [offset for offset, _ in one_by_one]
+        assert [one.headers for one in sent] == [one.headers for _, one in one_by_one]

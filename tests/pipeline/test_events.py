@@ -4,17 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.pipeline.histories import START, Event, event
+from tests.pipeline.histories import START, Event, event, history, rows_of
 from waybill.ojs.events import ErrorSummary, JobDiscarded, encode_events, make_event
-from waybill.pipeline.events import event_rows
-from waybill.pipeline.message import StreamMessage
 from waybill.pipeline.schemas import EVENT
 
 NAMES = EVENT.fieldNames()
 
 
-def read(body: bytes) -> list[dict[str, object]]:
-    return [dict(zip(NAMES, row, strict=True)) for row in event_rows(StreamMessage("s", 7, body))]
+def read(*bodies: bytes) -> list[dict[str, object]]:
+    return [dict(zip(NAMES, row, strict=True)) for row in rows_of(list(bodies), first_offset=7)]
 
 
 def encoded(*events: Event) -> bytes:
@@ -26,7 +24,7 @@ def test_one_event_becomes_one_row() -> None:
     error = {"code": "handler_error", "type": "OSError", "message": "no", "retryable": True}
     (row,) = read(encoded(event("job.retrying", START, "j1", 1, **retry, error=error)))
     assert row["malformed"] is None
-    assert (row["stream"], row["offset"], row["position"]) == ("s", 7, 0)
+    assert (row["stream"], row["offset"], row["position"]) == ("ojs.events", 7, 0)
     assert (row["type"], row["subject"], row["time"]) == ("job.retrying", "j1", START)
     assert row["next_retry_at"] == datetime(2026, 3, 2, tzinfo=UTC)
     assert (row["error_type"], row["error_message"], row["error_retryable"]) == ("OSError", "no", True)
@@ -71,6 +69,7 @@ def test_events_that_are_not_of_jobs_need_no_subject() -> None:
         (b"17", "Expected `object`"),
         (b'{"id": "e"}', "missing required field"),
         (b"[" * 100_000, "not JSON"),
+        (encoded(event("job.enqueued", START, "j1", 1))[:-1] + b', "unknown": "\xff"}', "not JSON: 'utf-8' codec"),
         (encoded(event("job.started", START, "j1", 1)), "job.started without attempt"),
         (encoded(event("job.enqueued", START, "", 1)), "job.enqueued without subject"),
         (encoded(event("job.started", START, "j1", 1, attempt="x")), r"\$.data.attempt"),
@@ -90,3 +89,24 @@ def test_a_bad_event_does_not_spoil_its_neighbours() -> None:
     good = json.dumps(event("job.enqueued", START, "j1", 1))
     rows = read(f'[{good}, {{"id": 1}}, {good}]'.encode())
     assert [row["malformed"] is None for row in rows] == [True, False, True]
+
+
+def test_a_bad_message_does_not_spoil_its_neighbours() -> None:
+    good = encoded(event("job.enqueued", START, "j1", 1))
+    started = encoded(event("job.started", START, "j1", 1))
+    rows = read(good, b"junk", good, started, b"[" + good + b"," + good + b"]", b'{"a": "\xff"}', good)
+    assert [(row["offset"], row["position"]) for row in rows] == [
+        *((7, 0), (8, 0), (9, 0), (10, 0)),
+        *((11, 0), (11, 1), (12, 0), (13, 0)),
+    ]
+    assert [row["malformed"] is None for row in rows] == [True, False, True, False, True, True, False, True]
+
+
+def test_an_event_is_read_alike_whatever_else_its_block_holds() -> None:
+    """Blocks of single usable events are decoded in one go, the others one by one."""
+    events = history(5, 30)
+    texts = [encoded(one) for one in events]
+    texts[3] = texts[3].replace(b'Z"', b'+00:00"')
+    alone = [row for offset, text in enumerate(texts, start=7) for row in rows_of([text], first_offset=offset)]
+    assert rows_of(texts, first_offset=7) == alone
+    assert rows_of([*texts, b"junk"], first_offset=7)[:-1] == alone

@@ -1,23 +1,40 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from waybill.pipeline.message import OFFSET_HEADER, Properties, StreamMessage, message_row, utc_seconds
+from waybill.pipeline.message import NOTHING_SENT, MessageBlock, Properties, Sent, utc_seconds
+from waybill.pipeline.message_columns import MessageColumns, MessageColumnsWithoutHeaders, header_entries
 from waybill.pipeline.schemas import MESSAGE, PROPERTIES
 
 
+def read(*sent: Sent, columns: type[MessageColumns] = MessageColumns) -> list[dict[str, object]]:
+    made = columns("s")
+    for offset, one in enumerate(sent):
+        made.add(MessageBlock("s", [offset], [b"body"], [one]))
+    return list(made.record_batch().to_pylist())
+
+
 def test_a_row_has_the_columns_of_the_schema() -> None:
-    sent = datetime(2026, 3, 1, tzinfo=UTC)
-    message = StreamMessage("s", 4, b"body", sent, Properties(type="t"), {OFFSET_HEADER: 4, "a": "x"})
-    row = dict(zip(MESSAGE.fieldNames(), message_row(message), strict=True))
-    assert (row["body"], row["stream"], row["offset"], row["timestamp"]) == (b"body", "s", 4, sent)
-    assert list(row["properties"]) == PROPERTIES.fieldNames()  # type: ignore[call-overload]
-    assert row["headers"] == [("a", "x")]
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    typed, nothing = Sent(at, Properties(type="t"), {"a": "x"}), NOTHING_SENT
+    rows = read(typed, nothing, typed)
+    assert [list(row) for row in rows] == [MESSAGE.fieldNames()] * 3
+    assert [(row["body"], row["stream"], row["offset"]) for row in rows] == [(b"body", "s", at) for at in range(3)]
+    assert [row["timestamp"] for row in rows] == [at, None, at]
+    assert [list(row["properties"]) for row in rows] == [PROPERTIES.fieldNames()] * 3  # type: ignore[call-overload]
+    assert [row["properties"]["type"] for row in rows] == ["t", None, "t"]  # type: ignore[index]
+    assert [row["headers"] for row in rows] == [[("a", "x")], [], [("a", "x")]]
+    assert list(read(typed, columns=MessageColumnsWithoutHeaders)[0]) == MESSAGE.fieldNames()[:-1]
 
 
 def test_headers_that_are_no_text_are_json() -> None:
-    headers = {"n": 1, "none": None, "list": [True, b"x"], "at": datetime(2026, 3, 1, tzinfo=UTC), "d": Decimal("1.5")}
-    row = message_row(StreamMessage("s", 0, b"", headers=headers))
-    assert row[-1] == [
+    headers: dict[str, object] = {
+        "n": 1,
+        "none": None,
+        "list": [True, b"x"],
+        "at": datetime(2026, 3, 1, tzinfo=UTC),
+        "d": Decimal("1.5"),
+    }
+    assert header_entries(Sent(None, Properties(), headers)) == [
         ("n", "1"),
         ("none", None),
         ("list", '[true, "x"]'),

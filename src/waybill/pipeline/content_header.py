@@ -6,12 +6,13 @@ A broker adds the offset as the last header. All the rest hardly changes from on
 what was decoded once is found again by its bytes, without the offset.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+import sys
+from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from waybill.client import BasicProperties
-from waybill.pipeline.message import OFFSET_HEADER, Properties, utc_seconds
+from waybill.pipeline.message import NOTHING_SENT, OFFSET_HEADER, Properties, Sent, utc_seconds
 
 # Flags of class basic, 0-9-1 section 1.8.1: those that come before the headers, and that of the headers.
 _CONTENT_TYPE: Final = 0x80
@@ -21,16 +22,8 @@ _HEADERS: Final = 0x20
 _MARK: Final = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
 _VALUE_BYTES: Final = 8
 _KNOWN_MAX: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What a publisher gave a message besides its body."""
-
-    timestamp: datetime | None
-    properties: Properties
-    headers: dict[str, object]
-    """Without the offset."""
+# array's signed number of 64 bits.
+_INT64: Final = "q"
 
 
 class ContentHeaders:
@@ -42,7 +35,20 @@ class ContentHeaders:
         self._length = -1
         self._before = b""
         self._after = b""
-        self._last = Sent(None, Properties(), {})
+        self._last = NOTHING_SENT
+
+    def read_all(self, encoded: list[bytes]) -> tuple[Sequence[int | None], list[Sent]]:
+        """What `read` says of each; all at once if they differ in nothing but the offset, as most do."""
+        _, sent = self.read(encoded[0])
+        start, end = len(self._before), len(self._before) + _VALUE_BYTES
+        if (
+            set(map(len, encoded)) == {self._length}
+            and {one[:start] for one in encoded} == {self._before}
+            and {one[end:] for one in encoded} == {self._after}
+        ):
+            return _native(b"".join([one[start:end] for one in encoded])), [sent] * len(encoded)
+        each = [self.read(one) for one in encoded]
+        return [offset for offset, _ in each], [sent for _, sent in each]
 
     def read(self, encoded: bytes) -> tuple[int | None, Sent]:
         """The offset (None if there is none: this is no stream) and the rest of encoded flags and properties."""
@@ -64,6 +70,14 @@ class ContentHeaders:
             self._known[key] = known
         self._length, self._before, self._after, self._last = len(encoded), before, after, known
         return int.from_bytes(encoded[start:end], "big"), known
+
+
+def _native(big_endian: bytes) -> Sequence[int]:
+    """Numbers of 64 bits that lie one after the other."""
+    numbers = array(_INT64, big_endian)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def _table_end(encoded: bytes) -> int:

@@ -1,7 +1,6 @@
-"""One message of a stream, as the pipeline sees it, and its row."""
+"""Messages of a stream, as the pipeline sees them."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,11 +27,22 @@ class Properties:
     app_id: str | None = None
 
 
-_PROPERTY_NAMES: Final = tuple(Properties.__dataclass_fields__)
 _NO_PROPERTIES: Final = Properties()
 
 
-# Not frozen: one is made for every message, and setting the fields of a frozen one takes three times as long.
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """What a publisher gave a message besides its body. Messages that have the same share one."""
+
+    timestamp: datetime | None
+    properties: Properties
+    headers: dict[str, object]
+    """Without the offset."""
+
+
+NOTHING_SENT: Final = Sent(None, _NO_PROPERTIES, {})
+
+
 @dataclass(slots=True)
 class StreamMessage:
     """A message at an offset of a stream. `timestamp` is the publisher's, with a resolution of a second."""
@@ -45,22 +55,27 @@ class StreamMessage:
     headers: Mapping[str, object] = field(default_factory=dict)
 
 
-def message_row(message: StreamMessage) -> tuple[object, ...]:
-    """The message in the columns of `schemas.MESSAGE`."""
-    properties = message.properties
-    return (
-        message.body,
-        message.stream,
-        message.offset,
-        message.timestamp,
-        {name: getattr(properties, name) for name in _PROPERTY_NAMES},
-        header_entries(message),
-    )
+@dataclass(slots=True)
+class MessageBlock:
+    """Messages of one stream in order, as many as came together; each list has an entry a message."""
 
+    stream: str
+    offsets: Sequence[int]
+    bodies: list[bytes]
+    sent: list[Sent]
 
-def header_entries(message: StreamMessage) -> list[tuple[str, str | None]]:
-    """The publisher's headers as the entries of a map; what is no text is given as JSON."""
-    return [(name, _text(value)) for name, value in message.headers.items() if name != OFFSET_HEADER]
+    def messages(self) -> Iterator[StreamMessage]:
+        for offset, body, sent in zip(self.offsets, self.bodies, self.sent, strict=True):
+            yield StreamMessage(self.stream, offset, body, sent.timestamp, sent.properties, sent.headers)
+
+    def chosen(self, indices: Sequence[int]) -> "MessageBlock":
+        """Only the messages at `indices` of the lists."""
+        return MessageBlock(
+            self.stream,
+            [self.offsets[index] for index in indices],
+            [self.bodies[index] for index in indices],
+            [self.sent[index] for index in indices],
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -72,19 +87,3 @@ def utc_seconds(sent: int | datetime | None) -> datetime | None:
         return datetime.fromtimestamp(sent, UTC)
     except (OverflowError, OSError, ValueError):
         return None
-
-
-def _text(value: object) -> str | None:
-    """A header's value as text: strings as they are, everything else as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, default=_plain, ensure_ascii=False)
-
-
-def _plain(value: object) -> object:
-    """What JSON has no form for: moments as RFC 3339, bytes as text, decimals and the rest by their own text."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
-    return str(value)

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.message import MessageBlock
 from waybill.pipeline.offsets import OffsetRange
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class PushedFilters:
         )
         return [span for span in cut if span.start < span.end]
 
-    def wanted(self, messages: list[StreamMessage]) -> list[StreamMessage]:
-        """Those of `messages` whose timestamp passes the filters."""
+    def wanted(self, block: MessageBlock) -> MessageBlock:
+        """Those of its messages whose timestamp passes the filters."""
         if not self.has_timestamp:
-            return messages
-        return [message for message in messages if self._is_wanted(message.timestamp)]
+            return block
+        return block.chosen([index for index, sent in enumerate(block.sent) if self._is_wanted(sent.timestamp)])
 
     def _is_wanted(self, moment: datetime | None) -> bool:
         return moment is not None and all(_COMPARES[kind](moment, bound) for kind, bound in self.moments)

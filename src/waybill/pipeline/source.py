@@ -1,6 +1,6 @@
 """Spark readers of stream queues: `format("amqp")` gives messages, `format("ojs")` job events.
 
-One reader serves both: they differ in the columns that a message becomes, their layout. The driver finds where the
+One reader serves both: they differ in the columns that messages become. The driver finds where the
 streams begin and end; each task opens a connection of its own and reads one range of offsets into Arrow batches.
 Planning a batch depends on nothing but its start and end, because Spark may ask for it again after a restart, before
 anything else.
@@ -10,14 +10,12 @@ messages were all removed by retention is seen as a loss only when its task read
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -27,49 +25,24 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from waybill.pipeline.events import Row, event_rows, rows_of_messages
+from waybill.pipeline.events import EventColumns, EventColumnsWithHeaders
 from waybill.pipeline.garbage import garbage_rarely
-from waybill.pipeline.message import StreamMessage, header_entries, message_row
+from waybill.pipeline.message_columns import Columns, MessageColumns, MessageColumnsWithoutHeaders
 from waybill.pipeline.named_options import truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
 from waybill.pipeline.options import EARLIEST, LATEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
-from waybill.pipeline.schemas import EVENT, HEADERS, MESSAGE
 from waybill.pipeline.stream_log import StreamLog
 
 EVENT_STREAM: Final = "ojs.events"
 _ROWS_PER_BATCH: Final = 8192
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The columns of a source, and the rows that messages become."""
-
-    schema: StructType
-    rows: Callable[[Iterable[StreamMessage]], list[Row]]
-
-
-def _message_rows(messages: Iterable[StreamMessage]) -> list[Row]:
-    return [message_row(message) for message in messages]
-
-
-def _message_rows_without_headers(messages: Iterable[StreamMessage]) -> list[Row]:
-    return [message_row(message)[:-1] for message in messages]
-
-
-def _event_rows_with_headers(messages: Iterable[StreamMessage]) -> list[Row]:
-    return [(*row, header_entries(message)) for message in messages for row in event_rows(message)]
+# Rows of large messages: Arrow's columns of text end at 2 GB, and memory before.
+_BYTES_PER_BATCH: Final = 1 << 25
 
 
 # By the option includeHeaders.
-MESSAGES: Final = {
-    True: Layout(MESSAGE, _message_rows),
-    False: Layout(StructType(MESSAGE.fields[:-1]), _message_rows_without_headers),
-}
-EVENTS: Final = {
-    True: Layout(StructType([*EVENT.fields, HEADERS]), _event_rows_with_headers),
-    False: Layout(EVENT, rows_of_messages),
-}
+MESSAGES: Final[dict[bool, type[Columns]]] = {True: MessageColumns, False: MessageColumnsWithoutHeaders}
+EVENTS: Final[dict[bool, type[Columns]]] = {True: EventColumnsWithHeaders, False: EventColumns}
 
 
 class RangePartition(InputPartition):
@@ -113,9 +86,9 @@ def event_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
 class StreamBatchReader(DataSourceReader):
     """Reads what lies between two positions when the query runs."""
 
-    def __init__(self, options: SourceOptions, layouts: Mapping[bool, Layout]) -> None:
+    def __init__(self, options: SourceOptions, columns: Mapping[bool, type[Columns]]) -> None:
         self._options = options
-        self._layout = layouts[options.include_headers]
+        self._columns = columns[options.include_headers]
         self.pushed = PushedFilters()
         self.pushFilters = FilterPushdown(self)  # type: ignore[method-assign] # as Spark's setting asks
 
@@ -131,15 +104,15 @@ class StreamBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of nothing where there are none: an empty stream.
         if isinstance(partition, RangePartition):
-            yield from _record_batches(self._options, self._layout, partition, self.pushed)
+            yield from _record_batches(self._options, self._columns, partition, self.pushed)
 
 
 class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams by offset; Spark keeps the offsets in its checkpoint."""
 
-    def __init__(self, options: SourceOptions, layouts: Mapping[bool, Layout]) -> None:
+    def __init__(self, options: SourceOptions, columns: Mapping[bool, type[Columns]]) -> None:
         self._options = options
-        self._layout = layouts[options.include_headers]
+        self._columns = columns[options.include_headers]
         self._target: dict[str, int] | None = None
         self._latest: dict[str, int] | None = None
         self._triggered_at = time.monotonic()
@@ -177,7 +150,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):
-            yield from _record_batches(self._options, self._layout, partition, PushedFilters())
+            yield from _record_batches(self._options, self._columns, partition, PushedFilters())
 
     def _is_too_early(self, count: int, limit: ReadLimit) -> bool:
         """Whether `count` messages are too few for a trigger. What is to be read once is read, however few they are."""
@@ -216,22 +189,16 @@ def _tasks(ranges: list[OffsetRange], options: SourceOptions) -> list[InputParti
 
 
 def _record_batches(
-    options: SourceOptions, layout: Layout, partition: RangePartition, pushed: PushedFilters
+    options: SourceOptions, make: type[Columns], partition: RangePartition, pushed: PushedFilters
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range, in batches that have exactly the schema that Spark expects."""
-    schema = to_arrow_schema(layout.schema, timezone="UTC")
-    rows: list[Row] = []
+    span = partition.span
     with garbage_rarely():
-        for messages in StreamLog(options).read_lists(partition.span):
-            rows += layout.rows(pushed.wanted(messages))
-            while len(rows) >= _ROWS_PER_BATCH:
-                yield _record_batch(rows[:_ROWS_PER_BATCH], schema)
-                rows = rows[_ROWS_PER_BATCH:]
-        if rows:
-            yield _record_batch(rows, schema)
-
-
-def _record_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns = make(span.stream)
+        for block in StreamLog(options).read_blocks(span):
+            columns.add(pushed.wanted(block))
+            if len(columns) >= _ROWS_PER_BATCH or columns.bytes >= _BYTES_PER_BATCH:
+                yield columns.record_batch()
+                columns = make(span.stream)
+        if len(columns):
+            yield columns.record_batch()

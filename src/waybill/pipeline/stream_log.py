@@ -9,17 +9,17 @@ all messages are older, and then what was the end before it was attached is the 
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 from waybill.client import AuthenticationFailed, ClientError, Delivery, InvalidURI, ProtocolError
 from waybill.pipeline.broker_errors import explained
 from waybill.pipeline.content_header import ContentHeaders
-from waybill.pipeline.message import StreamMessage
+from waybill.pipeline.message import MessageBlock, StreamMessage
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import SourceOptions
 from waybill.pipeline.stream_consumer import StreamConsumer
@@ -68,10 +68,10 @@ class StreamLog:
         return self._retrying(partial(self._since, stream, moment))
 
     def read(self, span: OffsetRange) -> Iterator[StreamMessage]:
-        """The messages of `span` in order, each once; see `read_lists`."""
-        return chain.from_iterable(self.read_lists(span))
+        """The messages of `span` in order, each once; see `read_blocks`."""
+        return chain.from_iterable(block.messages() for block in self.read_blocks(span))
 
-    def read_lists(self, span: OffsetRange) -> Iterator[list[StreamMessage]]:
+    def read_blocks(self, span: OffsetRange) -> Iterator[MessageBlock]:
         """The messages of `span` in order, each once, as many together as came together.
 
         A lost connection is made anew, and reading goes on behind the last message. Raises DataLossError if messages of
@@ -82,10 +82,10 @@ class StreamLog:
         failures = 0
         while position < span.end:
             try:
-                for messages in self._attached(span, position):
-                    position = messages[-1].offset + 1
+                for block in self._attached(span, position):
+                    position = block.offsets[-1] + 1
                     failures = 0
-                    yield messages
+                    yield block
                 return
             except StreamUnavailable:
                 failures += 1
@@ -93,33 +93,23 @@ class StreamLog:
                     raise
                 self._pause(failures)
 
-    def _attached(self, span: OffsetRange, position: int) -> Iterator[list[StreamMessage]]:
-        """The messages from `position` to the end of `span`, over one connection; no list is empty."""
+    def _attached(self, span: OffsetRange, position: int) -> Iterator[MessageBlock]:
+        """The messages from `position` to the end of `span`, over one connection; no block is empty."""
         stream = span.stream
-        read = ContentHeaders().read
+        read_all = ContentHeaders().read_all
         with self._consuming(stream, position, self._options.poll_timeout_ms / 1000) as arrivals:
             for arrived in arrivals:
-                messages = []
-                for delivery in arrived:
-                    offset, sent = read(delivery.encoded_properties)
-                    if offset != position:
-                        if offset is None:
-                            raise self._no_stream(stream)
-                        # The first chunk may begin earlier, and a consumer that was attached again where it did.
-                        if offset < position:
-                            continue
-                        self._check_gap(span, position, offset)
-                        if offset >= span.end:
-                            position = span.end
-                            break
-                    messages.append(
-                        StreamMessage(stream, offset, delivery.body, sent.timestamp, sent.properties, sent.headers)
-                    )
-                    position = offset + 1
-                    if position == span.end:
-                        break
-                if messages:
-                    yield messages
+                found, sent = read_all([delivery.encoded_properties for delivery in arrived])
+                offsets = self._all_known(stream, found)
+                block = MessageBlock(stream, offsets, [delivery.body for delivery in arrived], sent)
+                following = range(position, position + len(offsets))
+                if following.stop > span.end or list(offsets) != list(following):
+                    block = block.chosen(self._within(span, position, offsets))
+                    if offsets[-1] >= span.end:
+                        position = span.end
+                if block.bodies:
+                    position = max(position, block.offsets[-1] + 1)
+                    yield block
                 if position == span.end:
                     return
             raise StreamUnavailable(
@@ -127,6 +117,21 @@ class StreamLog:
                 f"{self._options.poll_timeout_ms} ms while messages from {position} "
                 f"to {span.end - 1} were awaited (option pollTimeoutMs)"
             )
+
+    def _within(self, span: OffsetRange, position: int, offsets: Sequence[int]) -> list[int]:
+        """Where in `offsets` those from `position` to the end of `span` are, each once."""
+        indices = []
+        for index, offset in enumerate(offsets):
+            # The first chunk may begin earlier, and a consumer that was attached again where it did.
+            if offset < position:
+                continue
+            if offset != position:
+                self._check_gap(span, position, offset)
+            if offset >= span.end:
+                break
+            indices.append(index)
+            position = offset + 1
+        return indices
 
     def _check_gap(self, span: OffsetRange, position: int, offset: int) -> None:
         """A stream may leave offsets out, which is no loss; messages before its first one, though, were removed."""
@@ -191,12 +196,13 @@ class StreamLog:
     def _offset(self, stream: str, delivery: Delivery) -> int:
         """Where in the stream it is. Raises StreamError for a queue that is no stream."""
         offset, _ = ContentHeaders().read(delivery.encoded_properties)
-        if offset is None:
-            raise self._no_stream(stream)
-        return offset
+        return self._all_known(stream, [offset])[0]
 
-    def _no_stream(self, stream: str) -> StreamError:
-        return StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
+    def _all_known(self, stream: str, offsets: Sequence[int | None]) -> Sequence[int]:
+        """`offsets`. Raises StreamError if one is missing: a queue that is no stream."""
+        if None in offsets:
+            raise StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
+        return cast("Sequence[int]", offsets)
 
     @contextmanager
     def _connected(self, stream: str) -> Iterator[StreamConsumer]:

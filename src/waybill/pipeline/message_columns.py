@@ -1,0 +1,143 @@
+"""Messages as columns: `format("amqp")`, and what any other source of a stream's messages has in common with it.
+
+Of what a publisher says of its messages hardly anything changes from one to the next: those columns are made once for
+each thing said, and then looked up.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from waybill.pipeline.message import MessageBlock, Sent
+from waybill.pipeline.schemas import HEADERS, MESSAGE
+
+TIME: Final = pa.timestamp("us", "UTC")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PROPERTIES: Final = to_arrow_schema(MESSAGE, timezone="UTC").field("properties").type
+_HEADERS: Final = to_arrow_schema(StructType([HEADERS]), timezone="UTC").field(0).type
+
+
+class Columns:
+    """Collects messages of one stream, and turns them into one record batch with the columns of `schema`."""
+
+    schema: ClassVar[StructType]
+    arrow_schema: ClassVar[pa.Schema]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The zone that Spark insists upon, whatever that of the session.
+        cls.arrow_schema = to_arrow_schema(cls.schema, timezone="UTC")
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.bytes = 0
+        """Of the bodies that were added."""
+
+    def __len__(self) -> int:
+        """Rows."""
+        raise NotImplementedError
+
+    def add(self, block: MessageBlock) -> None:
+        raise NotImplementedError
+
+    def record_batch(self) -> pa.RecordBatch:
+        """What was added; at least one row."""
+        raise NotImplementedError
+
+
+class MessageColumns(Columns):
+    """A row a message, as `schemas.MESSAGE`."""
+
+    schema = MESSAGE
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._bodies: list[bytes] = []
+        self._offsets: list[int] = []
+        self._sent: list[Sent] = []
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def add(self, block: MessageBlock) -> None:
+        self._bodies += block.bodies
+        self._offsets += block.offsets
+        self._sent += block.sent
+        self.bytes += sum(map(len, block.bodies))
+
+    def record_batch(self) -> pa.RecordBatch:
+        sent = SentColumns(self._sent)
+        columns = [
+            pa.array(self._bodies, pa.binary()),
+            pa.repeat(self.stream, len(self)),
+            pa.array(self._offsets, pa.int64()),
+            sent.timestamps(),
+            sent.properties(),
+        ]
+        if HEADERS.name in self.arrow_schema.names:
+            columns.append(sent.headers())
+        return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
+
+
+class MessageColumnsWithoutHeaders(MessageColumns):
+    """The same without the last column."""
+
+    schema = StructType(MESSAGE.fields[:-1])
+
+
+class SentColumns:
+    """The columns of what publishers said of messages."""
+
+    def __init__(self, sent: list[Sent]) -> None:
+        distinct = {id(one): one for one in sent}
+        self._distinct = list(distinct.values())
+        numbers = {key: number for number, key in enumerate(distinct)}
+        self._numbers = pa.array([numbers[id(one)] for one in sent], pa.int32())
+
+    def timestamps(self) -> pa.Array:
+        return self._looked_up(times(one.timestamp for one in self._distinct))
+
+    def properties(self) -> pa.Array:
+        fields = [
+            pa.array([getattr(one.properties, field.name) for one in self._distinct], field.type)
+            for field in _PROPERTIES
+        ]
+        return self._looked_up(pa.StructArray.from_arrays(fields, fields=list(_PROPERTIES)))
+
+    def headers(self) -> pa.Array:
+        return self._looked_up(pa.array([header_entries(one) for one in self._distinct], _HEADERS))
+
+    def _looked_up(self, values: pa.Array) -> pa.Array:
+        return values.take(self._numbers)
+
+
+def header_entries(sent: Sent) -> list[tuple[str, str | None]]:
+    """The publisher's headers as the entries of a map; what is no text is given as JSON."""
+    return [(name, _text(value)) for name, value in sent.headers.items()]
+
+
+def times(values: Iterable[datetime | None]) -> pa.Array:
+    """Moments as a column. Arrow takes durations seven times faster than moments, whose zone it asks for each."""
+    since = [None if value is None else value - _EPOCH for value in values]
+    return pa.array(since, pa.duration("us")).cast(pa.int64()).cast(TIME)
+
+
+def _text(value: object) -> str | None:
+    """A header's value as text: strings as they are, everything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: moments as RFC 3339, bytes as text, decimals and the rest by their own text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return str(value)
