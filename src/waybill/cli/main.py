@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from waybill import __version__
+from waybill.cli.garbage import no_collection
 
 # The verbs in the order in which `waybill --help` shows them, each with the line that it shows there: help must not
 # import what a verb needs.
@@ -43,7 +44,8 @@ class LazyVerbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"waybill.cli.{cmd_name}").command
+        with no_collection():
+            command = import_module(f"waybill.cli.{cmd_name}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"waybill.cli.{cmd_name}.command is no click command")
         return command

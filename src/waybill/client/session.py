@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from secrets import token_urlsafe
+from os import urandom
 from typing import Final
 
 from waybill.client.errors import AuthenticationFailed, ConnectFailed, error_of
@@ -58,7 +58,7 @@ class Session(ConnectionEvents):
         `on_end` is called at the very moment in which the connection is of no more use.
         """
         session = Session(address, on_end)
-        settings = replace(address.settings, nonce=token_urlsafe(NONCE_BYTES))
+        settings = replace(address.settings, nonce=urandom(NONCE_BYTES).hex())
         session.pump = pump = Pump(
             lambda _: ClientEngine(settings, session, clock.now()), clock, on_lost=session._transport_lost
         )

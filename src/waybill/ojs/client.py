@@ -13,7 +13,7 @@ from typing import Final, ParamSpec, Self, TypeVar, Unpack
 import msgspec
 
 from waybill.client import ConnectionLost, ReconnectPolicy
-from waybill.ojs import delay_ladder, reservations
+from waybill.ojs import delay_ladder
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.envelope import (
@@ -30,17 +30,16 @@ from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
 from waybill.ojs.message import PushEncoder, push_properties
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
-from waybill.ojs.middleware.enqueue_batch import EnqueueBatch
 from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.patience import Patience
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.push_template import PushTemplates
-from waybill.ojs.reservations import fingerprint
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, transition
 from waybill.ojs.timestamps import format_timestamp, resolve_moment
 from waybill.ojs.topology import Topology
+from waybill.ojs.unique import read_unique, unique_key
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -202,6 +201,8 @@ class Jobs:
         return _without_failures(await self._enqueue_through_middleware(made, now))
 
     async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
+        from waybill.ojs.middleware.enqueue_batch import EnqueueBatch  # noqa: PLC0415 - as few need it, others start sooner
+
         async def publish(arrived: dict[int, Envelope]) -> dict[int, Envelope | PushFailed]:
             for index, envelope in arrived.items():
                 validate(envelope, now)
@@ -229,6 +230,8 @@ class Jobs:
         unique = [one for one in jobs if one.unique_key is not None]
         if not unique:
             return await self._enqueue_all(jobs, now)
+        from waybill.ojs import reservations  # noqa: PLC0415 - as few need them, others start sooner
+
         control = await self._controlled()
         deadline = time.monotonic() + self._push_timeout_seconds
         outcomes = await reservations.reserve(control, unique, deadline)
@@ -368,7 +371,9 @@ class Jobs:
             self._templates.learn(job, envelope, now)
         own_key = job.unique_key if isinstance(job, NewJob) else None
         made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
-        made.unique_key = fingerprint(envelope)
+        if envelope.unique is not None:
+            # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
+            made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
 
     async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:

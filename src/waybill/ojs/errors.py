@@ -6,6 +6,7 @@ The codes are those of the OJS error catalogue (ojs-errors.md section 4).
 from __future__ import annotations
 
 from enum import Enum
+from traceback import StackSummary
 
 
 class JobsError(Exception):
@@ -127,3 +128,11 @@ class FailJob(JobError):
     """A permanent failure that the handler has recognised."""
 
     response = ResponseCode.FAIL
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception that came out of a process: where it was raised there."""
+
+    def __init__(self, frames: StackSummary) -> None:
+        super().__init__("".join(frames.format()))
+        self.frames = frames

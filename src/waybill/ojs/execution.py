@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from waybill.client import Delivery
 from waybill.ojs.envelope import Envelope, ErrorRecord
-from waybill.ojs.errors import JobError, ProcessLost, ResponseCode
+from waybill.ojs.errors import JobError, ProcessLost, RemoteTraceback, ResponseCode
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
-from waybill.ojs.process_messages import RemoteTraceback
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -64,8 +64,7 @@ class Execution:
         return self.envelope.id, self.attempt, self.envelope.enqueued_at
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why an attempt failed, and what the handler asked for."""
 
     record: ErrorRecord

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from waybill.ojs.checkpoint import Checkpoint
 from waybill.ojs.envelope import Envelope
-from waybill.ojs.errors import JobError, ResponseCode
+from waybill.ojs.errors import JobError, RemoteTraceback, ResponseCode
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,6 @@ Answer = Returned | Raised
 
 class RemoteFailure(JobError):
     """Stands for an exception of a handler in a process that could not be pickled; `type` bears its name."""
-
-
-class RemoteTraceback(Exception):
-    """The cause of an exception that came out of a process: where it was raised there."""
-
-    def __init__(self, frames: traceback.StackSummary) -> None:
-        super().__init__("".join(frames.format()))
-        self.frames = frames
 
 
 def returned(result: object) -> Returned:

@@ -16,19 +16,11 @@ from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import ControlFailed, DuplicateJob, PushFailed
 from waybill.ojs.outgoing import Outgoing
 from waybill.ojs.states import State
-from waybill.ojs.unique import Unique, read_unique, unique_key
+from waybill.ojs.unique import Unique, read_unique
 
 ANSWER_SECONDS: Final = 10.0
 LEASE_MARGIN_SECONDS: Final = 60.0
 AT_A_TIME: Final = 500
-
-
-def fingerprint(envelope: Envelope) -> str | None:
-    """Return the fingerprint of a job that must be unique, None for any other. Raises InvalidJob naming the field.
-
-    It is made of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
-    """
-    return None if envelope.unique is None else unique_key(envelope, read_unique(envelope.unique))
 
 
 async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -> dict[str, Envelope | PushFailed]:

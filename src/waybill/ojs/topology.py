@@ -5,9 +5,11 @@ A `Topology` is a value: it says what should exist. `TopologyDeclarer` makes it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
+
+import msgspec
 
 from waybill.ojs import delay_ladder
 from waybill.ojs.retry import RETRY_BUCKETS_MS
@@ -65,24 +67,21 @@ WEB: Final = Names(
 """The names of the binding's web page."""
 
 
-@dataclass(frozen=True)
-class ExchangeDeclaration:
+class ExchangeDeclaration(msgspec.Struct, frozen=True):
     """A durable exchange."""
 
     name: str
     type: str = "direct"
 
 
-@dataclass(frozen=True)
-class QueueDeclaration:
+class QueueDeclaration(msgspec.Struct, frozen=True):
     """A durable queue that is neither exclusive nor deleted when it has no consumer."""
 
     name: str
-    arguments: dict[str, object] = field(default_factory=dict)
+    arguments: dict[str, object] = {}
 
 
-@dataclass(frozen=True)
-class BindingDeclaration:
+class BindingDeclaration(msgspec.Struct, frozen=True):
     """A binding from an exchange to a queue, or to an exchange if `to_exchange`."""
 
     destination: str

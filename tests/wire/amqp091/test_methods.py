@@ -191,6 +191,28 @@ def test_methods_are_frozen() -> None:
         ack.delivery_tag = 2  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    ("values", "named"), [((1, True, 2), {}), ((), {"tag": 1}), ((1,), {"delivery_tag": 1}), ((), {"NAME": "x"})]
+)
+def test_arguments_that_a_method_has_not_are_refused(values: tuple[object, ...], named: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=r"basic\.ack takes delivery_tag, multiple"):
+        BasicAck(*values, **named)  # type: ignore[arg-type]
+
+
+def test_methods_are_values() -> None:
+    one, same = BasicAck(1, multiple=True), BasicAck(multiple=True, delivery_tag=1)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert len({one, same, BasicAck(1), BasicNack(1, multiple=True)}) == 3
+    assert repr(one) == "BasicAck(delivery_tag=1, multiple=True)"
+    assert QueueDeclare().arguments is not QueueDeclare().arguments
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.NAME)
+def test_no_code_is_made_for_a_method_when_it_is_imported(method: type[Method]) -> None:
+    assert not vars(method).keys() & {"__init__", "__eq__", "__repr__", "__setattr__", "__delattr__"}
+
+
 def test_secrets_stay_out_of_logs() -> None:
     assert "hunter2" not in repr(ConnectionStartOk(response=b"\0me\0hunter2"))
     assert "hunter2" not in repr(ConnectionUpdateSecret("hunter2", "rotation"))

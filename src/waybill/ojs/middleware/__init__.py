@@ -1,30 +1,33 @@
 """Middleware, one file each: what is wrapped around the enqueuing and around the execution of every job.
 
-What needs a package that a plain installation does not have, or the client itself, is loaded when it is asked for.
+What not every program uses, or needs a package that a plain installation does not have, is loaded when it is asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from waybill.ojs.middleware.chain import Call, Chain, Enqueue, EnqueueMiddleware, JobMiddleware, Middleware, compose
-from waybill.ojs.middleware.json_log import JsonLogFormatter
 from waybill.ojs.middleware.log_context import JobLogFilter, JobLogging, log_context
-from waybill.ojs.middleware.retry_in_place import RetryInPlace
-from waybill.ojs.middleware.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from waybill.ojs.middleware.concurrency_limit import ConcurrencyLimit
     from waybill.ojs.middleware.encryption import DecryptionFailed, Encryption
+    from waybill.ojs.middleware.json_log import JsonLogFormatter
     from waybill.ojs.middleware.limited import Patience
     from waybill.ojs.middleware.metrics import JobMetrics
     from waybill.ojs.middleware.rate_limit import JobRateLimits, RateLimit
+    from waybill.ojs.middleware.retry_in_place import RetryInPlace
+    from waybill.ojs.middleware.time_limit import TimeLimit
     from waybill.ojs.middleware.tracing import Tracing
 
 _LAZY: Final = {
     "ConcurrencyLimit": "concurrency_limit",
     "JobRateLimits": "rate_limit",
+    "JsonLogFormatter": "json_log",
     "Patience": "limited",
     "RateLimit": "rate_limit",
+    "RetryInPlace": "retry_in_place",
+    "TimeLimit": "time_limit",
     "DecryptionFailed": "encryption",
     "Encryption": "encryption",
     "JobMetrics": "metrics",
@@ -57,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs an extra. Raises ImportError that names the extra if it is not installed."""
+    """Import what was left out above. Raises ImportError that names the extra that it needs if that is missing."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,12 +1,11 @@
 """Methods of class basic (0-9-1, 1.8): publishing, consuming, acknowledging."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from waybill.wire.amqp091.method import Method, method
 
 
 @method(60, 10, "basic.qos", "prefetch_size:long prefetch_count:short global_:bit")
-@dataclass(frozen=True)
 class BasicQos(Method):
     """Limit what may be unacknowledged: octets and messages, 0 for no limit."""
 
@@ -16,7 +15,6 @@ class BasicQos(Method):
 
 
 @method(60, 11, "basic.qos-ok")
-@dataclass(frozen=True)
 class BasicQosOk(Method):
     """The limit holds."""
 
@@ -27,7 +25,6 @@ class BasicQosOk(Method):
     "basic.consume",
     "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table",
 )
-@dataclass(frozen=True)
 class BasicConsume(Method):
     """Start a consumer; without a tag the server gives one."""
 
@@ -41,7 +38,6 @@ class BasicConsume(Method):
 
 
 @method(60, 21, "basic.consume-ok", "consumer_tag:shortstr")
-@dataclass(frozen=True)
 class BasicConsumeOk(Method):
     """The consumer is started."""
 
@@ -49,7 +45,6 @@ class BasicConsumeOk(Method):
 
 
 @method(60, 30, "basic.cancel", "consumer_tag:shortstr no_wait:bit")
-@dataclass(frozen=True)
 class BasicCancel(Method):
     """End a consumer; from the server: its queue is gone."""
 
@@ -58,7 +53,6 @@ class BasicCancel(Method):
 
 
 @method(60, 31, "basic.cancel-ok", "consumer_tag:shortstr")
-@dataclass(frozen=True)
 class BasicCancelOk(Method):
     """The consumer is ended."""
 
@@ -68,7 +62,6 @@ class BasicCancelOk(Method):
 @method(
     60, 40, "basic.publish", "-:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit", content=True
 )
-@dataclass(frozen=True)
 class BasicPublish(Method):
     """Publish the content that follows."""
 
@@ -81,7 +74,6 @@ class BasicPublish(Method):
 @method(
     60, 50, "basic.return", "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr", content=True
 )
-@dataclass(frozen=True)
 class BasicReturn(Method):
     """A message that could not be routed comes back."""
 
@@ -98,7 +90,6 @@ class BasicReturn(Method):
     "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr",
     content=True,
 )
-@dataclass(frozen=True)
 class BasicDeliver(Method):
     """A message for a consumer."""
 
@@ -110,7 +101,6 @@ class BasicDeliver(Method):
 
 
 @method(60, 70, "basic.get", "-:short queue:shortstr no_ack:bit")
-@dataclass(frozen=True)
 class BasicGet(Method):
     """Ask for one message."""
 
@@ -125,7 +115,6 @@ class BasicGet(Method):
     "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long",
     content=True,
 )
-@dataclass(frozen=True)
 class BasicGetOk(Method):
     """The message asked for, and how many are left."""
 
@@ -137,13 +126,11 @@ class BasicGetOk(Method):
 
 
 @method(60, 72, "basic.get-empty", "-:shortstr")
-@dataclass(frozen=True)
 class BasicGetEmpty(Method):
     """There is no message."""
 
 
 @method(60, 80, "basic.ack", "delivery_tag:longlong multiple:bit")
-@dataclass(frozen=True)
 class BasicAck(Method):
     """Settle a delivery, or all up to it; from the server: confirm publishes."""
 
@@ -152,7 +139,6 @@ class BasicAck(Method):
 
 
 @method(60, 90, "basic.reject", "delivery_tag:longlong requeue:bit")
-@dataclass(frozen=True)
 class BasicReject(Method):
     """Refuse a delivery."""
 
@@ -161,7 +147,6 @@ class BasicReject(Method):
 
 
 @method(60, 100, "basic.recover-async", "requeue:bit")
-@dataclass(frozen=True)
 class BasicRecoverAsync(Method):
     """Deliver again what is unacknowledged, without an answer (deprecated)."""
 
@@ -169,7 +154,6 @@ class BasicRecoverAsync(Method):
 
 
 @method(60, 110, "basic.recover", "requeue:bit")
-@dataclass(frozen=True)
 class BasicRecover(Method):
     """Deliver again what is unacknowledged."""
 
@@ -177,13 +161,11 @@ class BasicRecover(Method):
 
 
 @method(60, 111, "basic.recover-ok")
-@dataclass(frozen=True)
 class BasicRecoverOk(Method):
     """It will be delivered again."""
 
 
 @method(60, 120, "basic.nack", "delivery_tag:longlong multiple:bit requeue:bit")
-@dataclass(frozen=True)
 class BasicNack(Method):
     """RabbitMQ: refuse a delivery, or all up to it; from the server: publishes that failed."""
 

@@ -1,24 +1,19 @@
 """Methods of class channel (0-9-1, 1.5)."""
 
-from dataclasses import dataclass
-
 from waybill.wire.amqp091.method import Method, method
 
 
 @method(20, 10, "channel.open", "-:shortstr")
-@dataclass(frozen=True)
 class ChannelOpen(Method):
     """Open the channel that the frame names."""
 
 
 @method(20, 11, "channel.open-ok", "-:octets")
-@dataclass(frozen=True)
 class ChannelOpenOk(Method):
     """The channel is open."""
 
 
 @method(20, 20, "channel.flow", "active:bit")
-@dataclass(frozen=True)
 class ChannelFlow(Method):
     """Ask the peer to pause or resume sending content."""
 
@@ -26,7 +21,6 @@ class ChannelFlow(Method):
 
 
 @method(20, 21, "channel.flow-ok", "active:bit")
-@dataclass(frozen=True)
 class ChannelFlowOk(Method):
     """What the flow is set to now."""
 
@@ -34,7 +28,6 @@ class ChannelFlowOk(Method):
 
 
 @method(20, 40, "channel.close", "reply_code:short reply_text:shortstr class_id:short method_id:short")
-@dataclass(frozen=True)
 class ChannelClose(Method):
     """Close the channel, because of the method with these ids if not 0."""
 
@@ -45,6 +38,5 @@ class ChannelClose(Method):
 
 
 @method(20, 41, "channel.close-ok")
-@dataclass(frozen=True)
 class ChannelCloseOk(Method):
     """The channel is closed."""

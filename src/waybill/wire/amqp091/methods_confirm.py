@@ -1,12 +1,9 @@
 """The method of class confirm: RabbitMQ's publisher confirms."""
 
-from dataclasses import dataclass
-
 from waybill.wire.amqp091.method import Method, method
 
 
 @method(85, 10, "confirm.select", "nowait:bit")
-@dataclass(frozen=True)
 class ConfirmSelect(Method):
     """Confirm all publishes on this channel from now on."""
 
@@ -14,6 +11,5 @@ class ConfirmSelect(Method):
 
 
 @method(85, 11, "confirm.select-ok")
-@dataclass(frozen=True)
 class ConfirmSelectOk(Method):
     """Publishes will be confirmed."""

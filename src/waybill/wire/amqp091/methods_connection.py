@@ -1,6 +1,6 @@
 """Methods of class connection (0-9-1, 1.4): opening, tuning and closing a connection, always on channel 0."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from waybill.wire.amqp091.method import Method, method
 
@@ -11,7 +11,6 @@ from waybill.wire.amqp091.method import Method, method
     "connection.start",
     "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr",
 )
-@dataclass(frozen=True)
 class ConnectionStart(Method):
     """The server begins: its version and properties, mechanisms and locales as lists with spaces between."""
 
@@ -23,7 +22,6 @@ class ConnectionStart(Method):
 
 
 @method(10, 11, "connection.start-ok", "client_properties:table mechanism:shortstr response:octets locale:shortstr")
-@dataclass(frozen=True)
 class ConnectionStartOk(Method):
     """The client chooses a SASL mechanism and gives its initial response."""
 
@@ -34,7 +32,6 @@ class ConnectionStartOk(Method):
 
 
 @method(10, 20, "connection.secure", "challenge:octets")
-@dataclass(frozen=True)
 class ConnectionSecure(Method):
     """A SASL challenge."""
 
@@ -42,7 +39,6 @@ class ConnectionSecure(Method):
 
 
 @method(10, 21, "connection.secure-ok", "response:octets")
-@dataclass(frozen=True)
 class ConnectionSecureOk(Method):
     """The response to a SASL challenge."""
 
@@ -50,7 +46,6 @@ class ConnectionSecureOk(Method):
 
 
 @method(10, 30, "connection.tune", "channel_max:short frame_max:long heartbeat:short")
-@dataclass(frozen=True)
 class ConnectionTune(Method):
     """The limits that the server proposes: 0 is no limit; `frame_max` in octets of a whole frame, `heartbeat` in s."""
 
@@ -60,7 +55,6 @@ class ConnectionTune(Method):
 
 
 @method(10, 31, "connection.tune-ok", "channel_max:short frame_max:long heartbeat:short")
-@dataclass(frozen=True)
 class ConnectionTuneOk(Method):
     """The limits that hold from now on."""
 
@@ -70,7 +64,6 @@ class ConnectionTuneOk(Method):
 
 
 @method(10, 40, "connection.open", "virtual_host:shortstr -:shortstr -:bit")
-@dataclass(frozen=True)
 class ConnectionOpen(Method):
     """Open a virtual host."""
 
@@ -78,13 +71,11 @@ class ConnectionOpen(Method):
 
 
 @method(10, 41, "connection.open-ok", "-:shortstr")
-@dataclass(frozen=True)
 class ConnectionOpenOk(Method):
     """The virtual host is open."""
 
 
 @method(10, 50, "connection.close", "reply_code:short reply_text:shortstr class_id:short method_id:short")
-@dataclass(frozen=True)
 class ConnectionClose(Method):
     """Close the connection, because of the method with these ids if not 0."""
 
@@ -95,13 +86,11 @@ class ConnectionClose(Method):
 
 
 @method(10, 51, "connection.close-ok")
-@dataclass(frozen=True)
 class ConnectionCloseOk(Method):
     """The connection is closed."""
 
 
 @method(10, 60, "connection.blocked", "reason:shortstr")
-@dataclass(frozen=True)
 class ConnectionBlocked(Method):
     """RabbitMQ: the broker reads no more publishes for now."""
 
@@ -109,13 +98,11 @@ class ConnectionBlocked(Method):
 
 
 @method(10, 61, "connection.unblocked")
-@dataclass(frozen=True)
 class ConnectionUnblocked(Method):
     """RabbitMQ: the broker reads publishes again."""
 
 
 @method(10, 70, "connection.update-secret", "new_secret:longstr reason:shortstr")
-@dataclass(frozen=True)
 class ConnectionUpdateSecret(Method):
     """RabbitMQ: replace credentials that expire."""
 
@@ -124,6 +111,5 @@ class ConnectionUpdateSecret(Method):
 
 
 @method(10, 71, "connection.update-secret-ok")
-@dataclass(frozen=True)
 class ConnectionUpdateSecretOk(Method):
     """RabbitMQ: the new credentials are in force."""

@@ -1,6 +1,6 @@
 """Methods of class exchange (0-9-1, 1.6), with RabbitMQ's bindings between exchanges."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from waybill.wire.amqp091.method import Method, method
 
@@ -12,7 +12,6 @@ from waybill.wire.amqp091.method import Method, method
     "-:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit"
     " internal:bit no_wait:bit arguments:table",
 )
-@dataclass(frozen=True)
 class ExchangeDeclare(Method):
     """Make an exchange, or with `passive` ask for it."""
 
@@ -27,13 +26,11 @@ class ExchangeDeclare(Method):
 
 
 @method(40, 11, "exchange.declare-ok")
-@dataclass(frozen=True)
 class ExchangeDeclareOk(Method):
     """The exchange is there."""
 
 
 @method(40, 20, "exchange.delete", "-:short exchange:shortstr if_unused:bit no_wait:bit")
-@dataclass(frozen=True)
 class ExchangeDelete(Method):
     """Delete an exchange."""
 
@@ -43,7 +40,6 @@ class ExchangeDelete(Method):
 
 
 @method(40, 21, "exchange.delete-ok")
-@dataclass(frozen=True)
 class ExchangeDeleteOk(Method):
     """The exchange is gone."""
 
@@ -54,7 +50,6 @@ class ExchangeDeleteOk(Method):
     "exchange.bind",
     "-:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
 )
-@dataclass(frozen=True)
 class ExchangeBind(Method):
     """RabbitMQ: route messages from one exchange to another."""
 
@@ -66,7 +61,6 @@ class ExchangeBind(Method):
 
 
 @method(40, 31, "exchange.bind-ok")
-@dataclass(frozen=True)
 class ExchangeBindOk(Method):
     """The binding is there."""
 
@@ -77,7 +71,6 @@ class ExchangeBindOk(Method):
     "exchange.unbind",
     "-:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
 )
-@dataclass(frozen=True)
 class ExchangeUnbind(Method):
     """RabbitMQ: remove a binding between exchanges."""
 
@@ -89,6 +82,5 @@ class ExchangeUnbind(Method):
 
 
 @method(40, 51, "exchange.unbind-ok")
-@dataclass(frozen=True)
 class ExchangeUnbindOk(Method):
     """The binding is gone. Its id is 51, out of the pattern of all others."""

@@ -1,6 +1,6 @@
 """Methods of class queue (0-9-1, 1.7)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from waybill.wire.amqp091.method import Method, method
 
@@ -11,7 +11,6 @@ from waybill.wire.amqp091.method import Method, method
     "queue.declare",
     "-:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit arguments:table",
 )
-@dataclass(frozen=True)
 class QueueDeclare(Method):
     """Make a queue, or with `passive` ask for it; without a name the server gives one."""
 
@@ -25,7 +24,6 @@ class QueueDeclare(Method):
 
 
 @method(50, 11, "queue.declare-ok", "queue:shortstr message_count:long consumer_count:long")
-@dataclass(frozen=True)
 class QueueDeclareOk(Method):
     """The queue is there, with this many messages ready and consumers."""
 
@@ -37,7 +35,6 @@ class QueueDeclareOk(Method):
 @method(
     50, 20, "queue.bind", "-:short queue:shortstr exchange:shortstr routing_key:shortstr no_wait:bit arguments:table"
 )
-@dataclass(frozen=True)
 class QueueBind(Method):
     """Route messages from an exchange to a queue."""
 
@@ -49,13 +46,11 @@ class QueueBind(Method):
 
 
 @method(50, 21, "queue.bind-ok")
-@dataclass(frozen=True)
 class QueueBindOk(Method):
     """The binding is there."""
 
 
 @method(50, 30, "queue.purge", "-:short queue:shortstr no_wait:bit")
-@dataclass(frozen=True)
 class QueuePurge(Method):
     """Drop all messages that are ready."""
 
@@ -64,7 +59,6 @@ class QueuePurge(Method):
 
 
 @method(50, 31, "queue.purge-ok", "message_count:long")
-@dataclass(frozen=True)
 class QueuePurgeOk(Method):
     """That many messages were dropped."""
 
@@ -72,7 +66,6 @@ class QueuePurgeOk(Method):
 
 
 @method(50, 40, "queue.delete", "-:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit")
-@dataclass(frozen=True)
 class QueueDelete(Method):
     """Delete a queue."""
 
@@ -83,7 +76,6 @@ class QueueDelete(Method):
 
 
 @method(50, 41, "queue.delete-ok", "message_count:long")
-@dataclass(frozen=True)
 class QueueDeleteOk(Method):
     """The queue is gone, and that many messages with it."""
 
@@ -91,7 +83,6 @@ class QueueDeleteOk(Method):
 
 
 @method(50, 50, "queue.unbind", "-:short queue:shortstr exchange:shortstr routing_key:shortstr arguments:table")
-@dataclass(frozen=True)
 class QueueUnbind(Method):
     """Remove a binding of a queue."""
 
@@ -102,6 +93,5 @@ class QueueUnbind(Method):
 
 
 @method(50, 51, "queue.unbind-ok")
-@dataclass(frozen=True)
 class QueueUnbindOk(Method):
     """The binding is gone."""
