@@ -18,16 +18,19 @@ from waybill.ojs.events import ReceivedEvent
 from waybill.ojs.states import TERMINAL, State
 from waybill.ojs.unique import stands_in_the_way
 
+# As text: every event of every job comes by here, and a member takes long to tell its value.
 ENDS: Final = {
-    "job.completed": State.COMPLETED,
-    "job.discarded": State.DISCARDED,
-    "job.cancelled": State.CANCELLED,
+    "job.completed": State.COMPLETED.value,
+    "job.discarded": State.DISCARDED.value,
+    "job.cancelled": State.CANCELLED.value,
 }
+_ACTIVE: Final = State.ACTIVE.value
+_AVAILABLE: Final = State.AVAILABLE.value
 _END_VALUES: Final = frozenset(state.value for state in TERMINAL)
 _PHASES: Final = {
-    "job.enqueued": (0, State.AVAILABLE),
-    "job.started": (1, State.ACTIVE),
-    "job.retrying": (2, State.RETRYABLE),
+    "job.enqueued": (0, _AVAILABLE),
+    "job.started": (1, _ACTIVE),
+    "job.retrying": (2, State.RETRYABLE.value),
 }
 _END_RANK: Final = 1 << 40
 _PHASES_PER_ATTEMPT: Final = 3
@@ -49,7 +52,7 @@ def new_record(event: ReceivedEvent) -> JobRecord:
         id=event.subject,
         type=job_type if isinstance(job_type, str) else "",
         queue=queue if isinstance(queue, str) else "",
-        state=State.AVAILABLE.value,
+        state=_AVAILABLE,
     )
 
 
@@ -146,13 +149,13 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         job.scheduled_at = _text(data.get("scheduled_at"))
         job.unique_key = _text(data.get("unique_key")) or job.unique_key
         if job.scheduled_at is not None:
-            state = State.SCHEDULED
+            state = State.SCHEDULED.value
     elif event.type == "job.started" and job.attempt <= attempt:
         job.started_at = event.time
         job.worker_id = _text(data.get("worker_id"))
         job.progress = job.progress_message = None
     if job.rank < rank:
-        job.state = state.value
+        job.state = state
         job.attempt = attempt
         job.next_retry_at = _text(data.get("next_retry_at"))
         job.rank = rank
@@ -162,7 +165,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
 def _keep_hold(job: JobRecord, event: ReceivedEvent) -> None:
     """Extend the attempt that is under way; one that was replaced holds nothing any more."""
     data = event.data
-    if job.state != State.ACTIVE.value or job.attempt != _number(data.get("attempt")):
+    if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
         return
     job.visible_until = _text(data.get("visible_until"))
     job.message = _object(data.get("message")) or job.message
@@ -175,7 +178,7 @@ def _let_go(job: JobRecord) -> None:
 
 def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
     """Take back the start of an attempt that was put off; one that has begun again meanwhile stays."""
-    if job.state == State.ACTIVE.value and job.started_at is not None and job.started_at <= event.time:
+    if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
         job.state = State.SCHEDULED.value
         job.scheduled_at = _text(event.data.get("scheduled_at"))
         job.rank = job.attempt * _PHASES_PER_ATTEMPT
@@ -193,7 +196,7 @@ def _begin_anew(job: JobRecord) -> None:
 def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
     """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
     data = event.data
-    if job.state != State.ACTIVE.value or job.attempt != _number(data.get("attempt")):
+    if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
         return
     percent = data.get("progress_percent", 0)
     if isinstance(percent, int | float):
@@ -206,7 +209,7 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
     data = event.data
     if job.rank >= _bound(event):
         return
-    job.state = ENDS[event.type].value
+    job.state = ENDS[event.type]
     job.ended_at = event.time
     job.rank = _END_RANK
     job.attempt = max(job.attempt, _number(data.get("attempt", data.get("total_attempts"))))

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -26,11 +26,12 @@ from waybill.ojs.states import State
 
 ENDED_JOBS: Final = 50_000
 
+_ACTIVE: Final = State.ACTIVE.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JobRecord).decode
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, frozen=True):
     """Where a job stands in the indices."""
 
     queue: str
@@ -43,7 +44,7 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, job: JobRecord) -> _Place:
-        is_held = job.visibility_ms is not None and job.state == State.ACTIVE.value
+        is_held = job.visibility_ms is not None and job.state == _ACTIVE
         # A reservation, and nothing else, says when a job was created.
         is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
         return cls(job.queue, job.state, job.enqueued_at, job.unique_key, is_held, is_over)
@@ -154,14 +155,8 @@ class MemoryJobStore(JobStore):
             self._leave_key(job_id, before.unique_key)
         if after.unique_key is not None:
             self._keys[after.unique_key][job_id] = None
-        if after.is_held:
-            self._held[job_id] = None
-        else:
-            self._held.pop(job_id, None)
-        if after.is_over:
-            self._over[job_id] = None
-        else:
-            self._over.pop(job_id, None)
+        _keep(self._held, job_id, after.is_held, before is not None and before.is_held)
+        _keep(self._over, job_id, after.is_over, before is not None and before.is_over)
 
     def _forget_the_oldest(self) -> None:
         """Let go of the jobs that have ended long ago, many at a time: each time takes a look at all that are there."""
@@ -195,3 +190,10 @@ class MemoryJobStore(JobStore):
         else:
             entries = self._enqueued[place.queue]
             del entries[bisect_left(entries, (place.enqueued_at, job_id))]
+
+
+def _keep(index: dict[str, None], job_id: str, is_in: bool, was_in: bool) -> None:  # noqa: FBT001 - what is kept, and was
+    if is_in:
+        index[job_id] = None
+    elif was_in:
+        del index[job_id]
