@@ -1,6 +1,6 @@
 """The broker's process: the real node on the real journal, its commits executed on a simulated disk at later times.
 
-It does what the broker does around a node: accept connections, flush after every input, run one commit at a time, watch
+It does what the broker does around a node: accept connections, work after every input, run one commit at a time, watch
 the node's deadlines. And it dies when told to, between two steps or in the middle of its file work.
 """
 
@@ -21,6 +21,7 @@ from waybill.testing.virtual_clock import Event, VirtualClock
 
 MAINTENANCE_INTERVAL_S: Final = 1.0
 CRASH_WITHIN_OPERATIONS: Final = 12
+LARGE_COMMITS: Final = 0.3
 DISK_CAPACITY: Final = 1 << 40
 DISK_FREE_LIMIT_BYTES: Final = 1 << 20
 # A client shows a certificate: no password is stretched for each of its connections.
@@ -272,29 +273,36 @@ class SimulatedServer:
     # --- work ---
 
     def _after_receive(self) -> None:
-        if self.node is None:
-            return
-        self.node.flush(self.clock.now())
-        self._note_unsettled(of_all=False)
-        self._commit()
+        """What `waybill.broker` does in a turn, with a disk that takes as long as it likes."""
+        while (node := self.node) is not None:
+            node.work(self.clock.now())
+            self._note_unsettled(of_all=False)
+            commit = None if self._is_committing else node.begin_commit()
+            if commit is not None:
+                self._commit(node, commit)
+            elif node.has_output:
+                node.send()
+            else:
+                break
         self._arm()
 
-    def _commit(self) -> None:
-        while not self._is_committing and self.node is not None:
-            commit = self.node.begin_commit()
-            if commit is None:
-                return
-            if commit.is_synced:
-                self._is_committing = True
-                delay = self.random.random() * self._commit_delay_s
-                self.clock.call_later(delay, self._of_this_life(lambda commit=commit: self._execute(commit)))  # type: ignore[misc]
-                return
-            commit.execute()
-            self.node.end_commit(commit)
-            self.node.flush(self.clock.now())
+    def _commit(self, node: Node, commit: Commit) -> None:
+        delay = self.random.random() * self._commit_delay_s
+        if commit.is_synced and self.random.random() < LARGE_COMMITS:
+            self._is_committing = True
+            self.clock.call_later(delay, self._of_this_life(lambda: self._do(commit, commit.execute)))
+            return
+        commit.write()
+        node.send()
+        if commit.is_synced:
+            self._is_committing = True
+            self.clock.call_later(delay, self._of_this_life(lambda: self._do(commit, commit.finish)))
+        else:
+            commit.finish()
+            node.end_commit(commit)
 
-    def _execute(self, commit: Commit) -> None:
-        commit.execute()
+    def _do(self, commit: Commit, work: Callable[[], None]) -> None:
+        work()
         # The disk is done; the node hears of it a little later.
         delay = self.random.random() * self._commit_delay_s / 4
         self.clock.call_later(delay, self._of_this_life(lambda: self._committed(commit)))

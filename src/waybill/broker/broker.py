@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -312,46 +313,67 @@ class Broker:
             self._work()
 
     def _work(self) -> None:
+        """Do all that is possible until the disk must be waited for, or nothing is left to do."""
         self._is_turn_due = False
+        node = self._node
+        while self._failure is None:
+            node.work(self._clock.now())
+            commit = None if self._is_committing else node.begin_commit()
+            if commit is not None:
+                self._commit(commit)
+            elif node.has_output:
+                node.send()
+            else:
+                break
         if self._failure is not None:
             return
-        self._node.flush(self._clock.now())
-        if not self._is_committing:
-            self._commit()
-        if self._node.pending_bytes > PENDING_HIGH_WATER_BYTES:
+        if self._is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
             self._pause_reading()
-        at = self._node.next_timeout()
+        at = node.next_timeout()
         if at is not None and (self._timer is None or at < self._timer_at):
             self._arm(at)
 
-    def _commit(self) -> None:
-        """Begin commits until one must wait for the disk, or nothing is left to write."""
-        while True:
-            is_small = self._node.pending_bytes <= INLINE_COMMIT_BYTES
-            commit = self._node.begin_commit()
-            if commit is None:
-                return
-            if commit.is_synced and not (is_small and self._sync_s < INLINE_SYNC_S):
-                self._is_committing = True
-                self._commit_done.clear()
-                assert self._disk is not None  # noqa: S101 - set by start
-                self._disk.submit(partial(self._execute, commit), partial(self._committed, commit))
-                return
-            # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
+    def _commit(self, commit: Commit) -> None:
+        """Write a batch, send the output that it is the reason of, and sync if somebody waits for that.
+
+        What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
+        by the other thread, while the output goes.
+        """
+        is_large = commit.size > INLINE_COMMIT_BYTES
+        if is_large and commit.is_synced:
+            self._submit(commit, commit.execute)
+            return
+        # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
+        try:
+            commit.write()
+        except OSError as error:
+            self._fail(error)
+            return
+        self._node.send()
+        if not commit.is_synced:
+            commit.finish()
+        elif self._sync_s >= INLINE_SYNC_S:
+            self._submit(commit, commit.finish)
+            return
+        else:
             try:
-                self._execute(commit)
+                self._sync(commit.finish)
             except OSError as error:
                 self._fail(error)
                 return
-            self._node.end_commit(commit)
-            self._node.flush(self._clock.now())
+        self._node.end_commit(commit)
 
-    def _execute(self, commit: Commit) -> None:
-        """Do a commit's file work, on whatever thread, and note how long a sync takes these days."""
+    def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
+        self._is_committing = True
+        self._commit_done.clear()
+        assert self._disk is not None  # noqa: S101 - set by start
+        self._disk.submit(partial(self._sync, work), partial(self._committed, commit))
+
+    def _sync(self, work: Callable[[], None]) -> None:
+        """Do file work that ends with a sync, on whatever thread, and note how long that takes these days."""
         started = self._clock.now()
-        commit.execute()
-        if commit.is_synced:
-            self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
+        work()
+        self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
 
     def _committed(self, commit: Commit, error: BaseException | None) -> None:
         self._is_committing = False

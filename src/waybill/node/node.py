@@ -146,22 +146,37 @@ class Node(Host):
         return Negotiation(self, output, peer_address, now, user)
 
     def flush(self, now: float) -> None:
-        """Do what the input, deadline or commit just taken made possible, and give every engine its output to send."""
+        """`work`, then `send`, until nothing is left to do."""
+        self.work(now)
+        while self._dirty:
+            self.send()
+            self.work(now)
+
+    def work(self, now: float) -> None:
+        """Do what the input, deadline or commit just taken made possible. Engines keep the output until `send`."""
         runtime = self.runtime
         runtime.now = now
         if self.alarm or runtime.memory_bytes > self._memory_alarm_bytes:
             self._check_alarms()
-        while runtime.dirty or self._confirming or self._dirty:
+        while runtime.dirty or self._confirming:
             runtime.drain()
             if self._confirming:
                 confirming = self._confirming
                 self._confirming = []
                 for engine in confirming:
                     engine.settle_confirms()
-            dirty = self._dirty
-            self._dirty = []
-            for engine in dirty:
-                engine.flush()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `send` has something to do."""
+        return bool(self._dirty)
+
+    def send(self) -> None:
+        """Let every engine send its output. This may make room for more: `work` must follow."""
+        dirty = self._dirty
+        self._dirty = []
+        for engine in dirty:
+            engine.flush()
 
     def next_timeout(self) -> float | None:
         return self.runtime.timers.next_deadline()

@@ -31,22 +31,34 @@ class Replacement:
 
 
 class Commit:
-    """A batch on its way. `is_synced` if somebody waits for it, so that `execute` takes as long as a disk takes."""
+    """A batch on its way: `size` bytes. `is_synced` if somebody waits for it, so that `finish` takes as long as a disk.
+
+    Every method raises OSError; then nothing is known about what is durable, and nothing is retried.
+    """
 
     def __init__(self, batch: i64) -> None:
         self.batch: i64 = batch
+        self.size: i64 = 0
         self.waiters: list[CommitWaiter] = []
         self.marks: list[int] = []
         self.is_synced = False
         self.is_done = False
 
     def execute(self) -> None:
-        """Write, sync, remove. Raises OSError; then nothing is known about what is durable, and nothing is retried."""
+        """`write`, then `finish`."""
+        self.write()
+        self.finish()
+
+    def write(self) -> None:
+        """Hand the batch to the system: from then on it outlives the process, though not yet a loss of power."""
+
+    def finish(self) -> None:
+        """Sync what `write` has written, if the commit is a synced one, and remove what is needed no more."""
         self.is_done = True
 
 
 class DiskCommit(Commit):
-    """`execute` does blocking work and touches nothing but this object and its files.
+    """Its methods do blocking work and touch nothing but this object and its files.
 
     The order is what recovery relies on: directories before the files in them, definitions before streams before
     messages, everything durable before anything is removed.
@@ -65,7 +77,7 @@ class DiskCommit(Commit):
         # One after the other, so that a crash leaves no gap.
         self.ordered_removals: list[str] = []
 
-    def execute(self) -> None:
+    def write(self) -> None:
         filesystem = self.filesystem
         for directory in self.directories:
             filesystem.make_directory(directory)
@@ -78,11 +90,13 @@ class DiskCommit(Commit):
             write.log.append(filesystem, pieces)
             if write.reserve > 0:
                 write.log.opened().reserve(int(write.reserve))
+
+    def finish(self) -> None:
         if self.is_synced:
             for log in self.dirty:
                 log.opened().sync()
             for directory in self.dirty_directories:
-                filesystem.sync_directory(directory)
+                self.filesystem.sync_directory(directory)
         self._remove()
         self.is_done = True
 

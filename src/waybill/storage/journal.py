@@ -197,11 +197,13 @@ class Journal(MessageLog):
     def begin_commit(self) -> DiskCommit | None:
         if self.has_failed:
             raise StoreFailed("the store has failed and takes no more work")
-        if self._running is not None or self.atomic_depth > 0:
+        if self._running is not None or self.atomic_depth > 0 or not self._has_work():
             return None
         removable = self.take_removable() if self.dying else []
         commit = DiskCommit(self.filesystem, self.batch)
         self._take_everything(commit)
+        for write in commit.writes:
+            commit.size += write.size
         for segment in removable:
             commit.removals.append(segment.log.name)
         self._removing = removable
@@ -217,6 +219,18 @@ class Journal(MessageLog):
         self.batch += 1
         self._running = commit
         return commit
+
+    def _has_work(self) -> bool:
+        if (
+            self._waiters
+            or self.is_sync_wanted
+            or self.dying
+            or self._removed_streams
+            or self.batch_bytes() > 0
+            or self._definitions.has_batch
+        ):
+            return True
+        return any(stream.has_batch for stream in self._streams.values())
 
     def _take_everything(self, commit: DiskCommit) -> None:
         """Definitions, then streams, then messages: the order in which they are written and synced."""

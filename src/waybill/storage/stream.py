@@ -214,6 +214,11 @@ class JournalStream(StreamLog):
         """Bytes appended and not yet taken by a commit."""
         return int(self._pending_bytes)
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether a commit has something to write or to remove."""
+        return bool(self._pieces) or bool(self._retired)
+
     def take_batch(self, commit: DiskCommit) -> LogFile | None:
         """Hand what was appended to a commit. Returns the file to be synced."""
         if not self._pieces:

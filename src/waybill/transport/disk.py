@@ -40,6 +40,11 @@ class DiskFile:
     def append(self, *pieces: bytes) -> None:
         """Write all of the pieces at the end, one behind the other."""
         end = self._end
+        if len(pieces) == 1:
+            size = len(pieces[0])
+            if os.pwrite(self._descriptor, pieces[0], end) == size:
+                self._end = end + size
+                return
         for first in range(0, len(pieces), PIECES_AT_ONCE):
             some = pieces[first : first + PIECES_AT_ONCE]
             size = sum(map(len, some))
