@@ -10,6 +10,7 @@ multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks-pipeline.m
 import itertools
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ from waybill.client import BasicProperties, blocking
 from waybill.pipeline import tables
 from waybill.pipeline.events import EventColumns
 from waybill.pipeline.message import NOTHING_SENT, MessageBlock
-from waybill.pipeline.run import Settings, ingest, refresh_silver
+from waybill.pipeline.run import Pace, Settings, Step, ingest, refresh_silver
 from waybill.pipeline.session import local_session
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.tables import Tables
@@ -49,16 +50,21 @@ PLAIN_PUSHES: Final = 3_000
 REPORT_LIMIT_S: Final = 60
 # Java compiles what it has run often; by then the same query takes a fifth of its first time.
 WARM_UPS: Final = 6
+MEASURED: Final = 3
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One line of the table: rows a second, ours and the plain loop's, and what the issue of speed asks for."""
+    """One line of the table: rows a second, ours and the plain loop's, and what the issue of speed asks for.
+
+    `batch` is ours without the start and the end of the query: of its only batch, as Spark says it.
+    """
 
     work: str
     wanted: int
     ours: float
     plain: float
+    batch: float | None = None
 
 
 @dataclass
@@ -87,34 +93,63 @@ class Bench:
 
     def run(self, events: int) -> None:
         for size in MESSAGE_SIZES:
-            self._stream_to_parquet(events, size)
+            stream = f"bench-{size}"
+            self._publish(stream, itertools.islice(generate(self._lives, events), events), size)
+            if size == 1:
+                self._messages_to_parquet(stream, events)
+            store = self._stream_to_bronze(stream, size)
+        self._fold(store, stream)
         self._jobs(events)
 
-    def _stream_to_parquet(self, count: int, size: int) -> None:
-        """Bronze from a stream with `size` events a message; with the larger, silver from that."""
-        stream = f"bench-{size}"
-        self._publish(stream, generate(self._lives, count), size)
-        for _ in range(WARM_UPS):
-            self._ingest(stream)
-        seconds, store = self._ingest(stream)
+    def _messages_to_parquet(self, stream: str, rows: int) -> None:
+        """`format("amqp")` as it is: a row a message, with its body, offset, timestamp, properties and headers."""
+        paces: list[float] = []
+
+        def copy() -> None:
+            place = str(self._directory / f"messages-{next(self._numbers)}")
+            reader = self._spark.readStream.format("amqp").options(uri=self._uri, stream=stream)
+            reader.options(startingOffsets="earliest", minPartitions=self._spark.sparkContext.defaultParallelism)
+            writer = reader.load().writeStream.trigger(availableNow=True).option("checkpointLocation", f"{place}.log")
+            query = writer.format("parquet").start(place)
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+            paces.extend(one.processedRowsPerSecond for one in query.recentProgress if one.numInputRows)
+            found = pq.read_table(place, columns=["offset"]).num_rows
+            if found != rows:
+                raise RuntimeError(f"{found:,} rows in Parquet of {rows:,} messages")
+
+        seconds = _warm_seconds(copy)
+        plain = self._plain("messages", stream, PLAIN_EVENTS)
+        self._add(Rate('stream to Parquet, `format("amqp")`', 100_000, rows / seconds, plain, _last(paces)))
+
+    def _stream_to_bronze(self, stream: str, size: int) -> Tables:
+        """Typed and checked events by day and batch, the malformed apart, as `waybill pipeline run` writes them."""
+        stores = []
+        paces: list[float] = []
+
+        def note(step: Step) -> None:
+            if isinstance(step, Pace):
+                paces.append(step.rows_per_second)
+
+        def read() -> None:
+            directory = self._directory / f"tables-{next(self._numbers)}"
+            settings = Settings(self._uri, directory, stream=stream, max_offsets_per_trigger=1 << 40)
+            ingest(self._spark, settings, note)
+            stores.append(Tables(directory))
+
+        seconds = _warm_seconds(read)
+        rows = stores[-1].read(self._spark, tables.EVENTS).count()
+        work = f"stream to bronze, {size} event{'s' * (size > 1)} a message"
+        plain = self._plain("events", stream, PLAIN_EVENTS)
+        self._add(Rate(work, 100_000, rows / seconds, plain, _last(paces)))
+        return stores[-1]
+
+    def _fold(self, store: Tables, stream: str) -> None:
         rows = store.read(self._spark, tables.EVENTS).count()
-        plain = self._plain("parquet", stream, PLAIN_EVENTS)
-        work = f"stream to Parquet, {size} event{'s' * (size > 1)} a message"
-        self._add(Rate(work, 100_000, rows / seconds, plain))
-        if size == MESSAGE_SIZES[-1]:
-            for _ in range(WARM_UPS):
-                self._fold(store)
-            seconds = self._fold(store)
-            self._add(Rate("fold to silver", 100_000, rows / seconds, self._plain("silver", stream, PLAIN_EVENTS)))
-
-    def _ingest(self, stream: str) -> tuple[float, Tables]:
-        """Seconds from the start of a query to the end of its only batch, into tables of its own."""
-        directory = self._directory / f"tables-{next(self._numbers)}"
-        settings = Settings(self._uri, directory, stream=stream, max_offsets_per_trigger=1 << 40)
-        return _seconds(lambda: ingest(self._spark, settings, lambda _: None)), Tables(directory)
-
-    def _fold(self, store: Tables) -> float:
-        return _seconds(lambda: refresh_silver(self._spark, store, lambda _: None))
+        seconds = _warm_seconds(lambda: refresh_silver(self._spark, store, lambda _: None))
+        self._add(Rate("fold to silver", 100_000, rows / seconds, self._plain("silver", stream, PLAIN_EVENTS)))
 
     def _jobs(self, count: int) -> None:
         """Rows of one partition as jobs, every one confirmed."""
@@ -147,7 +182,8 @@ class Bench:
 
     def _add(self, rate: Rate) -> None:
         self.figures.rates.append(rate)
-        self._console.print(f"{rate.work}: {rate.ours:,.0f}/s, plain loop {rate.plain:,.0f}/s", highlight=False)
+        batch = "" if rate.batch is None else f", its batch {rate.batch:,.0f}/s"
+        self._console.print(f"{rate.work}: {rate.ours:,.0f}/s{batch}, plain loop {rate.plain:,.0f}/s", highlight=False)
 
 
 def measure_report(lives: list[Life], count: int, directory: Path, figures: Figures, console: Console) -> None:
@@ -204,13 +240,26 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def page(figures: Figures, command: str) -> str:
+def _warm_seconds(work: Callable[[], object]) -> float:
+    """The median of some runs after others."""
+    for _ in range(WARM_UPS):
+        work()
+    return statistics.median(_seconds(work) for _ in range(MEASURED))
+
+
+def _last(paces: list[float]) -> float:
+    """The median of the measured runs, of all."""
+    return statistics.median(paces[-MEASURED:])
+
+
+def page(figures: Figures, events: int, command: str) -> str:
     """The whole page."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = models[0].split(":", 1)[1].strip() if models else "unknown"
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     rates = "\n".join(
-        f"| {rate.work} | {rate.wanted:,} | {rate.ours:,.0f} | {rate.plain:,.0f} | {rate.ours / rate.plain:.1f} |"
+        f"| {rate.work} | {rate.wanted:,} | {rate.ours:,.0f} | {f'{rate.batch:,.0f}' if rate.batch else ''} "
+        f"| {rate.plain:,.0f} | {rate.ours / rate.plain:.1f} |"
         for rate in figures.rates
     )
     history = (
@@ -227,13 +276,16 @@ together had at most {figures.backfill_mb:,} MB and {figures.report_mb:,} MB in 
 `{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}, with waybill {__version__}, on {os.cpu_count()} cores
 ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
-Events of real workers, multiplied; Waybill's own broker, Spark and its Python workers share the cores. The rates are
-those of a run after {WARM_UPS} others in a session (after one for jobs), from the start of the query to its end. The
-plain loops use pika, one message at a time; the one that writes jobs waits for each confirm, as pika's blocking channel
-does. The plain fold is that of the tests, and knows less than silver.
+{events:,} events of real workers, multiplied; Waybill's own broker, Spark and its Python workers share the cores. A
+rate is that of the median of {MEASURED} runs after {WARM_UPS} others in the same session (for jobs, of one after
+another), from the start of the query to its end, of which Spark takes about a second for itself; "in the batch" is
+what Spark says of the query's only batch, without its start and end. `format("amqp")` is a
+streaming query that writes messages as they are; bronze is typed and checked events, written by day and batch, as
+`waybill pipeline run` does it. The plain loops use pika, one message at a time; the one that writes jobs waits for each
+confirm, as pika's blocking channel does. The plain fold is that of the tests, and knows less than silver.
 
-| work | wanted/s | waybill, rows/s | plain Python loop with pika, rows/s | ratio |
-|---|--:|--:|--:|--:|
+| work | wanted/s | waybill, rows/s | in the batch | plain Python loop with pika, rows/s | ratio |
+|---|--:|--:|--:|--:|--:|
 {rates}
 {history}"""
 
@@ -262,7 +314,9 @@ def main(*, events: int, history: int, quick: bool) -> None:
         if history:
             measure_report(lives, history, directory / "history", bench.figures, console)
     if not quick:
-        PAGE.write_text(page(bench.figures, f"python -m benchmarks.pipeline --events {events} --history {history}"))
+        PAGE.write_text(
+            page(bench.figures, events, f"python -m benchmarks.pipeline --events {events} --history {history}")
+        )
         console.print(f"written: {PAGE}")
 
 

@@ -1,12 +1,12 @@
 """The work of the pipeline as a program without it would do it: plain Python loops with pika, one message at a time.
 
-python -m benchmarks.plain_loops URI parquet STREAM COUNT DIRECTORY      prints seconds
+python -m benchmarks.plain_loops URI events STREAM COUNT DIRECTORY      prints seconds
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -21,8 +21,8 @@ COLUMNS = ("id", "type", "source", "subject", "time")
 DATA = ("job_type", "queue", "worker_id", "attempt", "duration_ms")
 
 
-def events(uri: str, stream: str, count: int) -> Iterator[dict[str, object]]:
-    """The first `count` events of a stream.
+def messages(uri: str, stream: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and body of the messages of a stream, without end.
 
     Neither `channel.consume` nor closing: they give back what was not handed out, and a stream takes nothing back. The
     connection ends with the process.
@@ -30,37 +30,56 @@ def events(uri: str, stream: str, count: int) -> Iterator[dict[str, object]]:
     connection = pika.BlockingConnection(pika.URLParameters(uri))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=2000)
-    arrived: list[tuple[int, bytes]] = []
+    arrived: list[tuple[int, int, bytes]] = []
     channel.basic_consume(
         stream,
-        lambda _channel, method, _properties, body: arrived.append((method.delivery_tag, body)),
+        lambda _channel, method, properties, body: arrived.append(
+            (method.delivery_tag, properties.headers["x-stream-offset"], body)
+        ),
         arguments={"x-stream-offset": "first"},
     )
-    seen = 0
-    while seen < count:
+    while True:
         connection.process_data_events(time_limit=1)
-        messages, arrived[:] = list(arrived), []
-        for tag, body in messages:
-            found = json.loads(body)
-            for event in found if isinstance(found, list) else [found]:
-                yield event
-                seen += 1
+        taken, arrived[:] = list(arrived), []
+        for tag, offset, body in taken:
+            yield offset, body
             channel.basic_ack(tag)
 
 
-def to_parquet(uri: str, stream: str, count: int, directory: Path) -> None:
-    """Events of a stream as Parquet files."""
+def events(uri: str, stream: str) -> Iterator[dict[str, object]]:
+    """The events of a stream."""
+    for _, body in messages(uri, stream):
+        found = json.loads(body)
+        yield from found if isinstance(found, list) else [found]
+
+
+def write(rows: Iterable[dict[str, object]], count: int, directory: Path) -> None:
+    """The first `count` rows as Parquet files."""
     directory.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, object]] = []
-    for number, event in enumerate(islice(events(uri, stream, count), count), start=1):
-        data = event["data"]
-        row = {name: event.get(name) for name in COLUMNS}
-        if isinstance(data, dict):
-            row |= {name: data.get(name) for name in DATA}
-        rows.append(row | {"event": json.dumps(event)})
-        if len(rows) == ROWS_PER_FILE or number == count:
-            pq.write_table(pa.Table.from_pylist(rows), directory / f"{number}.parquet", compression="zstd")
-            rows = []
+    waiting: list[dict[str, object]] = []
+    for number, row in enumerate(islice(rows, count), start=1):
+        waiting.append(row)
+        if len(waiting) == ROWS_PER_FILE or number == count:
+            pq.write_table(pa.Table.from_pylist(waiting), directory / f"{number}.parquet", compression="zstd")
+            waiting = []
+
+
+def messages_to_parquet(uri: str, stream: str, count: int, directory: Path) -> None:
+    """Messages of a stream as they are."""
+    write(({"offset": offset, "body": body} for offset, body in messages(uri, stream)), count, directory)
+
+
+def events_to_parquet(uri: str, stream: str, count: int, directory: Path) -> None:
+    """Events of a stream with columns of their own."""
+    write(map(event_row, events(uri, stream)), count, directory)
+
+
+def event_row(event: dict[str, object]) -> dict[str, object]:
+    data = event["data"]
+    row = {name: event.get(name) for name in COLUMNS}
+    if isinstance(data, dict):
+        row |= {name: data.get(name) for name in DATA}
+    return row | {"event": json.dumps(event)}
 
 
 def push(uri: str, queue: str, count: int, _: Path) -> None:
@@ -78,10 +97,15 @@ def push(uri: str, queue: str, count: int, _: Path) -> None:
 
 def to_silver(uri: str, stream: str, count: int, _: Path) -> None:
     """Events of a stream folded to jobs and attempts, in a dict."""
-    fold(events(uri, stream, count))
+    fold(islice(events(uri, stream), count))
 
 
-LOOPS: dict[str, Callable[[str, str, int, Path], None]] = {"parquet": to_parquet, "push": push, "silver": to_silver}
+LOOPS: dict[str, Callable[[str, str, int, Path], None]] = {
+    "messages": messages_to_parquet,
+    "events": events_to_parquet,
+    "push": push,
+    "silver": to_silver,
+}
 
 if __name__ == "__main__":
     uri, what, name, number, place = sys.argv[1:]

@@ -95,6 +95,16 @@ def test_partitions_are_as_many_and_as_small_as_asked_for(stream: Stream) -> Non
     assert spans(batch_reader(stream, minPartitions="2", maxRecordsPerPartition="9")) == [(0, 5), (5, 10)]
 
 
+def test_large_messages_are_handed_over_before_they_are_many(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.pipeline.source._BYTES_PER_BATCH", 1 << 16)
+    stream.publish(*[b"x" * (1 << 16)] * 40)
+    reader = batch_reader(stream)
+    (partition,) = reader.partitions()
+    rows = [batch.num_rows for batch in reader.read(partition)]
+    assert sum(rows) == 40
+    assert len(rows) > 1
+
+
 @pytest.mark.parametrize(
     ("filters", "expected", "left"),
     [

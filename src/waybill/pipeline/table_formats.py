@@ -58,6 +58,8 @@ def session_options(table_format: str) -> dict[str, str]:
         "spark.jars.excludes": "org.slf4j:slf4j-api",
         # Delta's log is read with so many tasks: the default, 50, is for tables of millions of files.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM lists files with so many tasks, however few there are. The default, 10,000, takes a minute a table.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
         "spark.sql.extensions": EXTENSION,
         "spark.sql.catalog.spark_catalog": CATALOG,
     }

@@ -28,7 +28,7 @@ _VERSION_DIGITS: Final = 8
 # Of columns whose values are all different, a dictionary is built in vain; and a higher level of zstd takes longer for
 # files that are hardly smaller.
 _WRITTEN_QUICKLY: Final = {
-    **{f"parquet.enable.dictionary#{column}": "false" for column in ("event", "event_id", "subject")},
+    **{f"parquet.enable.dictionary#{column}": "false" for column in ("event", "event_id", "subject", "offset", "time")},
     "parquet.compression.codec.zstd.level": "1",
 }
 
