@@ -58,6 +58,8 @@ class RabbitMQContender(Contender):
     has_amqp10 = False
 
     def __init__(self) -> None:
+        self.policies: tuple[dict[str, object], ...] = ()
+        """Set when it starts next, as in RabbitMQ's definitions."""
         self._broker: RabbitMQ | None = None
 
     def prepare(self) -> str:
@@ -69,7 +71,7 @@ class RabbitMQContender(Contender):
         return f"RabbitMQ {version.stdout.strip() or 'of unknown version'}"
 
     def start(self) -> float:
-        self._broker = RabbitMQ()
+        self._broker = RabbitMQ(policies=self.policies)
         begin = time.monotonic()
         self._broker.start()
         elapsed = time.monotonic() - begin

@@ -52,6 +52,7 @@ SLEEP_GOAL: Final = "10 ms jobs/s"
 QUORUM: Final = "Waybill and coordinator, quorum queue"
 CLASSIC: Final = "Waybill and coordinator, classic queue"
 PRIORITIES: Final = "Waybill and coordinator, classic queue with priorities"
+LAZY: Final = "Waybill and coordinator, classic queue with priorities, lazy"
 OURS: Final = "Waybill and coordinator, own broker"
 
 HEADINGS: Final = (
@@ -67,6 +68,15 @@ HEADINGS: Final = (
     "broker CPU us/push",
     "us/job",
 )
+
+LAZY_POLICY: Final[dict[str, object]] = {
+    "vhost": "/ojs",
+    "name": "jobs",
+    "pattern": r"^ojs\.queue\.",
+    "definition": {"queue-mode": "lazy"},
+    "apply-to": "queues",
+}
+"""What `rabbitmqctl set_policy` of the topology page does: no program declares anything else for it."""
 
 Row = dict[str, float]
 
@@ -91,6 +101,7 @@ class Competitor:
     options: tuple[str, ...] = ()
     scale: int = 1
     has_coordinator: bool = False
+    policies: tuple[dict[str, object], ...] = ()
 
 
 # No more jobs in a classic queue than the peers have in theirs: there each costs the more, the more are waiting.
@@ -100,6 +111,7 @@ ON_RABBITMQ: Final = (
     Competitor(QUORUM, "waybill", ("quorum",), 5, has_coordinator=True),
     Competitor(CLASSIC, "waybill", ("classic",), has_coordinator=True),
     Competitor(PRIORITIES, "waybill", ("default",), has_coordinator=True),
+    Competitor(LAZY, "waybill", ("default",), has_coordinator=True, policies=(LAZY_POLICY,)),
 )
 ON_OURS: Final = (
     Competitor("Waybill, own broker", "waybill", scale=5),
@@ -109,7 +121,7 @@ ON_OURS: Final = (
 GOALS: Final = (
     *(
         goal
-        for name in (QUORUM, CLASSIC, PRIORITIES)
+        for name in (QUORUM, CLASSIC, PRIORITIES, LAZY)
         for goal in (
             Goal(name, "work noop", 3, NOOP_GOAL),
             Goal(name, "work noop", 5, CPU_GOAL),
@@ -307,6 +319,8 @@ RabbitMQ, in us of CPU to take in, store and confirm it, and to deliver it and s
   declare, so it is Waybill's default: programs that know only the binding declare the same.
 - A quorum queue has neither. It keeps its dead letters if the node is killed, as a classic one does not, and the
   binding recommends it. `Topology(queue_type="quorum")` asks for it (see [topology](topology.md)).
+- A lazy classic queue keeps the jobs that wait on disk and not in that memory. A policy of the broker makes it lazy:
+  nobody has to declare anything else for it (see [topology](topology.md)).
 
 {listed}
 """
@@ -315,15 +329,16 @@ RabbitMQ, in us of CPU to take in, store and confirm it, and to deliver it and s
 def costs(bench: Bench) -> str:
     """What a job takes of RabbitMQ's CPU, by kind of queue, as text."""
     return "; ".join(
-        f"{name.rpartition(', ')[2]} {bench.broker_us(name, 'push noop'):.0f}"
+        f"{name.partition(', ')[2]} {bench.broker_us(name, 'push noop'):.0f}"
         f" and {bench.broker_us(name, 'work noop'):.0f}"
-        for name in (QUORUM, CLASSIC, PRIORITIES)
+        for name in (QUORUM, CLASSIC, PRIORITIES, LAZY)
     )
 
 
-def run_round(bench: Bench, rabbitmq: Contender, ours: Contender, console: Console) -> None:
+def run_round(bench: Bench, rabbitmq: RabbitMQContender, ours: Contender, console: Console) -> None:
     for contender, competitors in ((rabbitmq, ON_RABBITMQ), (ours, ON_OURS)):
         for competitor in competitors:
+            rabbitmq.policies = competitor.policies
             with console.status(competitor.name):
                 contender.start()
                 try:

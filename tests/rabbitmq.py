@@ -21,7 +21,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -84,10 +84,12 @@ class RabbitMQ:
     leaving the context removes the data.
     """
 
-    def __init__(self, *plugins: str) -> None:
+    def __init__(self, *plugins: str, policies: Sequence[Mapping[str, object]] = ()) -> None:
+        """`policies` are as in RabbitMQ's definitions."""
         if not installed():
             raise RabbitMQMissingError(INSTALL_HINT)
         self._plugins = plugins
+        self._policies = policies
         self.port = free_port()
         self.management_port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="rabbitmq-"))
@@ -203,7 +205,7 @@ class RabbitMQ:
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)  # Erlang refuses a cookie that others may read.
         (directory / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
-        (directory / "definitions.json").write_text(json.dumps(_definitions()))
+        (directory / "definitions.json").write_text(json.dumps({**_definitions(), "policies": [*self._policies]}))
         (directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = 127.0.0.1:{self.port}\nload_definitions = {directory / 'definitions.json'}\n"
             + (

@@ -16,8 +16,6 @@ import time
 from typing import Final
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_NO_TRACE: Final = 32 * "0"
-_NO_SPAN: Final = 16 * "0"
 _COUNTS: Final = tuple(f"{count:03x}" for count in range(4096))
 
 
@@ -67,10 +65,7 @@ def is_uuid7(text: str) -> bool:
 
 def new_traceparent() -> str:
     """Return a fresh W3C traceparent that is not sampled: the root of a trace that somebody may join."""
-    digits = f"{random.getrandbits(192):048x}"
-    if digits.startswith(_NO_TRACE) or digits.endswith(_NO_SPAN):
-        return new_traceparent()
-    return f"00-{digits[:32]}-{digits[32:]}-00"
+    return f"00-{random.getrandbits(128) or 1:032x}-{random.getrandbits(64) or 1:016x}-00"
 
 
 def child_traceparent(parent: str) -> str:

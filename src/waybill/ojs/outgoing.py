@@ -93,6 +93,7 @@ class Publication:
             if future is None:
                 continue
             if future.done() and future.exception() is None:
+                one.future = None
                 record(self._session, one)
                 self.settled_count += 1
                 continue
