@@ -24,7 +24,7 @@ def contents_left(directory: Path) -> list[bytes]:
     """What a broker that starts on a copy of the directory finds in the queue."""
     node = Node.open(DiskFilesystem(directory), NodeOptions("copy", "0", bytes, 1 << 20), 0.0)
     lane = node.virtual_hosts["/"].queues["q"].lane
-    contents = [entry.message.content for entry in lane.head]
+    contents = [entry.message.content for entry in lane.entries()]
     node.close()
     return contents
 

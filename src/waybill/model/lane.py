@@ -1,10 +1,10 @@
 """The messages of a queue that wait, in order, with bounded memory: a head of entries, and a backlog kept as locations.
 
-    head (entries in memory) | backlog (chunks of sequence, location, expiry) | sealed | tail (entries in memory)
+    loaded | head (both entries in memory) | backlog (chunks of sequence, location, size) | sealed | tail (entries)
 
 A short queue lives in its head alone. When the head is full, what arrives goes to the tail; a full tail is sealed, and
-once its batch is written the sealed entries shrink to a chunk: 32 bytes a message. `pop` refills the head from the
-oldest chunk. With a store that frees no memory all of a queue is head, and counts as memory that is used.
+once its batch is written the sealed entries shrink to a chunk: 24 bytes a message, 32 if some expire. `load` reads the
+oldest chunk back. With a store that frees no memory all of a queue is head, and counts as memory that is used.
 """
 
 from array import array
@@ -32,7 +32,8 @@ class _Chunk:
     def __init__(self, entries: list[Entry]) -> None:
         self.sequences = array("q", [entry.sequence for entry in entries])
         self.locations = array("q", [entry.location for entry in entries])
-        self.expiries = array("d", [entry.expires_at for entry in entries])
+        expiries = [entry.expires_at for entry in entries]
+        self.expiries = array("d", expiries) if any(expiries) else None
         self.sizes = array("q", [entry.message.size for entry in entries])
         counts = [entry.delivery_count for entry in entries]
         self.delivery_counts = array("q", counts) if any(counts) else None
@@ -42,8 +43,15 @@ class _Chunk:
         self.are_stored = entries[0].is_stored
         self.redelivered = entries[0].redelivered
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `restore` has nothing to do."""
+        return self.expiries is None and self.delivery_counts is None and self.changed is None
+
     def restore(self, entry: Entry, index: i64) -> None:
-        """Give an entry that was read back what consumers have left: failed deliveries, changes of its message."""
+        """Give an entry that was read back its expiry, and what consumers have left: failed deliveries, changes."""
+        if self.expiries is not None:
+            entry.expires_at = self.expiries[index]
         if self.delivery_counts is not None:
             entry.delivery_count = self.delivery_counts[index]
         changed = self.changed.get(entry.sequence) if self.changed is not None else None
@@ -54,7 +62,8 @@ class _Chunk:
     def remove(self, index: int) -> None:
         del self.sequences[index]
         del self.locations[index]
-        del self.expiries[index]
+        if self.expiries is not None:
+            del self.expiries[index]
         del self.sizes[index]
         if self.delivery_counts is not None:
             del self.delivery_counts[index]
@@ -80,6 +89,8 @@ class Lane:
         self.queue = queue
         self.runtime = runtime
         self.count: i64 = 0
+        # What was read back last, its first entry at the end, where a list gives it away at the least cost.
+        self.loaded: list[Entry] = []
         self.head: deque[Entry] = deque()
         self.head_bytes: i64 = 0
         self.is_spilling = False
@@ -110,6 +121,11 @@ class Lane:
         """Put an entry that was taken before back to its place in the order of sequences."""
         self.count += 1
         self.head_bytes += entry.message.size
+        if self.loaded:
+            if entry.sequence < self.loaded[-1].sequence:
+                self.loaded.append(entry)
+                return
+            self._unload()
         head = self.head
         if not head or entry.sequence < head[0].sequence:
             head.appendleft(entry)
@@ -121,16 +137,26 @@ class Lane:
             index += 1
         head.insert(int(index), entry)
 
-    def pop(self) -> Entry:
-        """Take the first entry of a lane whose head is not empty."""
-        entry = self.head.popleft()
+    def pop(self) -> Entry | None:
+        """Take the first entry; None if there is none in memory, so that `load` must look for more."""
+        if self.loaded:
+            entry = self.loaded.pop()
+        elif self.head:
+            entry = self.head.popleft()
+        else:
+            return None
         self.count -= 1
         self.head_bytes -= entry.message.size
         return entry
 
+    def _unload(self) -> None:
+        self.head.extendleft(self.loaded)
+        self.loaded = []
+
     def first_after(self, sequence: i64) -> Entry | None:
         """The first entry beyond a sequence, left in its place; one of the backlog is read back for this look."""
         found: Entry | None = None
+        self._unload()
         head = self.head
         if head and head[-1].sequence > sequence:
             found = head[int(_index_after(head, sequence))]
@@ -163,7 +189,6 @@ class Lane:
     def _entry_of(self, chunk: _Chunk, index: int) -> Entry:
         entry = Entry(self.queue, self.runtime.store.read(chunk.locations[index]), chunk.sequences[index])
         entry.location = chunk.locations[index]
-        entry.expires_at = chunk.expiries[index]
         entry.is_stored = chunk.are_stored
         entry.redelivered = chunk.redelivered
         chunk.restore(entry, index)
@@ -172,6 +197,7 @@ class Lane:
     def extract(self, entry: Entry) -> None:
         """Take out an entry that `first_after` found."""
         self.count -= 1
+        self._unload()
         sequence = entry.sequence
         head = self.head
         place = _index_after(head, sequence - 1)
@@ -194,23 +220,29 @@ class Lane:
 
     def first_expiry(self) -> float:
         """When the first entry expires; 0.0 for never, or if there is none."""
+        if self.loaded:
+            return self.loaded[-1].expires_at
         if self.head:
             return self.head[0].expires_at
         if self.backlog:
-            expires_at: float = self.backlog[0].expiries[0]
-            return expires_at
+            expiries = self.backlog[0].expiries
+            return 0.0 if expiries is None else float(expiries[0])
         entries = self.sealed or self.tail
         return entries[0].expires_at if entries else 0.0
 
     def load(self) -> i64:
-        """Fill the head of a lane that has entries. Returns how many were lost because their checksum failed.
+        """Bring entries to memory. Returns how many were lost because their checksum failed.
 
-        Afterwards the head has an entry, or the lane is empty.
+        Afterwards `pop` has an entry, or the lane is empty.
         """
         lost: i64 = 0
-        while not self.head and self.count > 0:
+        while not (self.loaded or self.head) and self.count > 0:
             lost += self._refill()
         return lost
+
+    def entries(self) -> list[Entry]:
+        """Those in memory, in order."""
+        return [*reversed(self.loaded), *self.head, *self.sealed, *self.tail]
 
     @property
     def size(self) -> int:
@@ -220,8 +252,9 @@ class Lane:
 
     def clear(self) -> Iterator[tuple[int, int, bool]]:
         """Drop everything. Yields sequence, location and whether it is stored of each entry."""
-        entries = [*self.head, *self.sealed, *self.tail]
+        entries = self.entries()
         chunks = list(self.backlog)
+        self.loaded = []
         self.head.clear()
         self.head_bytes = 0
         self.backlog.clear()
@@ -238,7 +271,7 @@ class Lane:
                 yield sequence, location, chunk.are_stored
 
     def redelivered_sequences(self) -> list[int]:
-        entries = [*self.head, *self.sealed, *self.tail]
+        entries = self.entries()
         found = [int(entry.sequence) for entry in entries if entry.redelivered]
         for chunk in self.backlog:
             if chunk.redelivered:
@@ -313,32 +346,31 @@ class Lane:
         return lost
 
     def _read_back(self, chunk: _Chunk) -> i64:
-        """Put the entries of a chunk into the head. Returns how many were lost."""
+        """Load the entries of a chunk. Returns how many were lost."""
         lost: i64 = 0
         size: i64 = 0
         queue = self.queue
-        head = self.head
-        has_been_out = chunk.delivery_counts is not None or chunk.changed is not None
+        loaded: list[Entry] = []
+        is_plain = chunk.is_plain
         are_stored = chunk.are_stored
         redelivered = chunk.redelivered
         messages = self.runtime.store.read_all(chunk.locations)
         index: i64 = -1
-        for message, sequence, location, expires_at in zip(
-            messages, chunk.sequences, chunk.locations, chunk.expiries, strict=True
-        ):
+        for message, sequence, location in zip(messages, chunk.sequences, chunk.locations, strict=True):
             index += 1
             if message is None:
                 lost += 1
                 continue
             entry = Entry(queue, message, sequence)
             entry.location = location
-            entry.expires_at = expires_at
             entry.is_stored = are_stored
             entry.redelivered = redelivered
-            if has_been_out:
+            if not is_plain:
                 chunk.restore(entry, index)
-            head.append(entry)
+            loaded.append(entry)
             size += entry.message.size
+        loaded.reverse()
+        self.loaded = loaded
         self.head_bytes += size
         self.runtime.memory_bytes += size
         return lost

@@ -233,9 +233,9 @@ class Queue(EntryQueue):
         ):
             # When something must go, low priorities go first (0-9-1, 3.1.10).
             lane = next(lane for lane in self.lanes if lane.count)
-            if not lane.head and not self._load(lane):
-                continue
-            self._kill(self._take_from(lane), MAX_LENGTH)
+            entry = self._take_from(lane)
+            if entry is not None:
+                self._kill(entry, MAX_LENGTH)
 
     # --- out ---
 
@@ -280,14 +280,15 @@ class Queue(EntryQueue):
                 turn += 1
             if has_levels:
                 lane = self._first_lane()
-            if not lane.head and not self._load(lane):
+            entry = lane.pop()
+            if entry is None:
+                self._load(lane)
                 continue
-            entry = lane.head[0]
             if is_persistent and entry.sequence > gate.limit:
+                lane.push_front(entry)
                 gate.ask(entry.sequence)
                 is_free = False
                 break
-            lane.pop()
             last = entry.sequence
             size = self._counted(entry.message) if counts_bodies else entry.message.size
             self.ready_count -= 1
@@ -313,10 +314,9 @@ class Queue(EntryQueue):
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
         while self.ready_count > 0:
-            lane = self._first_lane()
-            if not lane.head and not self._load(lane):
+            entry = self._take_from(self._first_lane())
+            if entry is None:
                 continue
-            entry = self._take_from(lane)
             if 0.0 < entry.expires_at <= self.runtime.now:
                 self._kill(entry, EXPIRED)
                 continue
@@ -330,13 +330,12 @@ class Queue(EntryQueue):
             return entry
         return None
 
-    def _load(self, lane: Lane) -> bool:
-        """Bring the next entries of a lane to memory. False if none of it could be read."""
+    def _load(self, lane: Lane) -> None:
+        """Bring the next entries of a lane to memory, or find that none of it can be read."""
         lost = lane.load()
         self.ready_count -= lost
         if lost:
             self.ready_bytes = sum(other.size for other in self.lanes)
-        return lane.count > 0
 
     def _first_lane(self) -> Lane:
         index: i64 = len(self.lanes) - 1
@@ -344,8 +343,12 @@ class Queue(EntryQueue):
             index -= 1
         return self.lanes[index]
 
-    def _take_from(self, lane: Lane) -> Entry:
+    def _take_from(self, lane: Lane) -> Entry | None:
+        """The first entry of a lane; None if it had to be loaded first, and the lane may have none any more."""
         entry = lane.pop()
+        if entry is None:
+            self._load(lane)
+            return None
         self.ready_count -= 1
         self.ready_bytes -= self._counted(entry.message)
         expires_at = lane.first_expiry()
@@ -593,12 +596,12 @@ class Queue(EntryQueue):
         """Kill what has expired at the head of each lane."""
         for lane in self.lanes:
             while lane.count > 0:
-                if not lane.head and not self._load(lane):
-                    continue
-                entry = lane.head[0]
-                if entry.expires_at == 0.0 or entry.expires_at > now:
+                expires_at = lane.first_expiry()
+                if expires_at == 0.0 or expires_at > now:
                     break
-                self._kill(self._take_from(lane), EXPIRED)
+                entry = self._take_from(lane)
+                if entry is not None:
+                    self._kill(entry, EXPIRED)
         self._arm_expiry()
 
     def _arm_expiry(self) -> None:

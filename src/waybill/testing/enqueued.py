@@ -53,7 +53,7 @@ def _jobs_in(node: Node, virtual_host: str, name: str, state: State) -> Iterator
         return
     # Lanes are by priority, the lowest first; a short queue lies in their heads.
     for lane in reversed(queue.lanes):
-        for entry in [*lane.head, *lane.sealed, *lane.tail]:
+        for entry in lane.entries():
             properties, body = _content(entry.message.content)
             try:
                 envelope = read_envelope(body)

@@ -378,16 +378,16 @@ class Session(CommitWaiter):
         if number < 0:
             self._take_other_disposition(data, start, end)
             return
-        entry = self.unsettled.pop(number, None)
+        entry = self.unsettled.get(number)
         if entry is None:
             return
         link = entry.holder
         if isinstance(link, OutgoingLink) and link.takes_accepted:
+            del self.unsettled[number]
             if not self._accepted:
                 self.connection.accepting(self)
             self._accepted.append(entry)
             return
-        self.unsettled[number] = entry
         self._take_other_disposition(data, start, end)
 
     def accept_all(self) -> None:
