@@ -26,7 +26,7 @@ Records know nothing about where they are, so that compaction can move them as t
 from array import array
 from typing import Final
 
-from librt.strings import BytesWriter, read_f64_be, read_i32_be, read_i64_be, write_f64_be, write_i64_be
+from librt.strings import BytesWriter, read_f64_be, read_i64_be, write_f64_be, write_i64_be
 from mypy_extensions import i64
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
@@ -122,7 +122,7 @@ def record_length(data: bytes, index: i64, end: i64) -> i64:
     """The length that the record at `index` claims, or -1 if that cannot be."""
     if end - index < RECORD_HEAD_SIZE:
         return -1
-    length: i64 = i64(read_i32_be(data, index + DIGEST_SIZE))
+    length: i64 = read_i64_be(data, index + DIGEST_SIZE) >> 32
     if length < RECORD_HEAD_SIZE or length > end - index:
         return -1
     return length
@@ -133,7 +133,7 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
     stop = index + length
     if stop > len(data):
         return False
-    kind: i64 = i64(data[index + KIND_OFFSET])
+    kind: i64 = data[index + KIND_OFFSET]
     if kind in (PUT, ENTRY, SPILL):
         if length < MESSAGE_HEAD_SIZE:
             return False
@@ -147,8 +147,8 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
 
 def content_index(data: bytes, index: i64) -> i64:
     """Where the content begins in the record with a message at `index`."""
-    sizes: i64 = i64(read_i32_be(data, index + 48)) & 0xFFFFFFFF
-    return index + MESSAGE_HEAD_SIZE + (sizes >> 16) + (sizes & 0xFFFF)
+    sizes = read_i64_be(data, index + 44)
+    return index + MESSAGE_HEAD_SIZE + (sizes >> 16 & 0xFFFF) + (sizes & 0xFFFF)
 
 
 def with_holder(record: bytes, queue_id: i64, sequence: i64) -> bytes:

@@ -181,7 +181,7 @@ class Recovery:
         data = reader.data
         self._is_in_group = False
         for index in reader.records:
-            kind: i64 = VOID if index < 0 else i64(data[index + KIND_OFFSET])
+            kind: i64 = VOID if index < 0 else data[index + KIND_OFFSET]
             if kind == VOID:
                 self._is_group_bad = True
             elif kind == ATOMIC_BEGIN:

@@ -6,7 +6,7 @@ bindings) and `basic` (consuming, polling, transactions, confirms).
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i64_be
+from librt.strings import BytesWriter, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
@@ -310,7 +310,7 @@ class Channel(CommitWaiter):
         """Whether a frame at `o`, of which `ACK_FRAME_SIZE` octets are there, has a basic.ack for this channel."""
         return (
             read_i64_be(data, o + 3) == ACK_SIZE_AND_METHOD
-            and i64(read_i32_be(data, o)) >> 8 == self._type_and_number
+            and read_i64_be(data, o) >> 40 == self._type_and_number
             and data[o + ACK_FRAME_SIZE - 1] == FRAME_END
         )
 
