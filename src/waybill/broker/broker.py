@@ -316,11 +316,13 @@ class Broker:
         """Do all that is possible until the disk must be waited for, or nothing is left to do."""
         self._is_turn_due = False
         node = self._node
+        now = self._clock.now()
         while self._failure is None:
-            node.work(self._clock.now())
+            node.work(now)
             commit = None if self._is_committing else node.begin_commit()
             if commit is not None:
                 self._commit(commit)
+                now = self._clock.now()
             elif node.has_output:
                 node.send()
             else:
@@ -339,8 +341,7 @@ class Broker:
         What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
         by the other thread, while the output goes.
         """
-        is_large = commit.size > INLINE_COMMIT_BYTES
-        if is_large and commit.is_synced:
+        if commit.is_synced and commit.size > INLINE_COMMIT_BYTES:
             self._submit(commit, commit.execute)
             return
         # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
