@@ -280,9 +280,8 @@ class Queue(EntryQueue):
                 turn += 1
             if has_levels:
                 lane = self._first_lane()
-            entry = lane.pop()
+            entry = lane.pop() or self._load(lane)
             if entry is None:
-                self._load(lane)
                 continue
             if is_persistent and entry.sequence > gate.limit:
                 lane.push_front(entry)
@@ -330,12 +329,13 @@ class Queue(EntryQueue):
             return entry
         return None
 
-    def _load(self, lane: Lane) -> None:
-        """Bring the next entries of a lane to memory, or find that none of it can be read."""
+    def _load(self, lane: Lane) -> Entry | None:
+        """Bring the next entries of a lane to memory and take the first; None if none of it can be read."""
         lost = lane.load()
         self.ready_count -= lost
         if lost:
             self.ready_bytes = sum(other.size for other in self.lanes)
+        return lane.pop()
 
     def _first_lane(self) -> Lane:
         index: i64 = len(self.lanes) - 1
@@ -344,10 +344,9 @@ class Queue(EntryQueue):
         return self.lanes[index]
 
     def _take_from(self, lane: Lane) -> Entry | None:
-        """The first entry of a lane; None if it had to be loaded first, and the lane may have none any more."""
-        entry = lane.pop()
+        """The first entry of a lane, None if none of it can be read."""
+        entry = lane.pop() or self._load(lane)
         if entry is None:
-            self._load(lane)
             return None
         self.ready_count -= 1
         self.ready_bytes -= self._counted(entry.message)

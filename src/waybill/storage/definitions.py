@@ -156,10 +156,6 @@ class Definitions:
         """Whether the next commit has something to write."""
         return bool(self._pieces)
 
-    @property
-    def has_batch(self) -> bool:
-        return bool(self._pieces)
-
     def take_batch(self, commit: DiskCommit) -> LogFile | None:
         """Hand what is pending to a commit. Returns the log if it has to be synced in time."""
         if not self._pieces:

@@ -227,10 +227,10 @@ class Journal(MessageLog):
             or self.dying
             or self._removed_streams
             or self.batch_bytes() > 0
-            or self._definitions.has_batch
+            or self._definitions.has_pending
         ):
             return True
-        return any(stream.has_batch for stream in self._streams.values())
+        return any(stream.has_pending for stream in self._streams.values())
 
     def _take_everything(self, commit: DiskCommit) -> None:
         """Definitions, then streams, then messages: the order in which they are written and synced."""

@@ -215,7 +215,7 @@ class JournalStream(StreamLog):
         return int(self._pending_bytes)
 
     @property
-    def has_batch(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether a commit has something to write or to remove."""
         return bool(self._pieces) or bool(self._retired)
 
