@@ -5,11 +5,13 @@
 Debian's RabbitMQ with all of them, then Waybill on its own broker, a fresh broker for each. One worker process each;
 durable queues, persistent messages, publisher confirms, acknowledgements after the work. Waybill writes its events, and
 a coordinator of its own process keeps the state of all jobs beside it where the table says so. The peers' queues are
-classic; Waybill's are what the table says. The peers' programs are in benchmarks/peers; they run in an environment of
-their own, build/peers, made of the `bench` extra.
+classic; Waybill's are what the table says. A bare loop of pika with Waybill's messages says how much RabbitMQ takes of
+them at all. The peers' programs are in benchmarks/peers; they run in an environment of their own, build/peers, made of
+the `bench` extra.
 """
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -54,6 +56,7 @@ CLASSIC: Final = "Waybill and coordinator, classic queue"
 PRIORITIES: Final = "Waybill and coordinator, classic queue with priorities"
 LAZY: Final = "Waybill and coordinator, classic queue with priorities, lazy"
 OURS: Final = "Waybill and coordinator, own broker"
+BARE: Final = "Bare loop of pika, classic queue with priorities"
 
 HEADINGS: Final = (
     "no-op jobs/s",
@@ -102,6 +105,12 @@ class Competitor:
     scale: int = 1
     has_coordinator: bool = False
     policies: tuple[dict[str, object], ...] = ()
+    kinds: tuple[str, ...] = (NOOP, SLEEP)
+
+    @property
+    def needs_waybill(self) -> bool:
+        """Whether it runs in Waybill's environment, not in that of the peers."""
+        return self.program in {"waybill", "pika"}
 
 
 # No more jobs in a classic queue than the peers have in theirs: there each costs the more, the more are waiting.
@@ -112,6 +121,7 @@ ON_RABBITMQ: Final = (
     Competitor(CLASSIC, "waybill", ("classic",), has_coordinator=True),
     Competitor(PRIORITIES, "waybill", ("default",), has_coordinator=True),
     Competitor(LAZY, "waybill", ("default",), has_coordinator=True, policies=(LAZY_POLICY,)),
+    Competitor(BARE, "pika", kinds=(NOOP,)),
 )
 ON_OURS: Final = (
     Competitor("Waybill, own broker", "waybill", scale=5),
@@ -159,7 +169,8 @@ class Bench:
     def measure(self, competitor: Competitor, uri: str, broker_pid: int) -> None:
         """Push and do no-op jobs, then jobs that wait."""
         with self._coordinator(competitor, uri):
-            for kind, count in self._counts.items():
+            for kind in competitor.kinds:
+                count = self._counts[kind]
                 for verb in ("push", "work"):
                     used = cpu_seconds(broker_pid)
                     try:
@@ -188,7 +199,7 @@ class Bench:
                 process.terminate()
 
     def _run(self, competitor: Competitor, arguments: list[str]) -> Row:
-        python = sys.executable if competitor.program == "waybill" else str(self._peers)
+        python = sys.executable if competitor.needs_waybill else str(self._peers)
         command = [python, "-m", f"benchmarks.peers.{competitor.program}_jobs", *arguments, *competitor.options]
         try:
             done = subprocess.run(
@@ -210,7 +221,7 @@ class Bench:
 
     def _environment(self, competitor: Competitor) -> dict[str, str]:
         path = [str(REPOSITORY)]
-        if competitor.program == "waybill":
+        if competitor.needs_waybill:
             path.insert(0, str(self._ours))
         return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
@@ -262,10 +273,11 @@ def table(bench: Bench) -> str:
     for name in bench.rows:
         done, pushed, slept = (bench.rate(name, what) for what in ("work noop", "push noop", "work sleep"))
         cpu = bench.cpu_us(name, "work noop")
+        slept_text = "" if math.isnan(slept) else f"{slept:,.0f}"
         lines.append(
             f"| {name} | {done:,.0f} | {done / best['work noop']:.1f} | {cpu:.1f} | {least / cpu:.1f} "
             f"| {pushed:,.0f} | {pushed / best['push noop']:.1f} | {bench.cpu_us(name, 'push noop'):.1f} "
-            f"| {slept:,.0f} | {bench.rss_mb(name, 'work noop'):.0f} "
+            f"| {slept_text} | {bench.rss_mb(name, 'work noop'):.0f} "
             f"| {bench.broker_us(name, 'push noop'):.0f} | {bench.broker_us(name, 'work noop'):.0f} |"
         )
     return "\n".join(lines)
@@ -301,7 +313,12 @@ def page(bench: Bench, command: str, versions: list[str]) -> str:
 One worker process does no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
 durable, messages persistent, publishes confirmed, jobs acknowledged after the work. Waybill writes all its events. The
 ratios are to the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client) process.
-Where other programs run on the machine, the figures of CPU say more than those of throughput.
+Where other programs run on the machine, the figures of CPU say more than those of throughput. Queues are declared
+before the clocks start. Waybill's clock for jobs stops when the last is acknowledged, those of the peers when it is
+done.
+
+The bare loop of pika is no contender: it publishes Waybill's messages, made before, to Waybill's default queue, takes
+them from there without looking at them, and does nothing else. It says where RabbitMQ's limit is.
 
 {table(bench)}
 
@@ -313,8 +330,13 @@ On RabbitMQ, the limit is the process that RabbitMQ has for each queue, and what
 RabbitMQ, in us of CPU to take in, store and confirm it, and to deliver it and see it acknowledged, its events included:
 {costs(bench)}.
 
+{limit(bench)}
+
 - A classic queue is what the peers declare. RabbitMQ holds the jobs that wait in it in the memory of its process, and
-  collects garbage there again and again: the more wait, the longer a push takes.
+  collects garbage there again and again. Erlang does so by the size of the messages, too: as soon as more than 370 KB
+  wait, nearly every collection goes through everything, which takes half of the time of a push. What a client can vary
+  changes nothing: how many publishes wait for their confirms, over how many channels or connections they go, how they
+  are written, `mandatory`. Fewer octets and headers would, but the binding asks for them.
 - With priorities it is eleven queues in one, each of which is asked at every step. That is what the binding's examples
   declare, so it is Waybill's default: programs that know only the binding declare the same.
 - A quorum queue has neither. It keeps its dead letters if the node is killed, as a classic one does not, and the
@@ -333,6 +355,21 @@ def costs(bench: Bench) -> str:
         f" and {bench.broker_us(name, 'work noop'):.0f}"
         for name in (QUORUM, CLASSIC, PRIORITIES, LAZY)
     )
+
+
+def limit(bench: Bench) -> str:
+    """How near Waybill comes to what RabbitMQ takes of its messages, as text."""
+    best = {
+        what: max(bench.rate(name, what) for name in bench.rows if name.lower() in PEERS)
+        for what in ("push noop", "work noop")
+    }
+    bare, ours = (
+        {what: f"{bench.rate(name, what):,.0f} ({bench.rate(name, what) / best[what]:.1f})" for what in best}
+        for name in (BARE, PRIORITIES)
+    )
+    return f"""A bare loop of pika pushes {bare["push noop"]} such messages a second to the classic queue with
+priorities, and takes {bare["work noop"]} from it; Waybill and its coordinator do {ours["push noop"]} and
+{ours["work noop"]}. In brackets: times the best of the peers."""
 
 
 def run_round(bench: Bench, rabbitmq: RabbitMQContender, ours: Contender, console: Console) -> None:

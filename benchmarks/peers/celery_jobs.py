@@ -40,6 +40,7 @@ sleep = app.task(name="bench.sleep")(run_sleep)
 def push() -> None:
     task = noop if arguments.kind == NOOP else sleep
     with app.producer_pool.acquire(block=True) as producer:
+        app.amqp.queues[QUEUE](producer.channel).declare()
         meter.start()
         for number in range(arguments.count):
             task.apply_async((number,), producer=producer)

@@ -49,7 +49,8 @@ async def push() -> None:
     # As `waybill job push-many` does.
     collect_rarely()
     async with jobs:
-        await jobs.push_many([])
+        # As the peers' programs do before their clocks start.
+        await (await jobs.session()).declarer.ensure_queue(QUEUE)
         meter.start()
         await jobs.push_many(handler.job(number) for number in range(arguments.count))
         meter.report()
