@@ -96,18 +96,19 @@ class Bench:
             stream = f"bench-{size}"
             self._publish(stream, itertools.islice(generate(self._lives, events), events), size)
             if size == 1:
-                self._messages_to_parquet(stream, events)
+                self._stream_to_parquet("amqp", stream, events, "messages")
+                self._stream_to_parquet("ojs", stream, events, "events")
             store = self._stream_to_bronze(stream, size)
         self._fold(store, stream)
         self._jobs(events)
 
-    def _messages_to_parquet(self, stream: str, rows: int) -> None:
-        """`format("amqp")` as it is: a row a message, with its body, offset, timestamp, properties and headers."""
+    def _stream_to_parquet(self, kind: str, stream: str, rows: int, loop: str) -> None:
+        """A streaming query of no more than a format and Parquet: all that it has of a message is a row."""
         paces: list[float] = []
 
         def copy() -> None:
-            place = str(self._directory / f"messages-{next(self._numbers)}")
-            reader = self._spark.readStream.format("amqp").options(uri=self._uri, stream=stream)
+            place = str(self._directory / f"copy-{next(self._numbers)}")
+            reader = self._spark.readStream.format(kind).options(uri=self._uri, stream=stream)
             reader.options(startingOffsets="earliest", minPartitions=self._spark.sparkContext.defaultParallelism)
             writer = reader.load().writeStream.trigger(availableNow=True).option("checkpointLocation", f"{place}.log")
             query = writer.format("parquet").start(place)
@@ -121,8 +122,8 @@ class Bench:
                 raise RuntimeError(f"{found:,} rows in Parquet of {rows:,} messages")
 
         seconds = _warm_seconds(copy)
-        plain = self._plain("messages", stream, PLAIN_EVENTS)
-        self._add(Rate('stream to Parquet, `format("amqp")`', 100_000, rows / seconds, plain, _last(paces)))
+        plain = self._plain(loop, stream, PLAIN_EVENTS)
+        self._add(Rate(f'stream to Parquet, `format("{kind}")`', 100_000, rows / seconds, plain, _last(paces)))
 
     def _stream_to_bronze(self, stream: str, size: int) -> Tables:
         """Typed and checked events by day and batch, the malformed apart, as `waybill pipeline run` writes them."""
@@ -280,8 +281,9 @@ together had at most {figures.backfill_mb:,} MB and {figures.report_mb:,} MB in 
 rate is that of the median of {MEASURED} runs after {WARM_UPS} others in the same session (for jobs, of one after
 another), from the start of the query to its end, of which Spark takes about a second for itself; "in the batch" is
 what Spark says of the query's only batch, without its start and end. `format("amqp")` is a
-streaming query that writes messages as they are; bronze is typed and checked events, written by day and batch, as
-`waybill pipeline run` does it. The plain loops use pika, one message at a time; the one that writes jobs waits for each
+streaming query that writes messages as they are, and `format("ojs")` one that writes typed and checked events; bronze
+is such events by day and batch, the malformed counted and apart, as `waybill pipeline run` writes them. The plain loops
+use pika, one message at a time; the one that writes jobs waits for each
 confirm, as pika's blocking channel does. The plain fold is that of the tests, and knows less than silver.
 
 | work | wanted/s | waybill, rows/s | in the batch | plain Python loop with pika, rows/s | ratio |

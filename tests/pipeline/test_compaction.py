@@ -1,5 +1,6 @@
 """Compaction changes files and no rows, whatever happens in between."""
 
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -24,15 +25,22 @@ def write(spark: SparkSession, store: Tables, batch_id: int, events: list[Event]
     (commits / str(batch_id)).write_text("v1")
 
 
-@pytest.fixture
-def store(spark: SparkSession, tmp_path: Path) -> Tables:
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bronze of four batches, as a query would have written them."""
-    made = Tables(tmp_path)
+    made = Tables(tmp_path_factory.mktemp("compaction"))
     made.prepare()
     quarter = len(EVENTS) // 4
     for number in range(4):
         write(spark, made, number, EVENTS[number * quarter : (number + 1) * quarter])
-    return made
+    return made.directory
+
+
+@pytest.fixture
+def store(written: Path, tmp_path: Path) -> Tables:
+    """A copy of it for each test."""
+    shutil.copytree(written, tmp_path / "tables", symlinks=True)
+    return Tables(tmp_path / "tables")
 
 
 def events(spark: SparkSession, store: Tables) -> list[Row]:

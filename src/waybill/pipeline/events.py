@@ -5,11 +5,14 @@ only if what everything downstream relies upon is there and has its type; otherw
 raises for what a peer has published.
 """
 
+from array import array
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from waybill.pipeline.message import MessageBlock, Sent
@@ -66,7 +69,6 @@ class _Event(msgspec.Struct, gc=False):
 
 # Stands for an event that cannot be used: all its columns are null.
 _NO_EVENT: Any = _Event(*(None,) * 4)  # type: ignore[arg-type]
-_NO_ERROR: Final = _Error()
 # What the decoders raise for what is no JSON; ValidationError, for another JSON than was asked for, is one of them.
 _NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _event_decoder: Final = msgspec.json.Decoder(_Event)
@@ -80,12 +82,13 @@ class EventColumns(Columns):
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._offsets: list[int] = []
+        self._offsets = array("q")
+        self._positions = array("i")
         self._sent: list[Sent] = []
-        self._positions: list[int] = []
         self._texts: list[bytes] = []
         self._events: list[_Event] = []
-        self._reasons: list[str | None] = []
+        # By row, for those that cannot be used.
+        self._reasons: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -98,32 +101,27 @@ class EventColumns(Columns):
             for offset, body, sent in zip(block.offsets, block.bodies, block.sent, strict=True):
                 self._add_message(offset, body, sent)
             return
-        # One usable event a message: what most blocks are.
-        reasons = list(map(_unusable, events))
-        self._offsets += block.offsets
-        self._sent += block.sent
-        self._positions += [0] * len(events)
-        self._texts += block.bodies
-        self._events += [_NO_EVENT if reason else event for event, reason in zip(events, reasons, strict=True)]
-        self._reasons += reasons
+        # One event a message: what most blocks are.
+        self._add_events(block.offsets, array("i", [0]) * len(events), block.sent, block.bodies, events)
 
     def record_batch(self) -> pa.RecordBatch:
         texts = self._checked_texts()
         events = self._events
         data = [event.data for event in events]
-        errors: list[Any] = [one.error or one.last_error or _NO_ERROR for one in data]
         sent = SentColumns(self._sent)
         columns = {
             "stream": pa.repeat(self.stream, len(self)),
+            "offset": _numbers(self._offsets, pa.int64()),
+            "position": _numbers(self._positions, pa.int32()),
             "timestamp": sent.timestamps(),
             "time": times([event.time for event in events]),
+            "duration_ms": pc.round(pa.array([one.duration_ms for one in data], pa.float64())).cast(pa.int64()),
             "scheduled_at": times([one.scheduled_at for one in data]),
             "next_retry_at": times([one.next_retry_at for one in data]),
             "event": texts,
+            "malformed": pa.array(list(map(self._reasons.get, range(len(self)))), pa.string()),
         }
         values: dict[str, list[Any]] = {
-            "offset": self._offsets,
-            "position": self._positions,
             "event_id": [event.id for event in events],
             "type": [event.type for event in events],
             "source": [event.source for event in events],
@@ -134,13 +132,9 @@ class EventColumns(Columns):
             "attempt": [one.total_attempts if one.attempt is None else one.attempt for one in data],
             "max_attempts": [one.max_attempts for one in data],
             "priority": [one.priority for one in data],
-            "duration_ms": [None if one.duration_ms is None else round(one.duration_ms) for one in data],
-            "error_type": [error.type or error.code for error in errors],
-            "error_message": [error.message for error in errors],
-            "error_retryable": [error.retryable for error in errors],
-            "malformed": self._reasons,
         }
         columns |= {name: pa.array(column, self.arrow_schema.field(name).type) for name, column in values.items()}
+        columns |= _error_columns(data)
         if HEADERS.name in self.arrow_schema.names:
             columns[HEADERS.name] = sent.headers()
         return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow_schema.names], schema=self.arrow_schema)
@@ -150,35 +144,60 @@ class EventColumns(Columns):
             self._add_event(offset, 0, body, sent)
             return
         try:
-            texts = _array_decoder.decode(body)
+            texts = list(map(bytes, _array_decoder.decode(body)))
         except _NO_JSON as problem:
             self._add_row(offset, 0, body, sent, _NO_EVENT, f"not JSON: {problem}")
             return
         if not texts:
             self._add_row(offset, 0, body, sent, _NO_EVENT, "a batch without events")
-        for position, text in enumerate(texts):
-            self._add_event(offset, position, bytes(text), sent)
+        try:
+            events = list(map(_event_decoder.decode, texts))
+        except _NO_JSON:
+            for position, text in enumerate(texts):
+                self._add_event(offset, position, text, sent)
+            return
+        count = len(events)
+        self._add_events([offset] * count, range(count), [sent] * count, texts, events)
+
+    def _add_events(
+        self,
+        offsets: Iterable[int],
+        positions: Iterable[int],
+        sent: list[Sent],
+        texts: list[bytes],
+        events: list[_Event],
+    ) -> None:
+        """Rows of events that have all been decoded; those that cannot be counted become rows without an event."""
+        for index in _doubtful(events):
+            reason = _unusable(events[index])
+            if reason is not None:
+                self._reasons[len(self) + index] = reason
+                events[index] = _NO_EVENT
+        self._offsets.extend(offsets)
+        self._positions.extend(positions)
+        self._sent += sent
+        self._texts += texts
+        self._events += events
 
     def _add_event(self, offset: int, position: int, text: bytes, sent: Sent) -> None:
-        event = _NO_EVENT
         try:
-            decoded = _event_decoder.decode(text)
+            event = _event_decoder.decode(text)
         except msgspec.ValidationError as problem:
-            reason: str | None = str(problem)
+            self._add_row(offset, position, text, sent, _NO_EVENT, str(problem))
         except _NO_JSON as problem:
-            reason = f"not JSON: {problem}"
+            self._add_row(offset, position, text, sent, _NO_EVENT, f"not JSON: {problem}")
         else:
-            reason = _unusable(decoded)
-            event = _NO_EVENT if reason else decoded
-        self._add_row(offset, position, text, sent, event, reason)
+            reason = _unusable(event)
+            self._add_row(offset, position, text, sent, _NO_EVENT if reason else event, reason)
 
     def _add_row(self, offset: int, position: int, text: bytes, sent: Sent, event: _Event, reason: str | None) -> None:
+        if reason is not None:
+            self._reasons[len(self)] = reason
         self._offsets.append(offset)
         self._positions.append(position)
         self._texts.append(text)
         self._sent.append(sent)
         self._events.append(event)
-        self._reasons.append(reason)
 
     def _checked_texts(self) -> pa.Array:
         """The column of texts. The decoder does not look into what it skips: bytes that are no text are found here."""
@@ -187,14 +206,14 @@ class EventColumns(Columns):
         except pa.ArrowInvalid:
             pass
         texts = []
-        for index, text in enumerate(self._texts):
+        for row, text in enumerate(self._texts):
             try:
                 texts.append(text.decode())
             except UnicodeDecodeError as problem:
                 texts.append(text.decode(errors="replace"))
-                if self._reasons[index] is None:
-                    self._reasons[index] = f"not JSON: {problem}"
-                    self._events[index] = _NO_EVENT
+                if row not in self._reasons:
+                    self._reasons[row] = f"not JSON: {problem}"
+                    self._events[row] = _NO_EVENT
         return pa.array(texts, pa.string())
 
 
@@ -202,6 +221,41 @@ class EventColumnsWithHeaders(EventColumns):
     """The same, followed by the headers of the message."""
 
     schema = StructType([*EVENT.fields, HEADERS])
+
+
+def _numbers(values: "array[int]", kind: pa.DataType) -> pa.Array:
+    """Numbers that lie one after the other, as a column of the same width without nulls."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _error_columns(data: list[_Data]) -> dict[str, pa.Array]:
+    """The columns of what failed. Few events have an error: those are made columns, and put where they belong."""
+    rows = [row for row, one in enumerate(data) if one.error is not None or one.last_error is not None]
+    errors: list[Any] = [data[row].error or data[row].last_error for row in rows]
+    numbers = array("i", [len(rows)]) * len(data)
+    for number, row in enumerate(rows):
+        numbers[row] = number
+    places = _numbers(numbers, pa.int32())
+    columns = {
+        "error_type": pa.array([*(error.type or error.code for error in errors), None], pa.string()),
+        "error_message": pa.array([*(error.message for error in errors), None], pa.string()),
+        "error_retryable": pa.array([*(error.retryable for error in errors), None], pa.bool_()),
+    }
+    return {name: column.take(places) for name, column in columns.items()}
+
+
+def _doubtful(events: list[_Event]) -> list[int]:
+    """Where events are that `_unusable` is to look at: all others have what any event of a job needs."""
+    return [
+        index
+        for index, event in enumerate(events)
+        if not (
+            event.subject
+            and (data := event.data).job_type
+            and data.queue
+            and (data.attempt or event.type not in _ATTEMPT_EVENTS)
+        )
+    ]
 
 
 def _unusable(event: _Event) -> str | None:

