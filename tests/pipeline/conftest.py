@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
+from tests.pipeline.whole_run import WholeRun, run_whole
 from tests.rabbitmq import RabbitMQ, rabbitmq
 from waybill.pipeline.java import JavaNotFoundError, java_home
 from waybill.pipeline.session import local_session
@@ -35,6 +36,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
     with OwnBroker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def whole_run(spark: SparkSession, own_broker: OwnBroker, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    """All tables and the report of one history."""
+    return run_whole(spark, own_broker.uri, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session", params=["waybill", "rabbitmq"])

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ from waybill.pipeline import tables
 from waybill.pipeline.offsets import OffsetRange
 from waybill.pipeline.run import REFRESHED, Settings, run_continuously, run_once
 from waybill.pipeline.session import local_session
-from waybill.pipeline.tables import Tables
+from waybill.pipeline.tables import Table, Tables
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Small batches and no pause between them, so that most moments are in the middle of one.
@@ -115,12 +115,10 @@ def check(spark: SparkSession, stream: Stream, directory: Path, published: Publi
     Raises LostOrDoubledError.
     """
     run_once(spark, _settings(stream.uri, stream.name, directory), lambda step: None)
-    store = Tables(directory)
     end = stream.log().end(stream.name)
     expected = {message.offset for message in stream.log().read(OffsetRange(stream.name, 0, end))}
-    bronze = store.read(spark, tables.EVENTS)
-    places = [(row[0], row[1]) for row in bronze.select("offset", "position").collect()]
-    refused = [row[0] for row in store.read(spark, tables.QUARANTINE).select("offset").collect()]
+    places = [(row["offset"], row["position"]) for row in _rows(directory, tables.EVENTS)]
+    refused = [row["offset"] for row in _rows(directory, tables.QUARANTINE)]
     seen = {offset for offset, _ in places} | set(refused)
     if seen != expected:
         raise LostOrDoubledError(f"offsets missing: {sorted(expected - seen)}; too many: {sorted(seen - expected)}")
@@ -130,7 +128,7 @@ def check(spark: SparkSession, stream: Stream, directory: Path, published: Publi
         )
     if len(refused) != len(set(refused)) or len(refused) != published.malformed:
         raise LostOrDoubledError(f"{len(refused)} rows in quarantine of {published.malformed} malformed messages")
-    states = {row["job_id"]: row["state"] for row in store.read(spark, tables.JOBS).collect()}
+    states = {row["job_id"]: row["state"] for row in _rows(directory, tables.JOBS)}
     if states != {job_id: job.state for job_id, job in fold(published.events).items()}:
         raise LostOrDoubledError("silver differs from a plain fold of what was published")
     return len(places)
@@ -150,16 +148,14 @@ def check_lost_commit(spark: SparkSession, stream: Stream, directory: Path) -> N
 
 
 def contents(directory: Path) -> dict[str, list[str]]:
-    """All rows of each table, in an order of their own: of its files, since queries of Spark take their time."""
-    return {table.name: _rows(Tables(directory).path(table)) for table in _TABLES}
+    """All rows of each table as text, in an order of their own."""
+    return {table.name: sorted(repr(sorted(row.items())) for row in _rows(directory, table)) for table in _TABLES}
 
 
-def _rows(place: Path) -> list[str]:
-    """A line a row of Parquet files; the directories in their names are columns."""
-    if not place.is_dir():
-        return []
-    found = dataset(place, format="parquet", partitioning="hive")
-    return sorted(map(repr, found.to_table(columns=sorted(found.schema.names)).to_pylist()))
+def _rows(directory: Path, table: Table) -> list[dict[str, Any]]:
+    """The rows that are in a table's files: queries of Spark for all of them take longer than the run before."""
+    place = Tables(directory).path(table)
+    return dataset(place, format="parquet", partitioning="hive").to_table().to_pylist() if place.is_dir() else []
 
 
 def _settings(uri: str, stream: str, directory: Path) -> Settings:

@@ -13,26 +13,20 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from tests.pipeline.histories import history, rows
 from tests.pipeline.reference_fold import fold
-from waybill.pipeline import run
+from tests.pipeline.whole_run import EVENTS, WholeRun
 from waybill.pipeline.report import scales, words
 from waybill.pipeline.report.figures import Percentiles, Report, collect
 from waybill.pipeline.report.page import render
 from waybill.pipeline.report.terminal import show
-from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.tables import Tables
 
-EVENTS = history(21, 80)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    store = Tables(tmp_path_factory.mktemp("report"))
-    run.write_bronze(spark.createDataFrame(rows([EVENTS]), EVENT), 0, store)
-    run.refresh(spark, store, lambda step: None)
-    return collect(spark, store)
+@pytest.fixture
+def report(whole_run: WholeRun) -> Report:
+    return whole_run.report
 
 
 def test_totals_agree_with_a_plain_fold(report: Report) -> None:

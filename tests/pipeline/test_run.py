@@ -9,12 +9,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import history
-from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
+from tests.pipeline.whole_run import EVENTS as WHOLE
+from tests.pipeline.whole_run import JOBS, WholeRun
 from waybill.pipeline import tables
-from waybill.pipeline.report.figures import collect
-from waybill.pipeline.run import BatchWritten, PipelineError, Settings, TableWritten, ingest, run_once
+from waybill.pipeline.run import BatchWritten, PipelineError, Settings, TableWritten, ingest
 from waybill.pipeline.tables import Tables
 
 EVENTS = history(11, 40)
@@ -57,13 +57,8 @@ def test_each_event_gets_into_bronze_once_over_several_runs(
     assert Tables(tmp_path).read(spark, tables.QUARANTINE).count() == 1
 
 
-def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: OwnBroker, tmp_path: Path) -> None:
-    with Stream(own_broker.uri, "whole") as stream:
-        stream.publish_events(EVENTS, batch=9)
-        stream.publish(b"no event")
-        steps: list[object] = []
-        run_once(spark, Settings(stream.uri, tmp_path, stream=stream.name), steps.append)
-    names = [step.name for step in steps if isinstance(step, TableWritten)]
+def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, whole_run: WholeRun) -> None:
+    names = [step.name for step in whole_run.steps if isinstance(step, TableWritten)]
     assert names == [
         "silver/attempts",
         "silver/jobs",
@@ -74,10 +69,10 @@ def test_a_run_brings_all_tables_up_to_date(spark: SparkSession, own_broker: Own
         "gold/objectives",
         "gold/workers",
     ]
-    states = {row["job_id"]: row["state"] for row in Tables(tmp_path).read(spark, tables.JOBS).collect()}
-    assert states == {job_id: job.state for job_id, job in fold(EVENTS).items()}
-    totals = collect(spark, Tables(tmp_path)).totals
-    assert (totals.events, totals.malformed, totals.jobs) == (len(EVENTS), 1, 40)
+    states = {row["job_id"]: row["state"] for row in whole_run.store.read(spark, tables.JOBS).collect()}
+    assert states == {job_id: job.state for job_id, job in fold(WHOLE).items()}
+    totals = whole_run.report.totals
+    assert (totals.events, totals.malformed, totals.jobs) == (len(WHOLE), 1, JOBS)
     # What was kept between the tables is given up, or a run that follows a stream would fill the disk.
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import schemas
@@ -145,7 +146,12 @@ class Tables(Store):
         return spark.read.schema(table.schema).parquet(str(self.path(table)))
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
-        """Add the rows of one batch, in place of those that an earlier try of the same batch wrote."""
+        """Add the rows of one batch, in place of those that an earlier try of the same batch wrote.
+
+        Its number is written as text: Spark puts numbers into the code that it generates, and would compile that anew
+        for each batch. In the names of directories there is no difference.
+        """
+        rows = rows.withColumn("batch_id", F.lit(str(batch_id)))
         writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **_WRITTEN_QUICKLY)
         writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))
 
