@@ -1,4 +1,4 @@
-"""Compile the core packages with mypyc where that is possible, and say in one line why where it is not.
+"""Compile the core, and what moves its bytes, with mypyc where that is possible, or say in a line why it is not.
 
 `WAYBILL_COMPILE=0` builds plain Python. All else stands in pyproject.toml.
 """
@@ -16,7 +16,11 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path("src")
-COMPILED_PACKAGES = ("model", "wire", "engine", "storage", "node")
+# What every message passes: the core, and what moves its bytes and its commits.
+COMPILED = (
+    *("model", "wire", "engine", "storage", "node"),
+    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/turns.py"),
+)
 # An editable install and the metadata steps of a build run this file too: there, nothing is to be compiled.
 BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
 
@@ -76,8 +80,9 @@ def require_c_compiler() -> None:
             raise PlainBuildError(f"no C compiler for Python extensions: {first_line(str(error))}") from error
 
 
-def core_modules() -> list[str]:
-    return sorted(str(path) for package in COMPILED_PACKAGES for path in (SOURCE / "waybill" / package).rglob("*.py"))
+def compiled_modules() -> list[str]:
+    places = [SOURCE / "waybill" / name for name in COMPILED]
+    return sorted(str(path) for place in places for path in ([place] if place.is_file() else place.rglob("*.py")))
 
 
 def compiled_extensions() -> list[Extension]:
@@ -95,7 +100,7 @@ def compiled_extensions() -> list[Extension]:
             # The project's own mypy settings are for its developers: a build must not fail on a lint, nor on the types
             # of what is not compiled.
             extensions = mypycify(
-                ["--config-file=", "--follow-imports=silent", *core_modules()],
+                ["--config-file=", "--follow-imports=silent", *compiled_modules()],
                 opt_level="2",
                 debug_level="0",
                 multi_file=True,

@@ -1,4 +1,4 @@
-"""Show everything that keeps mypyc from compiling the core, in seconds: no C compiler runs.
+"""Show everything that keeps mypyc from compiling what is compiled, in seconds: no C compiler runs.
 
 A build names only the first error, and goes on with plain Python.
 
@@ -13,19 +13,21 @@ from typing import Final
 from mypyc.build import mypycify
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
-COMPILED_PACKAGES: Final = ("model", "wire", "engine", "storage", "node")
+COMPILED: Final = (
+    *("model", "wire", "engine", "storage", "node"),
+    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/turns.py"),
+)
 
 
 def main() -> int:
-    modules = sorted(
-        str(path) for package in COMPILED_PACKAGES for path in (SOURCE / "waybill" / package).rglob("*.py")
-    )
+    places = [SOURCE / "waybill" / name for name in COMPILED]
+    modules = sorted(str(path) for place in places for path in ([place] if place.is_file() else place.rglob("*.py")))
     with tempfile.TemporaryDirectory() as directory:
         # mypyc prints the errors and leaves by SystemExit itself.
         mypycify(
             ["--config-file=", "--follow-imports=silent", *modules], target_dir=directory, group_name="waybill_core"
         )
-    print(f"mypyc accepts all {len(modules)} modules of the core")
+    print(f"mypyc accepts all {len(modules)} modules")
     return 0
 
 

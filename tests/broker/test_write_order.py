@@ -2,17 +2,58 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from waybill.broker import Broker
-from waybill.broker.broker import _PumpOutput
 from waybill.client import BasicProperties, connect
-from waybill.node.node import Node, NodeOptions
+from waybill.node.node import Negotiation, Node, NodeOptions
 from waybill.transport.disk import DiskFilesystem
+from waybill.transport.pump import Pump
 
 PERSISTENT = BasicProperties(delivery_mode=2)
+
+
+class _WatchedTransport:
+    """Calls `before_write` before anything goes out."""
+
+    def __init__(self, transport: asyncio.BaseTransport, before_write: Callable[[], None]) -> None:
+        self._transport = transport
+        self._before_write = before_write
+
+    def write(self, data: bytes) -> None:
+        self._before_write()
+        cast("asyncio.Transport", self._transport).write(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+
+class _WatchedPump:
+    """A pump that writes to a watched transport."""
+
+    def __init__(self, pump: Pump[Negotiation], before_write: Callable[[], None]) -> None:
+        self._pump = pump
+        self._before_write = before_write
+        self.protocol = self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pump.connection_made(cast("asyncio.Transport", _WatchedTransport(transport, self._before_write)))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pump, name)
+
+
+class _WatchedBroker(Broker):
+    def __init__(self, data_dir: Path, before_write: Callable[[], None]) -> None:
+        super().__init__(port=0, data_dir=data_dir)
+        self._before_write = before_write
+
+    def _make_pump(self) -> Pump[Negotiation]:
+        return cast("Pump[Negotiation]", _WatchedPump(super()._make_pump(), self._before_write))
 
 
 def copy_directory(directory: Path, copy: Path) -> None:
@@ -31,24 +72,23 @@ def contents_left(directory: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("rounds_of_the_loop_between", [0, 10], ids=["in one read", "in two reads"])
 async def test_an_ack_is_written_before_anything_goes_out_that_follows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds_of_the_loop_between: int
+    tmp_path: Path, rounds_of_the_loop_between: int
 ) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
-    write = _PumpOutput.flush
+    is_watching = False
 
-    def copy_and_write(output: _PumpOutput) -> None:
-        if not copy.exists():
+    def copy_once() -> None:
+        if is_watching and not copy.exists():
             copy_directory(data, copy)
-        write(output)
 
-    async with Broker(port=0, data_dir=data) as broker, connect(broker.uri()) as connection:
+    async with _WatchedBroker(data, copy_once) as broker, connect(broker.uri()) as connection:
         channel = await connection.channel(confirms=True)
         await channel.declare_queue("q", durable=True)
         for body in (b"first", b"second"):
             await channel.publish(body, routing_key="q", properties=PERSISTENT)
         first = await channel.get("q")
         assert first is not None
-        monkeypatch.setattr(_PumpOutput, "flush", copy_and_write)
+        is_watching = True
         first.ack()
         for _ in range(rounds_of_the_loop_between):
             await asyncio.sleep(0)

@@ -4,17 +4,16 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from waybill import __version__
+from waybill.broker.turns import Turns
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Commit, Filesystem, Negotiation, Node, NodeOptions, Output
+from waybill.node.node import Filesystem, Negotiation, Node, NodeOptions
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
@@ -27,48 +26,12 @@ DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
-# A commit of so little, on a disk that syncs so fast, is done on the loop: another thread would cost more CPU than it
-# does, and the loop is held up for less time than a large read takes.
-INLINE_COMMIT_BYTES: Final = 16 << 10
-INLINE_SYNC_S: Final = 0.001
-SYNC_SMOOTHING: Final = 0.1
-# More than this between a commit and the next, and reading stops until the disk has caught up.
-PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 
 logger = logging.getLogger("waybill.broker")
 
 
 class BrokerFailed(Exception):
     """The broker stopped by itself: its disk failed. `__cause__` is the error of the disk."""
-
-
-class _PumpOutput(Output):
-    """Gives an engine the pump that it writes to. Reading goes on when neither engine nor broker has paused it."""
-
-    def __init__(self, pump: Pump[Negotiation]) -> None:
-        self.pump = pump
-        self.peer_address = pump.peer_address
-        self._engine_paused = False
-        self._broker_paused = False
-
-    def flush(self) -> None:
-        self.pump.flush()
-
-    def pause_reading(self) -> None:
-        self._engine_paused = True
-        self.pump.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._engine_paused = False
-        if not self._broker_paused:
-            self.pump.resume_reading()
-
-    def set_broker_paused(self, *, paused: bool) -> None:
-        self._broker_paused = paused
-        if paused:
-            self.pump.pause_reading()
-        elif not self._engine_paused:
-            self.pump.resume_reading()
 
 
 class Broker:
@@ -132,20 +95,11 @@ class Broker:
             raise ValueError("TLS needs tls_certificate and tls_key")
         self._tls_listener: Listener | None = None
         self._clock = Clock() if clock is None else clock
-        self._pumps: dict[Pump[Negotiation], _PumpOutput] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._is_committing = False
-        self._is_turn_due = False
-        self._sync_s = 0.0
-        self._is_reading_paused = False
         self._maintenance: asyncio.TimerHandle | None = None
         self._lock: DirectoryLock | None = None
         self._disk: CommitThread | None = None
         self._listener: Listener | None = None
         self._idle = asyncio.Event()
-        self._commit_done = asyncio.Event()
-        self._commit_done.set()
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -165,9 +119,10 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
         self._disk = CommitThread(self._loop)
+        self._turns = Turns(self._node, self._disk, self._clock, self._fail)
         if self._definitions is not None:
             self.import_report = import_definitions(self._node, self._definitions)
-        self._work()
+        self._turns.work()
         self._maintain()
         self._listener = Listener(self._make_pump, self._host, self._port)
         try:
@@ -200,22 +155,20 @@ class Broker:
             self._tls_listener = None
         if self._failure is None:
             self._node.shut_down()
-            self._work()
+            self._turns.work()
             self._check_idle()
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
                     await self._idle.wait()
             except TimeoutError:
-                logger.warning("%d connections did not close in time and are cut", len(self._pumps))
-            for pump in list(self._pumps):
-                pump.abort()
+                logger.warning("%d connections did not close in time and are cut", len(self._turns.outputs))
+            self._abort_all()
             await self._idle.wait()
-            self._take_turn()
-            while self._is_committing:
-                await self._commit_done.wait()
-        for handle in (self._timer, self._maintenance):
-            if handle is not None:
-                handle.cancel()
+            self._turns.take()
+            await self._turns.settle()
+        self._turns.stop()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
         self._close_store()
         self._stopped.set()
 
@@ -273,163 +226,49 @@ class Broker:
         report = import_definitions(self._node, document)
         durable = asyncio.Event()
         self._node.when_durable(durable.set)
-        self._work()
+        self._turns.work()
         await durable.wait()
         return report
 
     # --- connections ---
 
     def _make_pump(self) -> Pump[Negotiation]:
-        return Pump(self._make_engine, self._clock, self._after_receive, self._on_lost)
+        return Pump(self._make_engine, self._clock, self._turns.after_receive, self._on_lost)
 
     def _make_engine(self, pump: Pump[Negotiation]) -> Negotiation:
-        output = _PumpOutput(pump)
-        self._pumps[pump] = output
         self._idle.clear()
-        if self._is_reading_paused:
-            output.set_broker_paused(paused=True)
+        output = self._turns.add(pump)
         return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
 
     def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
-        output = self._pumps.pop(pump, None)
+        output = self._turns.outputs.pop(pump, None)
         if error is not None and output is not None:
             logger.debug("connection from %s lost: %s", output.peer_address, error)
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if not self._pumps:
+        if not self._turns.outputs:
             self._idle.set()
 
-    # --- work ---
+    def _abort_all(self) -> None:
+        for pump in list(self._turns.outputs):
+            pump.abort()
 
-    def _after_receive(self) -> None:
-        """Work once for all that the loop reads in this round: fewer commits, and fewer writes."""
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._loop.call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        if self._is_turn_due:
-            self._work()
-
-    def _work(self) -> None:
-        """Do all that is possible until the disk must be waited for, or nothing is left to do."""
-        self._is_turn_due = False
-        node = self._node
-        now = self._clock.now()
-        while self._failure is None:
-            node.work(now)
-            commit = None if self._is_committing else node.begin_commit()
-            if commit is not None:
-                self._commit(commit)
-                now = self._clock.now()
-            elif node.has_output:
-                node.send()
-            else:
-                break
-        if self._failure is not None:
-            return
-        if self._is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
-            self._pause_reading()
-        at = node.next_timeout()
-        if at is not None and (self._timer is None or at < self._timer_at):
-            self._arm(at)
-
-    def _commit(self, commit: Commit) -> None:
-        """Write a batch, send the output that it is the reason of, and sync if somebody waits for that.
-
-        What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
-        by the other thread, while the output goes.
-        """
-        if commit.is_synced and commit.size > INLINE_COMMIT_BYTES:
-            self._submit(commit, commit.execute)
-            return
-        # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
-        try:
-            commit.write()
-        except OSError as error:
-            self._fail(error)
-            return
-        self._node.send()
-        if not commit.is_synced:
-            commit.finish()
-        elif self._sync_s >= INLINE_SYNC_S:
-            self._submit(commit, commit.finish)
-            return
-        else:
-            try:
-                self._sync(commit.finish)
-            except OSError as error:
-                self._fail(error)
-                return
-        self._node.end_commit(commit)
-
-    def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
-        self._is_committing = True
-        self._commit_done.clear()
-        assert self._disk is not None  # noqa: S101 - set by start
-        self._disk.submit(partial(self._sync, work), partial(self._committed, commit))
-
-    def _sync(self, work: Callable[[], None]) -> None:
-        """Do file work that ends with a sync, on whatever thread, and note how long that takes these days."""
-        started = self._clock.now()
-        work()
-        self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
-
-    def _committed(self, commit: Commit, error: BaseException | None) -> None:
-        self._is_committing = False
-        self._commit_done.set()
-        if error is not None:
-            self._fail(error)
-            return
-        self._node.end_commit(commit)
-        self._resume_reading()
-        self._work()
+    # --- upkeep ---
 
     def _fail(self, error: BaseException) -> None:
-        """The disk failed, and nobody knows what of the last batch it holds: stop at once and confirm nothing more."""
+        """The disk failed: the turns have ended, and with them all connections."""
         logger.critical("the disk failed, the broker stops: %s", error)
         self._failure = error
-        for pump in list(self._pumps):
-            pump.abort()
+        self._abort_all()
         self._loop.create_task(self.stop(), name="waybill broker stop")
-
-    def _pause_reading(self) -> None:
-        if not self._is_reading_paused:
-            self._is_reading_paused = True
-            for output in self._pumps.values():
-                output.set_broker_paused(paused=True)
-
-    def _resume_reading(self) -> None:
-        if self._is_reading_paused:
-            self._is_reading_paused = False
-            for output in self._pumps.values():
-                output.set_broker_paused(paused=False)
 
     def _maintain(self) -> None:
         """Compact the store in small steps."""
         if self._failure is not None:
             return
         delay = MAINTENANCE_INTERVAL_S
-        if not self._is_committing and self._node.maintain(self._clock.now()):
+        if not self._turns.is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
-        self._work()
+        self._turns.work()
         self._maintenance = self._loop.call_later(delay, self._maintain)
-
-    # --- deadlines ---
-
-    def _arm(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        now = self._clock.now()
-        self._node.handle_timeout(now)
-        self._work()
-        # What was scheduled for a later time has no handle yet.
-        at = self._node.next_timeout()
-        if at is not None and self._timer is None:
-            self._arm(at)

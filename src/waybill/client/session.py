@@ -65,7 +65,7 @@ class Session(ConnectionEvents):
         try:
             async with asyncio.timeout(address.connect_timeout_s):
                 context = address.tls_context()
-                await session._loop.create_connection(lambda: pump, address.host, address.port, ssl=context)
+                await session._loop.create_connection(lambda: pump.protocol, address.host, address.port, ssl=context)
                 await session._opened
         except TimeoutError:
             pump.abort()

@@ -193,10 +193,9 @@ class MessageLog(CommittingStore):
             self._release(location, queue_id, sequence)
 
     def settle_all(self, queue_id: i64, entries: list[Entry]) -> None:
-        settles = self._settles
+        settles = BytesWriter()
         segment = self._last_released
         number = segment.number
-        dead = segment.dead
         # Most are of the segment of the one before, and then there is little to do for each.
         is_simple = segment.moved is None and segment.live > len(entries) and not segment.requeued
         count: i64 = 0
@@ -207,13 +206,14 @@ class MessageLog(CommittingStore):
                 continue
             write_i64_be(settles, queue_id)
             write_i64_be(settles, sequence)
-            write_i64_be(dead, queue_id)
-            write_i64_be(dead, sequence)
             count += 1
         if count > 0:
+            octets = settles.getvalue()
+            self._settles.write(octets)
+            segment.dead.write(octets)
             segment.live -= count
             self.head.depend_on(number)
-        if len(settles) >= SETTLE_RECORD_BYTES:
+        if len(self._settles) >= SETTLE_RECORD_BYTES:
             self._flush_settles()
 
     def _settle_or_forget(self, queue_id: i64, entry: Entry) -> None:

@@ -177,8 +177,13 @@ class RecordReader:
         `messages` has those of the first locations already.
         """
         size: i64 = len(data)
-        # Neighbours have the same format and address, as a rule.
+        # Neighbours have the same traits (kind, flags, format, priority) and address, as a rule.
+        traits: i64 = -1
+        durable = False
+        priority: i64 = 0
         message_format: MessageFormat | None = None
+        name_sizes: i64 = -1
+        head_size: i64 = 0
         address: Address | None = None
         address_bytes = b""
         for location in locations[len(messages) :]:
@@ -186,35 +191,29 @@ class RecordReader:
             if index < 0 or size - index < MESSAGE_HEAD_SIZE:
                 return
             first = read_i64_be(data, index + DIGEST_SIZE)
+            if first & 0xFFFFFFFF != traits:
+                traits = first & 0xFFFFFFFF
+                message_format = self._formats.get(int(traits >> 8 & 0xFF)) if traits >> 24 in (PUT, SPILL) else None
+                durable = traits >> 16 & 1 == 1
+                priority = traits & 0xFF
+            sizes = read_i64_be(data, index + 44) & 0xFFFFFFFF
+            if sizes != name_sizes:
+                name_sizes = sizes
+                head_size = MESSAGE_HEAD_SIZE + (sizes >> 16) + (sizes & 0xFFFF)
             stop: i64 = index + (first >> 32)
-            kind = first >> 24 & 0xFF
-            sizes = read_i64_be(data, index + 44)
-            head_end: i64 = index + MESSAGE_HEAD_SIZE + (sizes >> 16 & 0xFFFF) + (sizes & 0xFFFF)
-            if head_end > stop or stop > size or kind not in (PUT, SPILL):
+            head_end: i64 = index + head_size
+            if head_end > stop or stop > size or message_format is None:
                 return
             content = data[head_end:stop]
             head = data[index + DIGEST_SIZE : head_end]
-            digest = xxh3_64_digest(content, xxh3_64_intdigest(head))
-            if read_i64_be(digest, 0) != read_i64_be(data, index):
+            if xxh3_64_digest(content, xxh3_64_intdigest(head)) != data[index : index + DIGEST_SIZE]:
                 return
-            if message_format is None or message_format.code != first >> 8 & 0xFF:
-                message_format = self._formats.get(int(first >> 8 & 0xFF))
-                if message_format is None:
-                    return
             if address is None or head[48 - DIGEST_SIZE :] != address_bytes:
                 address_bytes = head[48 - DIGEST_SIZE :]
                 address = self._address(address_bytes)
-            messages.append(
-                Message(
-                    message_format,
-                    content,
-                    address,
-                    first >> 16 & 1 == 1,
-                    first & 0xFF,
-                    read_i64_be(data, index + 40),
-                    read_f64_be(data, index + 32),
-                )
-            )
+            ttl_ms = read_i64_be(data, index + 40)
+            published_at = read_f64_be(data, index + 32)
+            messages.append(Message(message_format, content, address, durable, priority, ttl_ms, published_at))
 
     def message(self, data: bytes, index: i64, length: i64) -> Message:
         """The message of a record that is whole. DamagedMessage if its format is none that we know."""

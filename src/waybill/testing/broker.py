@@ -343,20 +343,19 @@ class _Broker(Broker):
 
     async def catch_up(self) -> None:
         """Do what is due by now, and return when it is written."""
-        self._on_timer()
-        while self._is_committing:
-            await self._commit_done.wait()
+        self._turns.catch_up()
+        await self._turns.settle()
         await asyncio.sleep(0)
 
     def look_at_disk(self) -> None:
         self._node.maintain(self._clock.now())
-        self._after_receive()
+        self._turns.after_receive()
 
     async def die(self) -> None:
         """Stop like a killed process: nothing is written, told or confirmed any more."""
         self._failure = Killed()
-        for pump in list(self._pumps):
-            pump.abort()
+        self._turns.stop()
+        self._abort_all()
         await self.stop()
 
 

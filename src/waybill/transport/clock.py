@@ -2,15 +2,16 @@
 
 import time
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """Unix time at construction, advanced by the monotonic clock.
 
     Timestamps look like the time of day, yet a correction of the system clock (NTP, a resumed virtual machine, an
     operator) neither fires nor delays a timer.
     """
-
-    __slots__ = ("_offset_s",)
 
     def __init__(self) -> None:
         self._offset_s = time.time() - time.monotonic()

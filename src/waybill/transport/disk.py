@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 Job: TypeAlias = Callable[[], None]
 Done: TypeAlias = Callable[[BaseException | None], None]
 
@@ -23,14 +25,14 @@ PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
 FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
 
 
+@mypyc_attr(native_class=False)
 class DataDirectoryInUse(OSError):
     """Another process works on the data directory."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DiskFile:
     """An open file. `read` may run on one thread while `append` runs on another."""
-
-    __slots__ = ("_descriptor", "_end", "_reserved_end")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -97,6 +99,7 @@ class DiskFile:
         os.close(self._descriptor)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DiskFilesystem:
     """A data directory. Names are relative to it; every method raises OSError."""
 
@@ -172,6 +175,7 @@ class DirectoryLock:
             self._descriptor = -1
 
 
+@mypyc_attr(native_class=False)
 class CommitThread:
     """One thread that does blocking jobs in order, so that the event loop need not wait for a disk."""
 

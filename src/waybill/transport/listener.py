@@ -44,7 +44,12 @@ class Listener:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._pump_factory, self._host, self._port, ssl=self._tls, backlog=BACKLOG, start_serving=True
+            lambda: self._pump_factory().protocol,
+            self._host,
+            self._port,
+            ssl=self._tls,
+            backlog=BACKLOG,
+            start_serving=True,
         )
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ once: there a broker flushes its node (which flushes the pumps that have output)
     loop timer ------------> engine.handle_timeout(now) ----> after_receive()
     socket gone -----------> engine.connection_lost(now) ---> after_receive()
 
-It is an `asyncio.Protocol`, not a `BufferedProtocol`: engines keep slices of what they are given, so they need `bytes`,
-and making those from a shared buffer costs the same copy plus a second callback a read (measured with uvloop and 64 KiB
-reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 KiB at once.
+It is a `Protocol` of asyncio, not a `BufferedProtocol`: engines keep slices of what they are given, so they need
+`bytes`, and making those from a shared buffer costs the same copy plus a second callback a read (measured with uvloop
+and 64 KiB reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 KiB at once.
 
 Closing. Once `engine.closed` is true its last output is written and our side of the connection is shut down, but
 reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket that has
@@ -58,8 +58,10 @@ class Engine(Protocol):
 EngineT = TypeVar("EngineT", bound=Engine)
 
 
-class Pump(asyncio.Protocol, Generic[EngineT]):
+class Pump(Generic[EngineT]):
     """Drives the engine that `engine_factory(pump)` makes once the connection stands.
+
+    It has the methods of `asyncio.Protocol` without deriving from it, for classes of which mypyc's code is slow.
 
     `after_receive` defaults to `flush`. `on_lost(pump, error)` is called last, when the transport is gone; `error` is
     None after an orderly end.
@@ -84,6 +86,11 @@ class Pump(asyncio.Protocol, Generic[EngineT]):
         self._timer_at = 0.0
         self._closing = False
         self._reading_paused = False
+
+    @property
+    def protocol(self) -> asyncio.Protocol:
+        """Itself, for the loop."""
+        return cast("asyncio.Protocol", self)
 
     @property
     def peer_address(self) -> str:

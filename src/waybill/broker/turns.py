@@ -1,0 +1,205 @@
+"""The turns of a broker: all that its connections have read in one round of the loop is worked off at once.
+
+    pumps read -> after_receive -> once a round: node works -> batch is written -> pumps write -> sync -> confirms
+
+This is the path of every message through the broker, so it is compiled like the core, and apart from what a broker does
+once in its life.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from waybill.node.node import Commit, Negotiation, Node, Output
+from waybill.transport.clock import Clock
+from waybill.transport.disk import CommitThread
+from waybill.transport.pump import Pump
+
+# A commit of so little, on a disk that syncs so fast, is done on the loop: another thread would cost more CPU than it
+# does, and the loop is held up for less time than a large read takes.
+INLINE_COMMIT_BYTES: Final = 16 << 10
+INLINE_SYNC_S: Final = 0.001
+SYNC_SMOOTHING: Final = 0.1
+# More than this between a commit and the next, and reading stops until the disk has caught up.
+PENDING_HIGH_WATER_BYTES: Final = 64 << 20
+
+
+class PumpOutput(Output):
+    """Gives an engine the pump that it writes to. Reading goes on when neither engine nor broker has paused it."""
+
+    def __init__(self, pump: Pump[Negotiation]) -> None:
+        self.pump = pump
+        self.peer_address = pump.peer_address
+        self._engine_paused = False
+        self._broker_paused = False
+
+    def flush(self) -> None:
+        self.pump.flush()
+
+    def pause_reading(self) -> None:
+        self._engine_paused = True
+        self.pump.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._engine_paused = False
+        if not self._broker_paused:
+            self.pump.resume_reading()
+
+    def set_broker_paused(self, *, paused: bool) -> None:
+        self._broker_paused = paused
+        if paused:
+            self.pump.pause_reading()
+        elif not self._engine_paused:
+            self.pump.resume_reading()
+
+
+class Turns:
+    """Works for the connections in `outputs`. `on_failure(error)` is called once, when the disk has failed."""
+
+    def __init__(
+        self, node: Node, disk: CommitThread, clock: Clock, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self.outputs: dict[Pump[Negotiation], PumpOutput] = {}
+        self.has_stopped = False
+        self.is_committing = False
+        self._node = node
+        self._disk = disk
+        self._clock = clock
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._sync_s = 0.0
+        self._is_reading_paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._committed = asyncio.Event()
+
+    def add(self, pump: Pump[Negotiation]) -> PumpOutput:
+        """A connection stands."""
+        output = PumpOutput(pump)
+        self.outputs[pump] = output
+        if self._is_reading_paused:
+            output.set_broker_paused(paused=True)
+        return output
+
+    def after_receive(self) -> None:
+        """Work once for all that the loop reads in this round: fewer commits, and fewer writes."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.take)
+
+    def take(self) -> None:
+        """Work now if a turn is due."""
+        if self._is_due:
+            self.work()
+
+    def work(self) -> None:
+        """Do all that is possible until the disk must be waited for, or nothing is left to do."""
+        self._is_due = False
+        node = self._node
+        now = self._clock.now()
+        while not self.has_stopped:
+            node.work(now)
+            commit = None if self.is_committing else node.begin_commit()
+            if commit is not None:
+                self._commit(commit)
+                now = self._clock.now()
+            elif node.has_output:
+                node.send()
+            else:
+                break
+        if self.has_stopped:
+            return
+        if self.is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
+            self._set_reading_paused(paused=True)
+        at = node.next_timeout()
+        if at is not None and (self._timer is None or at < self._timer_at):
+            self._arm(at)
+
+    async def settle(self) -> None:
+        """Return when no commit is running."""
+        while self.is_committing:
+            self._committed.clear()
+            await self._committed.wait()
+
+    def stop(self) -> None:
+        """Work no more."""
+        self.has_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def catch_up(self) -> None:
+        """Do what is due by now."""
+        self._timer = None
+        if self.has_stopped:
+            return
+        now = self._clock.now()
+        self._node.handle_timeout(now)
+        self.work()
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self.catch_up)
+
+    def _commit(self, commit: Commit) -> None:
+        """Write a batch, send the output that it is the reason of, and sync if somebody waits for that.
+
+        What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
+        by the other thread, while the output goes.
+        """
+        if commit.is_synced and commit.size > INLINE_COMMIT_BYTES:
+            self._submit(commit, commit.execute)
+            return
+        # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
+        try:
+            commit.write()
+        except OSError as error:
+            self._fail(error)
+            return
+        self._node.send()
+        if not commit.is_synced:
+            commit.finish()
+        elif self._sync_s >= INLINE_SYNC_S:
+            self._submit(commit, commit.finish)
+            return
+        else:
+            try:
+                self._sync(commit.finish)
+            except OSError as failure:
+                self._fail(failure)
+                return
+        self._node.end_commit(commit)
+
+    def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
+        self.is_committing = True
+        self._disk.submit(partial(self._sync, work), partial(self._finished, commit))
+
+    def _sync(self, work: Callable[[], None]) -> None:
+        """Do file work that ends with a sync, on whatever thread, and note how long that takes these days."""
+        started = self._clock.now()
+        work()
+        self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
+
+    def _finished(self, commit: Commit, error: BaseException | None) -> None:
+        self.is_committing = False
+        self._committed.set()
+        if error is not None:
+            self._fail(error)
+            return
+        self._node.end_commit(commit)
+        self._set_reading_paused(paused=False)
+        self.work()
+
+    def _fail(self, error: BaseException) -> None:
+        """Nobody knows what of the last batch the disk holds: stop at once and confirm nothing more."""
+        self.stop()
+        self._on_failure(error)
+
+    def _set_reading_paused(self, *, paused: bool) -> None:
+        if self._is_reading_paused != paused:
+            self._is_reading_paused = paused
+            for output in self.outputs.values():
+                output.set_broker_paused(paused=paused)
