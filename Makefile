@@ -9,6 +9,8 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Hundreds of processes are started in tests, and each would compile the source again.
+unexport PYTHONDONTWRITEBYTECODE
 # The package as `pip install .` builds it: compiled with mypyc where a C compiler is there.
 BUILT := build/installed
 BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)

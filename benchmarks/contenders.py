@@ -179,7 +179,8 @@ class WaybillContender(Contender):
         return [sys.executable, "-c", COMMAND, *arguments]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self._path)}
+        # As pip installs it, plain Python lies there as bytecode.
+        return {**os.environ, "PYTHONPATH": str(self._path), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def install_rabbitmq() -> None:

@@ -183,6 +183,18 @@ def test_retention_drops_whole_segments_and_never_the_last(store: CommittingStor
     assert stream.read(0, 1, 1000)[0].offset == stream.first_offset
 
 
+def test_what_a_removed_stream_had_not_written_is_gone(store: CommittingStore) -> None:
+    store.stream(1, 1000).append(message(b"a"), 1)
+    store.remove_stream(1)
+    commit(store)
+    stream = store.stream(1, 1000)
+    assert stream.next_offset == 0
+    assert stream.read(0, 10, 1000) == []
+    stream.append(message(b"b"), 1)
+    commit(store)
+    assert [record.message.content for record in stream.read(0, 10, 1000)] == [b"b"]
+
+
 def test_a_removed_stream_begins_anew(store: CommittingStore) -> None:
     store.stream(1, 1000).append(message(b"a"), 1)
     commit(store)

@@ -61,6 +61,8 @@ class Journal(MessageLog):
         self._definitions = Definitions(filesystem)
         self._streams: dict[int, JournalStream] = {}
         self._stream_names: dict[int, list[str]] = {}
+        self._busy_streams: list[JournalStream] = []
+        self._committing_streams: list[JournalStream] = []
         self._removed_streams: list[JournalStream] = []
         self._recovered: dict[int, QueueTable] = {}
         self._next_sequences: dict[int, int] = {}
@@ -170,7 +172,9 @@ class Journal(MessageLog):
     def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
         stream = self._streams.get(stream_id)
         if stream is None:
-            stream = JournalStream(self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes)
+            stream = JournalStream(
+                self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes, self._busy_streams
+            )
             names = self._stream_names.pop(stream_id, None)
             if names is not None:
                 stream.recover(names, self.report)
@@ -179,7 +183,10 @@ class Journal(MessageLog):
 
     def remove_stream(self, stream_id: i64) -> None:
         self.stream(stream_id, 0)
-        self._removed_streams.append(self._streams.pop(stream_id))
+        stream = self._streams.pop(stream_id)
+        if stream.is_busy:
+            self._busy_streams.remove(stream)
+        self._removed_streams.append(stream)
 
     # --- committing ---
 
@@ -190,7 +197,7 @@ class Journal(MessageLog):
     @property
     def pending_bytes(self) -> int:
         total = int(self.batch_bytes())
-        for stream in self._streams.values():
+        for stream in self._busy_streams:
             total += stream.pending_bytes
         return total
 
@@ -221,22 +228,24 @@ class Journal(MessageLog):
         return commit
 
     def _has_work(self) -> bool:
-        if (
+        return bool(
             self._waiters
             or self.is_sync_wanted
             or self.dying
+            or self._busy_streams
             or self._removed_streams
             or self.batch_bytes() > 0
             or self._definitions.has_pending
-        ):
-            return True
-        return any(stream.has_pending for stream in self._streams.values())
+        )
 
     def _take_everything(self, commit: DiskCommit) -> None:
         """Definitions, then streams, then messages: the order in which they are written and synced."""
         self._note_dirty(self._definitions.take_batch(commit))
-        for stream in self._streams.values():
+        for stream in self._busy_streams:
+            stream.is_busy = False
             self._take_stream(commit, stream)
+            self._committing_streams.append(stream)
+        self._busy_streams.clear()
         for stream in self._removed_streams:
             self._remove_logs(commit.removals, stream.logs())
             if not stream.is_new:
@@ -321,8 +330,9 @@ class Journal(MessageLog):
                 self.durable_position = max(self.durable_position, (log.number << 32) | size)
                 if log is not self.head.log:
                     self.open_logs.seal(log)
-        for stream in self._streams.values():
+        for stream in self._committing_streams:
             stream.committed()
+        self._committing_streams.clear()
 
     # --- upkeep ---
 

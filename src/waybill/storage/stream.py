@@ -75,16 +75,24 @@ class Place:
 
 
 class JournalStream(StreamLog):
-    """A stream on disk."""
+    """A stream on disk. It adds itself to `busy` when it has something that the next commit is to take."""
 
     def __init__(
-        self, filesystem: Filesystem, open_logs: OpenLogs, reader: RecordReader, stream_id: i64, segment_bytes: i64
+        self,
+        filesystem: Filesystem,
+        open_logs: OpenLogs,
+        reader: RecordReader,
+        stream_id: i64,
+        segment_bytes: i64,
+        busy: "list[JournalStream]",
     ) -> None:
         self.filesystem = filesystem
         self._open_logs = open_logs
         self.stream_id: i64 = stream_id
         self.segment_bytes: i64 = segment_bytes
         self.is_new = True
+        self._busy = busy
+        self.is_busy = False
         self._retired: list[LogFile] = []
         self._reader = reader
         self._addresses = AddressWriter()
@@ -201,6 +209,7 @@ class JournalStream(StreamLog):
         if not self._pieces:
             self._batch_first = offset
             self._pending_timestamp_ms = timestamp_ms
+            self._become_busy()
         encoded = self._addresses.encode(message.address)
         self._pending_bytes += message_record(
             self._scratch, ENTRY, timestamp_ms, offset, message, encoded, self._pieces
@@ -214,10 +223,10 @@ class JournalStream(StreamLog):
         """Bytes appended and not yet taken by a commit."""
         return int(self._pending_bytes)
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether a commit has something to write or to remove."""
-        return bool(self._pieces) or bool(self._retired)
+    def _become_busy(self) -> None:
+        if not self.is_busy:
+            self.is_busy = True
+            self._busy.append(self)
 
     def take_batch(self, commit: DiskCommit) -> LogFile | None:
         """Hand what was appended to a commit. Returns the file to be synced."""
@@ -357,6 +366,7 @@ class JournalStream(StreamLog):
                     break
             self._segments.pop(0)
             self._retired.append(oldest.log)
+            self._become_busy()
             self.first_offset = self._segments[0].first_offset
             self._places.clear()
 
