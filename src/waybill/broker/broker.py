@@ -13,8 +13,9 @@ from waybill.broker.turns import Turns
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Filesystem, Negotiation, Node, NodeOptions
+from waybill.node.node import Filesystem, Limits, Negotiation, Node, NodeOptions
 from waybill.transport.clock import Clock
+from waybill.transport.descriptors import descriptor_limit
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
 from waybill.transport.pump import Pump
@@ -26,6 +27,8 @@ DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
+# A quarter of the descriptors is for streams, of which so many are kept back; an eighth stays free for all else.
+DESCRIPTORS_OF_STORE: Final = 64
 
 logger = logging.getLogger("waybill.broker")
 
@@ -79,6 +82,7 @@ class Broker:
         if certificate_login_from not in LOGIN_FROM:
             raise ValueError(f"certificate_login_from is one of {', '.join(LOGIN_FROM)}")
         self._options.certificate_login_from = certificate_login_from
+        _share_descriptors(self._options.limits)
         self._tls: ssl.SSLContext | None = None
         self._tls_port = tls_port
         self._definitions = definitions
@@ -99,6 +103,7 @@ class Broker:
         self._lock: DirectoryLock | None = None
         self._disk: CommitThread | None = None
         self._listener: Listener | None = None
+        self._is_full = False
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
@@ -237,11 +242,23 @@ class Broker:
 
     def _make_engine(self, pump: Pump[Negotiation]) -> Negotiation:
         self._idle.clear()
+        limits = self._options.limits
+        if len(self._turns.outputs) >= limits.connections_max + limits.handshakes_max:
+            # It is not even heard: a descriptor more, and the store might lack one.
+            if not self._is_full:
+                logger.warning(
+                    "%d connections are open, no more are accepted (see ulimit -n)", len(self._turns.outputs)
+                )
+            self._is_full = True
+            pump.abort()
         output = self._turns.add(pump)
         return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
 
     def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
         output = self._turns.outputs.pop(pump, None)
+        limits = self._options.limits
+        if len(self._turns.outputs) < limits.connections_max:
+            self._is_full = False
         if error is not None and output is not None:
             logger.debug("connection from %s lost: %s", output.peer_address, error)
         self._check_idle()
@@ -272,3 +289,11 @@ class Broker:
             delay = 0.0
         self._turns.work()
         self._maintenance = self._loop.call_later(delay, self._maintain)
+
+
+def _share_descriptors(limits: Limits) -> None:
+    """However many connections and streams there are, the store must always be able to open a file."""
+    all_of_them = descriptor_limit()
+    limits.connections_max = min(limits.connections_max, all_of_them // 2)
+    limits.handshakes_max = min(limits.handshakes_max, all_of_them // 8)
+    limits.streams_max = min(limits.streams_max, max(all_of_them // 4 - DESCRIPTORS_OF_STORE, 1))

@@ -12,6 +12,7 @@ from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import read_document, show_report
 from waybill.cli.garbage import collect_rarely
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
+from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
 
 FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
@@ -67,6 +68,7 @@ def command(
     if memory and data_dir is not None:
         raise click.UsageError("--memory and --data-dir exclude each other.")
     directory = None if memory else data_dir or default_data_dir()
+    raise_descriptor_limit()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
         broker = Broker(

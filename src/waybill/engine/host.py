@@ -29,7 +29,8 @@ class Limits:
     """What a peer may ask for. Sizes are in bytes, times in seconds.
 
     `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
-    consumer without a prefetch count may hold.
+    consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
+    log in or to be told that there are too many.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,8 @@ class Limits:
         self.unsettled_per_channel_max = 1 << 18
         self.consumer_timeout_s = 1800.0
         self.connections_max = 65_536
+        self.handshakes_max = 1024
+        self.streams_max = 65_536
         self.queues_per_virtual_host_max = 200_000
         self.exchanges_per_virtual_host_max = 200_000
         self.output_high_water = 512 << 10

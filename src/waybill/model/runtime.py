@@ -1,9 +1,13 @@
 """What all entities of one node share: the time, the store, the deadlines, and the list of queues with work to do."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.model.store import Store
 from waybill.model.timers import Timers
+
+STREAMS_MAX: Final = 65_536
 
 
 class Drainable:
@@ -23,6 +27,7 @@ class Runtime:
     """`now` is in seconds of the node's clock (Unix time, never going back); whoever feeds the node keeps it current.
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
+    `streams_max` streams may be declared: each has a file open.
     """
 
     def __init__(self, store: Store, memory_limit_bytes: i64) -> None:
@@ -32,6 +37,8 @@ class Runtime:
         self.dirty: list[Drainable] = []
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
+        self.stream_count: i64 = 0
+        self.streams_max: i64 = STREAMS_MAX
 
     def mark_dirty(self, queue: Drainable) -> None:
         if not queue.is_dirty:

@@ -84,6 +84,7 @@ class Stream(Queue):
         self._waiter = _StreamWaiter(self)
         self._scan = _ScanTimer(self)
         self._counted_bytes: i64 = 0
+        runtime.stream_count += 1
 
     @property
     def message_count(self) -> int:
@@ -223,6 +224,7 @@ class Stream(Queue):
 
     def discard(self) -> int:
         self._readers.clear()
+        self.runtime.stream_count -= 1
         self.runtime.memory_bytes -= self._counted_bytes
         self._counted_bytes = 0
         super().discard()

@@ -196,6 +196,12 @@ class VirtualHost(DelayHost):
                 f"cannot declare queue '{name}' in vhost '{self.name}': queue limit in vhost '{self.name}' "
                 f"({self.max_queues}) is reached"
             )
+        runtime = self.runtime
+        if arguments.get("x-queue-type") == STREAM and runtime.stream_count >= runtime.streams_max:
+            raise PreconditionFailed(
+                f"cannot declare stream '{name}' in vhost '{self.name}': the node may have {runtime.streams_max} "
+                "streams, and each has a file open"
+            )
         queue = self._make_queue(name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments)
         if queue.is_persistent:
             self.runtime.store.define(

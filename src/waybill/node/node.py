@@ -33,7 +33,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Filesystem", "Negotiation", "Node", "NodeOptions", "Output"]
+__all__ = ["Commit", "Filesystem", "Limits", "Negotiation", "Node", "NodeOptions", "Output"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
@@ -80,6 +80,7 @@ class Node(Host):
         self._store = store
         self.runtime = Runtime(self._store, options.memory_limit_bytes)
         self.runtime.now = now
+        self.runtime.streams_max = options.limits.streams_max
         self.limits = options.limits
         self.termini = Termini(self.runtime)
         self.product_version = options.product_version
