@@ -55,8 +55,10 @@ def test_no_more_than_the_budget_can_be_held_on_the_way(
     limits = divide(budget, weights, before, caps)
     held = {queue: min(count, limits[queue]) for queue, count in held.items()}
     wanted = divide(budget, weights, demands, caps)
-    limits = step(limits, held, wanted, budget)
-    assert sum(max(limits[queue], held[queue]) for queue in QUEUES) <= budget
-    assert all(limits[queue] <= max(wanted[queue], held[queue]) for queue in QUEUES)
+    for _ in range(2):
+        before, limits = limits, step(limits, held, wanted, budget)
+        # What was sent before a limit came into force is still on its way.
+        assert sum(max(before[queue], limits[queue], held[queue]) for queue in QUEUES) <= budget
+        assert all(limits[queue] <= max(wanted[queue], held[queue]) for queue in QUEUES)
     # Once what was held is done, the limits are what was wanted.
     assert step(limits, dict.fromkeys(QUEUES, 0), wanted, budget) == wanted

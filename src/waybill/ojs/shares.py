@@ -31,10 +31,11 @@ def divide(
 def step(limits: Mapping[str, int], held: Mapping[str, int], wanted: Mapping[str, int], budget: int) -> dict[str, int]:
     """Return the next limits on the way to `wanted` under which no more than `budget` can ever be held.
 
-    To lower a limit takes nothing back that is held under it, so others are raised only by what has come free.
+    To lower a limit takes nothing back that is held under it, nor what is on its way under it, so others are raised only
+    by what is found to be free in a later step.
     """
     lowered = {queue: min(limit, wanted[queue]) for queue, limit in limits.items()}
-    free = budget - sum(max(limit, held[queue]) for queue, limit in lowered.items())
+    free = budget - sum(max(limit, held[queue]) for queue, limit in limits.items())
     for queue, limit in lowered.items():
         # What it holds above its limit is counted already.
         raised = min(wanted[queue], max(limit, held[queue]) + max(0, free))

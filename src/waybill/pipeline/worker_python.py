@@ -43,4 +43,5 @@ def worker_python(scratch: Path | None = None) -> str:
         put_wrapper(place, _WRAPPER.format(python=sys.executable))
     except OSError:
         return sys.executable
-    return str(place)
+    # There are homes from which nothing may be executed.
+    return str(place) if os.access(place, os.X_OK) else sys.executable
