@@ -31,7 +31,7 @@ def divide(
 def step(limits: Mapping[str, int], held: Mapping[str, int], wanted: Mapping[str, int], budget: int) -> dict[str, int]:
     """Return the next limits on the way to `wanted` under which no more than `budget` can ever be held.
 
-    To lower a limit takes nothing back that is held under it, nor what is on its way under it, so others are raised only
+    To lower a limit takes nothing back that is held under it, nor what is on its way under it: others are raised only
     by what is found to be free in a later step.
     """
     lowered = {queue: min(limit, wanted[queue]) for queue, limit in limits.items()}
