@@ -14,13 +14,14 @@ _RESIDENT: Final = 21
 
 
 class PeakMemory:
-    """Looks at all descendants now and then, on a thread. `bytes`: the largest sum of their resident sets.
+    """Looks at all descendants that are new now and then, on a thread. `bytes`: the largest sum of their resident sets.
 
     What processes share counts once for each of them, so the sum is an upper bound.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
+        self._others = frozenset(_resident_of_descendants(os.getpid()))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -36,10 +37,12 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
-            self.bytes = max(self.bytes, _resident_of_descendants(os.getpid()))
+            resident = _resident_of_descendants(os.getpid())
+            self.bytes = max(self.bytes, sum(size for process, size in resident.items() if process not in self._others))
 
 
-def _resident_of_descendants(root: int) -> int:
+def _resident_of_descendants(root: int) -> dict[int, int]:
+    """The resident sets by process, in bytes."""
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -50,7 +53,7 @@ def _resident_of_descendants(root: int) -> int:
         process = int(path.parent.name)
         parents[process] = int(fields[_PARENT])
         resident[process] = int(fields[_RESIDENT]) * _PAGE_BYTES
-    return sum(size for process, size in resident.items() if _descends(process, root, parents))
+    return {process: size for process, size in resident.items() if _descends(process, root, parents)}
 
 
 def _descends(process: int, root: int, parents: dict[int, int]) -> bool:
