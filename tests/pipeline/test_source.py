@@ -56,6 +56,7 @@ def test_timestamps_are_those_at_which_the_broker_stored_a_message(stream: Strea
     for start, end, expected in (
         (before - timedelta(days=1), between, [(0, 5)]),
         (between, after, [(5, 12)]),
+        (after, after + timedelta(days=1), []),
     ):
         options = {"startingTimestamp": milliseconds(start), "endingTimestamp": end.isoformat()}
         assert spans(batch_reader(stream, **options)) == expected
