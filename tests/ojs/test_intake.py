@@ -32,15 +32,18 @@ async def test_weights_hold_under_load_and_idle_places_are_lent(jobs: Jobs, queu
     async def push(queue: str, count: int) -> None:
         await jobs.push_many([slow.options(queue=queue).job() for _ in range(count)])
 
+    async def end_one_of_many() -> None:
+        turnstile.release()
+        await push(heavy, 1)
+        await push(light, 1)
+        await asyncio.sleep(0.05)
+
     async with Worker(jobs, queues={heavy: 3, light: 1}, concurrency=8) as worker:
         await push(heavy, 30)
         await push(light, 30)
         while worker.running_by_queue() != Counter({heavy: 6, light: 2}):
             # What light has had at first is taken back as its jobs end; each that ends makes way for another.
-            turnstile.release()
-            await push(heavy, 1)
-            await push(light, 1)
-            await asyncio.sleep(0.05)
+            await end_one_of_many()
         while worker.running_by_queue()[heavy]:
             turnstile.release()
             await asyncio.sleep(0.02)
@@ -51,9 +54,8 @@ async def test_weights_hold_under_load_and_idle_places_are_lent(jobs: Jobs, queu
         await until(lambda: worker.running_by_queue()[heavy] == 1)
         while worker.running_by_queue()[heavy] < 6:
             assert worker.held_count <= 8
-            turnstile.release()
-            await asyncio.sleep(0.02)
-        turnstile._value = 100
+            await end_one_of_many()
+        turnstile._value = 1000
         turnstile.release()
         await until(lambda: worker.running_count == 0)
 
