@@ -10,9 +10,9 @@ import pytest
 
 from waybill.broker import Broker
 from waybill.client import BasicProperties, connect
-from waybill.node.node import Negotiation, Node, NodeOptions
+from waybill.node.node import Node, NodeOptions
 from waybill.transport.disk import DiskFilesystem
-from waybill.transport.pump import Pump
+from waybill.transport.pump import Engine, Pump
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 
@@ -35,7 +35,7 @@ class _WatchedTransport:
 class _WatchedPump:
     """A pump that writes to a watched transport."""
 
-    def __init__(self, pump: Pump[Negotiation], before_write: Callable[[], None]) -> None:
+    def __init__(self, pump: Pump[Engine], before_write: Callable[[], None]) -> None:
         self._pump = pump
         self._before_write = before_write
         self.protocol = self
@@ -52,8 +52,8 @@ class _WatchedBroker(Broker):
         super().__init__(port=0, data_dir=data_dir)
         self._before_write = before_write
 
-    def _make_pump(self) -> Pump[Negotiation]:
-        return cast("Pump[Negotiation]", _WatchedPump(super()._make_pump(), self._before_write))
+    def _make_pump(self) -> Pump[Engine]:
+        return cast("Pump[Engine]", _WatchedPump(super()._make_pump(), self._before_write))
 
 
 def copy_directory(directory: Path, copy: Path) -> None:

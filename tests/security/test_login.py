@@ -103,8 +103,7 @@ def external_peer(bench: NodeBench, response: bytes) -> tuple[Peer, str]:
     """A peer whose TLS certificate is that of `SUBJECT`."""
     peer = bench.plug()
     wire = bench.wires[-1]
-    wire.engine = bench.node.accept(wire.output, "192.0.2.1:1", bench.now, {"subject": SUBJECT})
-    wire.output.engine = wire.engine
+    wire.output.engine = bench.node.accept(wire.output, "192.0.2.1:1", bench.now, {"subject": SUBJECT})
     mechanisms = peer.start().mechanisms
     peer.connection.send(ConnectionStartOk(CLIENT_PROPERTIES, "EXTERNAL", response))
     return peer, mechanisms

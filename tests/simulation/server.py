@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from tests.simulation.front import Front, Plants
 from tests.simulation.violation import Violation
-from waybill.engine.host import Output
+from waybill.engine.host import Output, ServerEngine
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit
 from waybill.storage.journal import Journal, JournalOptions
@@ -42,6 +42,9 @@ class PumpOutput(Output):
 
     def __init__(self, pump: SimulatedPump) -> None:
         self.pump = pump
+
+    def hand_over(self, engine: ServerEngine) -> None:
+        self.pump.engine = engine
 
     def flush(self) -> None:
         self.pump.flush()
@@ -280,9 +283,7 @@ class SimulatedServer:
             commit = None if self._is_committing else node.begin_commit()
             if commit is not None:
                 self._commit(node, commit)
-            elif node.has_output:
-                node.send()
-            else:
+            elif not (node.has_output and node.send()):
                 break
         self._arm()
 

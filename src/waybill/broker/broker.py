@@ -13,12 +13,12 @@ from waybill.broker.turns import Turns
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Filesystem, Limits, Negotiation, Node, NodeOptions
+from waybill.node.node import Filesystem, Limits, Node, NodeOptions
 from waybill.transport.clock import Clock
 from waybill.transport.descriptors import descriptor_limit
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
-from waybill.transport.pump import Pump
+from waybill.transport.pump import Engine, Pump
 from waybill.transport.tls import server_context
 
 DEFAULT_PORT: Final = 5672
@@ -237,10 +237,10 @@ class Broker:
 
     # --- connections ---
 
-    def _make_pump(self) -> Pump[Negotiation]:
+    def _make_pump(self) -> Pump[Engine]:
         return Pump(self._make_engine, self._clock, self._turns.after_receive, self._on_lost)
 
-    def _make_engine(self, pump: Pump[Negotiation]) -> Negotiation:
+    def _make_engine(self, pump: Pump[Engine]) -> Engine:
         self._idle.clear()
         limits = self._options.limits
         if len(self._turns.outputs) >= limits.connections_max + limits.handshakes_max:
@@ -254,7 +254,7 @@ class Broker:
         output = self._turns.add(pump)
         return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
 
-    def _on_lost(self, pump: Pump[Negotiation], error: Exception | None) -> None:
+    def _on_lost(self, pump: Pump[Engine], error: Exception | None) -> None:
         output = self._turns.outputs.pop(pump, None)
         limits = self._options.limits
         if len(self._turns.outputs) < limits.connections_max:

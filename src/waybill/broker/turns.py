@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from waybill.node.node import Commit, Negotiation, Node, Output
+from waybill.node.node import Commit, Node, Output, ServerEngine
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread
-from waybill.transport.pump import Pump
+from waybill.transport.pump import Engine, Pump
 
 # A commit of so little, on a disk that syncs so fast, is done on the loop: another thread would cost more CPU than it
 # does, and the loop is held up for less time than a large read takes.
@@ -28,11 +28,14 @@ PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 class PumpOutput(Output):
     """Gives an engine the pump that it writes to. Reading goes on when neither engine nor broker has paused it."""
 
-    def __init__(self, pump: Pump[Negotiation]) -> None:
+    def __init__(self, pump: Pump[Engine]) -> None:
         self.pump = pump
         self.peer_address = pump.peer_address
         self._engine_paused = False
         self._broker_paused = False
+
+    def hand_over(self, engine: ServerEngine) -> None:
+        self.pump.engine = engine
 
     def flush(self) -> None:
         self.pump.flush()
@@ -60,7 +63,7 @@ class Turns:
     def __init__(
         self, node: Node, disk: CommitThread, clock: Clock, on_failure: Callable[[BaseException], None]
     ) -> None:
-        self.outputs: dict[Pump[Negotiation], PumpOutput] = {}
+        self.outputs: dict[Pump[Engine], PumpOutput] = {}
         self.has_stopped = False
         self.is_committing = False
         self._node = node
@@ -75,7 +78,7 @@ class Turns:
         self._timer_at = 0.0
         self._committed = asyncio.Event()
 
-    def add(self, pump: Pump[Negotiation]) -> PumpOutput:
+    def add(self, pump: Pump[Engine]) -> PumpOutput:
         """A connection stands."""
         output = PumpOutput(pump)
         self.outputs[pump] = output
@@ -105,9 +108,7 @@ class Turns:
             if commit is not None:
                 self._commit(commit)
                 now = self._clock.now()
-            elif node.has_output:
-                node.send()
-            else:
+            elif not (node.has_output and node.send()):
                 break
         if self.has_stopped:
             return

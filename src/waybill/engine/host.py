@@ -24,6 +24,10 @@ class Output:
     def resume_reading(self) -> None:
         raise NotImplementedError
 
+    def hand_over(self, engine: "ServerEngine") -> None:
+        """The protocol is known: from now on the transport drives this engine."""
+        raise NotImplementedError
+
 
 class Limits:
     """What a peer may ask for. Sizes are in bytes, times in seconds.

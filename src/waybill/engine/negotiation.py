@@ -19,7 +19,7 @@ HEADER_SIZE = 8
 
 
 class Negotiation:
-    """The engine of a connection whose protocol is not known yet; afterwards it only passes on.
+    """The engine of a connection whose protocol is not known yet; then another one takes its place at the transport.
 
     `certificate_user`: whom the peer's verified TLS certificate names, empty for nobody.
     """
@@ -31,29 +31,19 @@ class Negotiation:
         self._certificate_user = certificate_user
         self._header = b""
         self._refusal = b""
-        self._is_over = False
         self._accepted_at = now
         self._deadline = now + host.limits.handshake_timeout_s
-        self._connection: ServerEngine | None = None
-
-    @property
-    def closed(self) -> bool:
-        return self._is_over if self._connection is None else self._connection.closed
+        self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.receive_data(data, now)
-            return
-        if self._is_over:
+        if self.closed:
             return
         self._header += data
         header = self._header[:HEADER_SIZE]
         if header in HEADERS:
-            rest = self._header[HEADER_SIZE:]
-            self._header = b""
             engine = self._engine_of(header)
-            self._connection = engine
+            self._output.hand_over(engine)
+            rest = self._header[HEADER_SIZE:]
             if rest:
                 engine.receive_data(rest, now)
         elif len(header) == HEADER_SIZE or not any(known.startswith(header) for known in HEADERS):
@@ -68,36 +58,25 @@ class Negotiation:
 
     def _refuse(self) -> None:
         self._refusal = PROTOCOL_HEADER
-        self._is_over = True
+        self.closed = True
         self._output.flush()
 
     def data_to_send(self) -> bytes:
-        if self._connection is not None:
-            return self._connection.data_to_send()
         refusal = self._refusal
         self._refusal = b""
         return refusal
 
     def connection_lost(self, now: float) -> None:
-        self._is_over = True
-        if self._connection is not None:
-            self._connection.connection_lost(now)
+        self.closed = True
 
     def next_timeout(self) -> float | None:
-        if self._connection is not None:
-            return self._connection.next_timeout()
-        return None if self._is_over else self._deadline
+        return None if self.closed else self._deadline
 
     def handle_timeout(self, now: float) -> None:
-        if self._connection is not None:
-            self._connection.handle_timeout(now)
-        elif now >= self._deadline:
-            self._is_over = True
+        self.closed = self.closed or now >= self._deadline
 
     def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.pause_writing()
+        """Nothing is written but a refusal."""
 
     def resume_writing(self, now: float) -> None:
-        if self._connection is not None:
-            self._connection.resume_writing(now)
+        """See `pause_writing`."""

@@ -33,7 +33,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Filesystem", "Limits", "Negotiation", "Node", "NodeOptions", "Output"]
+__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "Output", "ServerEngine"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
@@ -172,12 +172,13 @@ class Node(Host):
         """Whether `send` has something to do."""
         return bool(self._dirty)
 
-    def send(self) -> None:
-        """Let every engine send its output. This may make room for more: `work` must follow."""
+    def send(self) -> bool:
+        """Let every engine send its output. True if this has made room for more: then `work` must follow."""
         dirty = self._dirty
         self._dirty = []
         for engine in dirty:
             engine.flush()
+        return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
 
     def next_timeout(self) -> float | None:
         return self.runtime.timers.next_deadline()

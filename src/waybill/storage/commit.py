@@ -140,6 +140,11 @@ class CommittingStore(Store):
         """Bytes that no commit has taken yet. Hold publishers back when there are too many."""
         raise NotImplementedError
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to commit."""
+        raise NotImplementedError
+
     def begin_commit(self) -> Commit | None:
         """Take the current batch. None if there is nothing to do, or a commit is running, or a group is open.
 

@@ -204,7 +204,7 @@ class Journal(MessageLog):
     def begin_commit(self) -> DiskCommit | None:
         if self.has_failed:
             raise StoreFailed("the store has failed and takes no more work")
-        if self._running is not None or self.atomic_depth > 0 or not self._has_work():
+        if self._running is not None or self.atomic_depth > 0 or not self.has_work:
             return None
         removable = self.take_removable() if self.dying else []
         commit = DiskCommit(self.filesystem, self.batch)
@@ -227,7 +227,8 @@ class Journal(MessageLog):
         self._running = commit
         return commit
 
-    def _has_work(self) -> bool:
+    @property
+    def has_work(self) -> bool:
         return bool(
             self._waiters
             or self.is_sync_wanted

@@ -133,8 +133,12 @@ class MemoryStore(CommittingStore):
     def pending_bytes(self) -> int:
         return 0
 
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiters or self.has_news)
+
     def begin_commit(self) -> Commit | None:
-        if self._is_running or not (self._waiters or self.has_news):
+        if self._is_running or not self.has_work:
             return None
         self.has_news = False
         self._is_running = True

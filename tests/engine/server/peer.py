@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
-from waybill.engine.host import Output
-from waybill.engine.negotiation import Negotiation
+from waybill.engine.host import Output, ServerEngine
 from waybill.node.node import Node, NodeOptions
 from waybill.storage.memory import MemoryStore
+from waybill.transport.pump import Engine
 from waybill.wire.amqp091.frames import (
     FRAME_HEADER,
     FRAME_HEARTBEAT,
@@ -549,9 +549,12 @@ class EngineOutput(Output):
     """What an engine writes, kept until the peer reads it."""
 
     def __init__(self) -> None:
-        self.engine: Negotiation | None = None
+        self.engine: Engine | None = None
         self.data = b""
         self.is_reading_paused = False
+
+    def hand_over(self, engine: ServerEngine) -> None:
+        self.engine = engine
 
     def flush(self) -> None:
         if self.engine is not None:
@@ -570,9 +573,14 @@ class EngineWire(Wire):
     def __init__(self, bench: NodeBench) -> None:
         self.bench = bench
         self.output = EngineOutput()
-        self.engine = bench.node.accept(self.output, "127.0.0.1:1", bench.now)
-        self.output.engine = self.engine
+        self.output.engine = bench.node.accept(self.output, "127.0.0.1:1", bench.now)
         self._is_lost = False
+
+    @property
+    def engine(self) -> Engine:
+        """What speaks the protocol, or finds out which one."""
+        assert self.output.engine is not None
+        return self.output.engine
 
     def write(self, data: bytes) -> None:
         bench = self.bench

@@ -85,7 +85,11 @@ class PublishRoute:
     def is_outrunning(self) -> bool:
         """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
         route = self.route
-        return route is not None and any(queue.consumers and queue.ready_count > OUTRUN for queue in route.queues)
+        if route is not None:
+            for queue in route.queues:
+                if queue.ready_count > OUTRUN and queue.consumers:
+                    return True
+        return False
 
 
 class Assembly:
@@ -344,7 +348,10 @@ class Channel(CommitWaiter):
         was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
         entry = entries[0]
-        entry.queue.accept_all(entries)
+        if len(entries) == 1:
+            entry.queue.accept(entry)
+        else:
+            entry.queue.accept_all(entries)
         holder = entry.holder
         if holder is not None:
             holder.unsettled_count -= len(entries)
