@@ -115,6 +115,21 @@ async def test_a_batch_does_not_wait_for_the_confirm_of_each_job(broker_uri: str
         proxy.cut()
 
 
+async def test_a_batch_fails_if_the_broker_does_not_come_back_in_time(broker_uri: str, queue_name: str) -> None:
+    async with Proxy(broker_uri) as proxy:
+        jobs = Jobs(proxy.uri, push_timeout=0.5)
+        await jobs.push("batch.first", queue=queue_name)
+        connection = (await jobs.session()).connection
+        proxy.refusing = True
+        proxy.cut()
+        await until(lambda: not connection.is_open)
+        with pytest.raises(BatchFailed) as caught:
+            await jobs.push_many(NewJob("batch.item", [number], {"queue": queue_name}) for number in range(300))
+        assert caught.value.code == "BACKEND_UNAVAILABLE"
+        assert len(caught.value.failures) == 300
+        await jobs.close()
+
+
 async def test_nothing_is_sent_if_one_job_of_a_batch_is_invalid(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as jobs:
         await jobs.push("email.send", queue=queue_name)

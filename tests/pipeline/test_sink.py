@@ -2,18 +2,25 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.pipeline.streams import Stream
 from waybill.client import blocking
+from waybill.ojs import Topology
 from waybill.ojs.identifiers import is_uuid7
+from waybill.pipeline import sink
+from waybill.pipeline.sink import JobSender, SinkError, parse_job_options
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +55,7 @@ class Queue:
             found.append(delivery)
         return found
 
-    def jobs(self) -> list[dict[str, object]]:
+    def jobs(self) -> list[dict[str, Any]]:
         return [json.loads(delivery.body) for delivery in self.messages(f"ojs.queue.{self.name}")]
 
 
@@ -91,6 +98,48 @@ def test_a_bad_row_is_named_and_nothing_of_its_partition_is_sent(spark: SparkSes
         write(rows, "ojs", uri=queue.uri, queue=queue.name)
     assert "row 2 of partition 0: type: 'NOT A TYPE'" in reason(error)
     assert queue.jobs() == []
+
+
+def test_columns_of_all_kinds_go_their_way_in_order(spark: SparkSession, queue: Queue) -> None:
+    rows = spark.range(0, 30, numPartitions=1)
+    rows = rows.withColumn("type", F.when(F.col("id") % 3 == 0, "a.fizz").otherwise("a.number"))
+    rows = (
+        rows.withColumn("args", F.array(F.col("id").cast("string"))).withColumn("queue", F.lit(queue.name)).drop("id")
+    )
+    write(rows, "ojs", uri=queue.uri)
+    write(rows.withColumn("tags", F.array(F.lit("slow"))), "ojs", uri=queue.uri)
+    jobs = queue.jobs()
+    assert [job["args"] for job in jobs] == [[str(number)] for number in range(30)] * 2
+    assert [job["type"] for job in jobs] == ["a.number" if number % 3 else "a.fizz" for number in range(30)] * 2
+    assert [job.get("tags") for job in jobs] == [None] * 30 + [["slow"]] * 30
+
+
+class Task:
+    """What a sender asks Spark of its task."""
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 3
+
+    def getLocalProperty(self, _: str) -> None:  # noqa: N802 - Spark's name
+        return None
+
+
+@pytest.mark.parametrize("more", [{}, {"tags": [["slow"]] * 500}])
+def test_a_job_that_its_queue_refuses_fails_the_task(
+    monkeypatch: pytest.MonkeyPatch, queue: Queue, more: dict[str, list[list[str]]]
+) -> None:
+    monkeypatch.setattr(sink, "_task", Task)
+    limited = replace(parse_job_options({"uri": queue.uri, "queue": queue.name}), topology=Topology(max_length=2))
+    monkeypatch.setattr(sink, "parse_job_options", lambda _: limited)
+    batch = pa.RecordBatch.from_pydict({"type": ["a.b"] * 500, "args": [[number] for number in range(500)], **more})
+    sender = JobSender({}, from_arrow_schema(batch.schema))
+    with pytest.raises(SinkError) as caught:
+        sender.send(iter([batch.slice(0, 200), batch.slice(200)]))
+    named = re.match(r"row (\d+) of partition 3, to \S+ job (\S+) .*QUEUE_FULL", str(caught.value))
+    assert named is not None
+    assert int(named[1]) == int(named[2].rpartition("-")[2], 16)
+    taken = [job["args"][0] for job in queue.jobs()]
+    assert int(named[1]) == min(set(range(500)).difference(taken))
 
 
 def test_a_stream_of_rows_becomes_jobs_and_a_replay_gives_the_same_ids(

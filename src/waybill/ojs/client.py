@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -33,13 +33,16 @@ from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware
 from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.patience import Patience
 from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
-from waybill.ojs.push_template import PushTemplates
+from waybill.ojs.push_template import SHARED_OPTIONS, PushTemplates
 from waybill.ojs.retry import Retry
 from waybill.ojs.session import Session
 from waybill.ojs.states import Operation, transition
 from waybill.ojs.timestamps import format_timestamp, resolve_moment
 from waybill.ojs.topology import Topology
 from waybill.ojs.unique import read_unique, unique_key
+
+if TYPE_CHECKING:
+    from waybill.ojs.bulk_push import BulkPush, JobKind
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -82,11 +85,13 @@ class Jobs:
         push_timeout: float = 60.0,
         reconnect: ReconnectPolicy | None = None,
         middleware: Sequence[JobMiddleware] = (),
+        wait_while_blocked: bool = False,
     ) -> None:
         """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
 
-        For as long it waits for a broker that takes no publishes because its memory or disk runs short. `reconnect`
-        says how long to wait before each attempt to reconnect; by default as the binding says.
+        For as long it waits for a broker that takes no publishes because its memory or disk runs short; with
+        `wait_while_blocked` however long that takes. `reconnect` says how long to wait before each attempt to
+        reconnect; by default as the binding says.
         `middleware` is passed to `use`.
         """
         self.uri = uri
@@ -99,6 +104,7 @@ class Jobs:
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = f"/waybill/client/{new_id()}"
         self._push_timeout_seconds = push_timeout
+        self._waits_while_blocked = wait_while_blocked
         self._encoder = PushEncoder(self.topology.max_priority)
         self._direct = self.topology.direct
         self._templates = PushTemplates()
@@ -200,6 +206,37 @@ class Jobs:
             return _without_failures(await self._enqueue(made, now))
         return _without_failures(await self._enqueue_through_middleware(made, now))
 
+    def kind(self, job_type: str, options: Options) -> JobKind:
+        """Make what jobs of a type with these options have in common, for `bulk`. Raises InvalidJob naming the field.
+
+        Raises ValueError for options that not all of them could share: those but queue, priority, policy and timeouts.
+        """
+        from waybill.ojs.bulk_push import JobKind  # noqa: PLC0415 - as few need it, others start sooner
+
+        if not options.keys() <= SHARED_OPTIONS:
+            raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
+        now = datetime.now(UTC)
+        prototype = _envelope_of(NewJob(job_type, [], options), now)
+        validate(prototype, now)
+        _stamp(prototype, now)
+        return JobKind(prototype, self._encoder)
+
+    async def bulk(self) -> BulkPush:
+        """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
+        from waybill.ojs.bulk_push import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
+
+        session = await self._open()
+        timeout_seconds = self._push_timeout_seconds
+
+        async def declare(jobs: list[Envelope]) -> None:
+            await self._declare(session, jobs, time.monotonic() + timeout_seconds)
+
+        async def push_again(jobs: list[Outgoing]) -> list[PushFailed]:
+            return await self._publish(session, jobs, time.monotonic() + timeout_seconds, lambda _: None)
+
+        patience = self._patience or self._new_patience(session)
+        return BulkPush(session, patience, declare, push_again)
+
     async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         from waybill.ojs.middleware.enqueue_batch import EnqueueBatch  # noqa: PLC0415 - as few need it, others start sooner
 
@@ -269,11 +306,12 @@ class Jobs:
         confirmed = asyncio.Event()
         session.events.after(confirmed.set)
         try:
-            async with (self._patience or Patience(session.connection, self._push_timeout_seconds)).limit():
+            async with (self._patience or self._new_patience(session)).limit():
                 await confirmed.wait()
         except TimeoutError:
             # The jobs are safe. Their events follow as soon as the broker takes them.
-            _log.warning("the broker takes no events for now: %s", session.connection.blocked)
+            blocked = session.connection.blocked or "it cannot be reached"
+            _log.warning("the broker takes no events for now: %s", blocked)
 
     async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -344,9 +382,12 @@ class Jobs:
             async with self._opening:
                 if self._session is None:
                     session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
-                    self._patience = Patience(session.connection, self._push_timeout_seconds)
+                    self._patience = self._new_patience(session)
                     self._session = session
         return self._session
+
+    def _new_patience(self, session: Session) -> Patience:
+        return Patience(session.connection, self._push_timeout_seconds, while_blocked=self._waits_while_blocked)
 
     def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
         """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
@@ -422,7 +463,7 @@ class Jobs:
     ) -> list[PushFailed]:
         """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
         failures: list[PushFailed] = []
-        patience = self._patience or Patience(session.connection, self._push_timeout_seconds)
+        patience = self._patience or self._new_patience(session)
         redeclared = False
         while jobs:
             publication = Publication(session)
@@ -433,9 +474,8 @@ class Jobs:
                         await session.publishing.drain()
                     await publication.run(jobs, address)
             except TimeoutError:
-                text = f"the broker takes no publishes ({session.connection.blocked}); it may come through later"
                 stuck = jobs[publication.settled_count :] + publication.lost
-                failures += [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in stuck]
+                failures += [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", patience.reason) for one in stuck]
                 return failures + publication.failures
             failures += publication.failures
             jobs, returned = publication.lost, publication.returned

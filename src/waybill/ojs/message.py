@@ -139,22 +139,40 @@ class PushEncoder:
             ).encode()
         unique = b"" if idempotency_key is None else idempotency_key.encode()
         length = -1 if idempotency_key is None else len(unique)
-        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts, length)
-        parts = self._templates.get(key)
-        if parts is None:
-            if len(self._templates) >= _MAX_TEMPLATES:
-                self._templates.clear()
-            parts = self._templates[key] = self._cut(envelope, length)
-        if created_at != self._created_at:
-            self._created_at = created_at
-            self._timestamp = _unix_seconds(created_at).to_bytes(8)
+        parts = self._parts(envelope, length)
+        timestamp = self._unix_time(created_at)
         created, trace = created_at.encode(), traceparent.encode()
         return b"".join(
             (
                 parts[0], created, parts[1], created, parts[2], trace, parts[3], trace, parts[4], unique, parts[5],
-                envelope.id.encode(), parts[6], self._timestamp, parts[7],
+                envelope.id.encode(), parts[6], timestamp, parts[7],
             )
         )  # fmt: skip
+
+    def around(self, envelope: Envelope, time: str, key_length: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """Return what is the same for all jobs like this one that are made at one time, due at once and have a key.
+
+        It stands around two times the traceparent, the key, of so many octets, and the id. `time` has milliseconds.
+        """
+        parts = self._parts(envelope, key_length)
+        created = time.encode()
+        before = b"".join((parts[0], created, parts[1], created, parts[2]))
+        return before, parts[3], parts[4], parts[5], b"".join((parts[6], self._unix_time(time), parts[7]))
+
+    def _parts(self, envelope: Envelope, key_length: int) -> list[bytes]:
+        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts, key_length)
+        parts = self._templates.get(key)
+        if parts is None:
+            if len(self._templates) >= _MAX_TEMPLATES:
+                self._templates.clear()
+            parts = self._templates[key] = self._cut(envelope, key_length)
+        return parts
+
+    def _unix_time(self, created_at: str) -> bytes:
+        if created_at != self._created_at:
+            self._created_at = created_at
+            self._timestamp = _unix_seconds(created_at).to_bytes(8)
+        return self._timestamp
 
     def _cut(self, envelope: Envelope, key_length: int) -> list[bytes]:
         """Return what stands between the values; `key_length` is the idempotency key's in octets, -1 for none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
@@ -84,7 +84,9 @@ class Publication:
                     start += WINDOW // 2
             await self._settle(jobs[start:])
         finally:
-            _forget(jobs)
+            forget([one.future for one in jobs if one.future is not None])
+            for one in jobs:
+                one.future = None
 
     async def _settle(self, jobs: Sequence[Outgoing]) -> None:
         """Wait for the confirms of some publishes, and put each job where it belongs."""
@@ -138,14 +140,13 @@ def record(session: Session, one: Outgoing) -> None:
     )
 
 
-def _forget(jobs: Sequence[Outgoing]) -> None:
+def forget(futures: Iterable[asyncio.Future[None]]) -> None:
     """Let nobody complain of publishes that nobody waits for any more: the push was cancelled, or has failed."""
-    for one in jobs:
-        future, one.future = one.future, None
-        if future is not None and not future.done():
-            future.add_done_callback(_look_at)
-        elif future is not None:
+    for future in futures:
+        if future.done():
             _look_at(future)
+        else:
+            future.add_done_callback(_look_at)
 
 
 def _look_at(future: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""How long a push waits for a broker that takes no publishes, because its memory or disk runs short."""
+"""How long a push waits for a broker that takes no publishes: its memory or disk runs short, or it is away."""
 
 from __future__ import annotations
 
@@ -9,23 +9,40 @@ from waybill.client import Connection
 
 
 class Patience:
-    """Time limits that run only while the broker blocks the connection, and begin anew each time it does.
+    """Time limits that run only while the broker blocks the connection or is away, and begin anew each time.
+
+    With `while_blocked` a broker that blocks is waited for, however long.
 
     async with patience.limit() as limit: ...    raises TimeoutError, and limit.expired() is true then
     """
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: Connection, seconds: float, *, while_blocked: bool = False) -> None:
         self._connection = connection
+        self._while_blocked = while_blocked
         self._seconds = seconds
         self._limits: set[asyncio.Timeout] = set()
-        connection.on_blocked(self._changed)
+        connection.on_blocked(lambda _: self._changed())
+        connection.on_loss(lambda _: self._changed())
+        connection.on_reconnect(self._changed)
+
+    @property
+    def reason(self) -> str:
+        """Why there is nothing to do but wait."""
+        if not self._connection.is_open:
+            return "the broker cannot be reached"
+        return f"the broker takes no publishes ({self._connection.blocked}); it may come through later"
 
     def limit(self) -> Limit:
         """One wait."""
-        return Limit(self._limits, self._seconds if self._connection.blocked is not None else None)
+        return Limit(self._limits, self._seconds if self._is_limited() else None)
 
-    def _changed(self, reason: str | None) -> None:
-        at = None if reason is None else asyncio.get_running_loop().time() + self._seconds
+    def _is_limited(self) -> bool:
+        if not self._connection.is_open:
+            return True
+        return self._connection.blocked is not None and not self._while_blocked
+
+    def _changed(self) -> None:
+        at = asyncio.get_running_loop().time() + self._seconds if self._is_limited() else None
         for limit in self._limits:
             limit.reschedule(at)
 

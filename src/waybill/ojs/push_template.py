@@ -69,6 +69,15 @@ class PushTemplate:
             )
         )  # fmt: skip
 
+    def around(self, time: str) -> tuple[bytes, bytes, bytes]:
+        """Return what stands before the id, between it and the array of arguments, and after that."""
+        quoted = f'"{time}"'.encode()
+        return (
+            self._before_id + b'"',
+            b'"' + self._before_args,
+            b"".join((self._before_created, quoted, self._before_enqueued, quoted, self._rest)),
+        )
+
 
 class PushTemplates:
     """The templates of a client, by the options object of the jobs: handlers give all their jobs the same one."""

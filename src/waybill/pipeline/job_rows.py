@@ -85,6 +85,13 @@ def job_id(key: str) -> str:
     return str(uuid.UUID(int=number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
 
 
+def identity(given: object, key: object, number: str) -> tuple[str, str]:
+    """Id and idempotency key of a job: those of its row, else derived from each other; `number` is for neither."""
+    derived = number if key is None else job_id(str(key))
+    own_id = derived if given is None else str(given)
+    return own_id, own_id if key is None else str(key)
+
+
 class JobRows:
     """Makes jobs of record batches. `queue` and `job_type` are for rows that have none of their own."""
 
@@ -96,16 +103,14 @@ class JobRows:
 
     def jobs(self, batch: pa.RecordBatch, numbers: Sequence[str]) -> Iterator[NewJob]:
         """One job a row; `numbers` are ids for rows that say nothing of theirs. Raises InvalidJob naming the field."""
-        values = {name: plain_values(batch.column(name)) for name in self._columns.fields}
+        values = {name: plain_values(batch.column(name)) for name in self._columns.fields if name != "args"}
         types = values.get("type")
         ids = values.get("id")
         keys = values.get("idempotency_key")
-        for index, args in enumerate(self._arguments(batch, values)):
-            key = None if keys is None else keys[index]
-            given = None if ids is None else ids[index]
-            derived = numbers[index] if key is None else job_id(str(key))
-            own_id = derived if given is None else str(given)
-            own_key = own_id if key is None else str(key)
+        for index, args in enumerate(self.arguments(batch)):
+            own_id, own_key = identity(
+                None if ids is None else ids[index], None if keys is None else keys[index], numbers[index]
+            )
             options = self._shared
             if not self._is_shared:
                 # With an id of its own in it, the client takes the object for that of one job.
@@ -115,13 +120,13 @@ class JobRows:
                 self._type if types is None else str(types[index] or self._type), args, options, own_id, own_key
             )
 
-    def _arguments(self, batch: pa.RecordBatch, values: dict[str, list[object]]) -> Iterator[list[object]]:
-        given = values.get("args")
-        if given is None:
+    def arguments(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
+        """The arguments of each row. Raises InvalidJob for what is not the text of a JSON array."""
+        if "args" not in self._columns.fields:
             columns = [plain_values(batch.column(name)) for name in self._columns.arguments]
             yield from map(list, zip(*columns, strict=True)) if columns else ([] for _ in range(batch.num_rows))
             return
-        for value in given:
+        for value in plain_values(batch.column("args")):
             if isinstance(value, list):
                 yield value
             elif isinstance(value, dict):

@@ -32,11 +32,13 @@ from waybill.client import (
     connect,
 )
 from waybill.client.blocking import run
-from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, Topology
+from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, PushFailed, Topology
+from waybill.ojs.bulk_push import TableFailed
 from waybill.ojs.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
+from waybill.pipeline.job_tables import JobTables, fit_tables
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.topology_options import parse_topology
@@ -154,17 +156,35 @@ class JobSender(_Sender):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_job_options(given)
         self._columns: JobColumns = job_columns(schema, has_type=self._options.job_type is not None)
+        self._tables = fit_tables(self._columns, schema)
         self._write_id = new_id()
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
         partition, numbering = _Numbering.of_task(self._write_id)
+        send = self._send_tables if self._tables else self._send_rows
         with garbage_rarely():
-            return run(self._send(list(batches), partition, numbering))
+            return run(send(batches, partition, numbering))
 
-    async def _send(self, batches: list[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
-        options = self._options
-        jobs = Jobs(options.uri, topology=options.topology, push_timeout=options.timeout_s)
+    async def _send_tables(
+        self, batches: Iterator[pa.RecordBatch], partition: int, numbering: "_Numbering"
+    ) -> RowsSent:
+        options, jobs = self._options, self._jobs()
+        rows = JobTables(self._columns, jobs.kind, job_type=options.job_type, queue=options.queue)
+        for batch in batches:
+            rows.add(batch, partition)
+        async with _explained(options.uri, "jobs"), jobs:
+            push = await jobs.bulk()
+            try:
+                for table in rows.tables(numbering):
+                    await push.push(table)
+                return RowsSent(await push.finish())
+            except TableFailed as error:
+                number, first = error.failures[0]
+                raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
+
+    async def _send_rows(self, iterator: Iterator[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
+        options, jobs, batches = self._options, self._jobs(), list(iterator)
         rows = JobRows(self._columns, job_type=options.job_type, queue=options.queue)
         for number, job in _numbered(rows, batches, partition, numbering):
             try:
@@ -178,9 +198,15 @@ class JobSender(_Sender):
                 try:
                     await jobs.push_many(chunk)
                 except BatchFailed as error:
-                    raise SinkError(_refused(error, chunk, sent, partition, options.uri)) from None
+                    first = error.failures[0]
+                    number = sent + next(index for index, job in enumerate(chunk) if job.id == first.job_id)
+                    raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
                 sent += len(chunk)
         return RowsSent(sent)
+
+    def _jobs(self) -> Jobs:
+        options = self._options
+        return Jobs(options.uri, topology=options.topology, push_timeout=options.timeout_s, wait_while_blocked=True)
 
 
 class MessageSender(_Sender):
@@ -328,11 +354,9 @@ def _numbered(
             raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
 
 
-def _refused(failed: BatchFailed, chunk: list[NewJob], sent: int, partition: int, uri: str) -> str:
-    first = failed.failures[0]
-    number = next(index for index, job in enumerate(chunk) if job.id == first.job_id)
-    more = f" ({len(failed.failures)} rows of this push were not taken)" if len(failed.failures) > 1 else ""
-    return f"row {sent + number} of partition {partition}, to {address(uri)}: {first}{more}"
+def _refused(number: int, first: PushFailed, count: int, partition: int, uri: str) -> str:
+    more = f" ({count} rows of this push were not taken)" if count > 1 else ""
+    return f"row {number} of partition {partition}, to {address(uri)}: {first}{more}"
 
 
 def _not_taken(window: _Window, partition: int, uri: str, error: ClientError) -> SinkError:

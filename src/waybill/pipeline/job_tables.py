@@ -1,0 +1,123 @@
+"""Rows of a DataFrame as tables of jobs: rows that have no more of their own than id, arguments and key.
+
+Rows are checked as they come, and their arguments become JSON, while Spark still makes more of them; what is kept are
+Arrow arrays. When all rows are known to be valid, they are handed out as tables.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Final, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import IntegralType, StringType, StructType
+
+from waybill.ojs import InvalidJob
+from waybill.ojs.bulk_push import JobKind, JobTable
+from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, check_args, check_id
+from waybill.ojs.handler import Options
+from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, identity
+from waybill.pipeline.plain import plain_values
+
+_OWN: Final = frozenset({"id", "idempotency_key", "args"})
+# What jobs of one kind share may be columns too, each of its type: a few values, in any order.
+_SHARED: Final = {"type": StringType, "queue": StringType, "priority": IntegralType}
+_NOTHING: Final = repeat(None)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Numbering(Protocol):
+    """Ids for rows that have none."""
+
+    def ids(self, first: int, count: int) -> list[str]:
+        """Those of the rows from number `first` on."""
+
+
+def fit_tables(columns: JobColumns, schema: StructType) -> bool:
+    """Whether such rows can be tables."""
+    return all(
+        name in _OWN or (name in _SHARED and isinstance(schema[name].dataType, _SHARED[name]))
+        for name in columns.fields
+    )
+
+
+class JobTables:
+    """The rows of a partition. `job_type` and `queue` are for rows that have none of their own."""
+
+    def __init__(
+        self,
+        columns: JobColumns,
+        make_kind: Callable[[str, Options], JobKind],
+        *,
+        job_type: str | None,
+        queue: str | None,
+    ) -> None:
+        self._rows = JobRows(columns, job_type=job_type, queue=queue)
+        self._fields = [name for name in columns.fields if name != "args"]
+        self._make_kind = make_kind
+        self._type = job_type or ""
+        self._queue = queue
+        self._kinds: dict[tuple[object, ...], JobKind] = {}
+        self._kept: list[tuple[pa.RecordBatch, pa.Array]] = []
+        self._count = 0
+
+    def add(self, batch: pa.RecordBatch, partition: int) -> None:
+        """Check more rows, of the partition of this number, and keep them. Raises InvalidRow."""
+        args: list[bytes] = []
+        ids = _values(batch, "id")
+        try:
+            for values, job_id, kind in zip(self._rows.arguments(batch), ids, self._kinds_of(batch), strict=False):
+                if job_id is not None:
+                    check_id(str(job_id))
+                check_args(values)
+                text = _encode(values)
+                if len(text) > kind.args_bytes:
+                    _refuse(len(text))
+                args.append(text)
+        except InvalidJob as error:
+            raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {error}") from None
+        self._count += len(args)
+        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary())))
+
+    def tables(self, numbering: Numbering) -> Iterator[JobTable]:
+        """All rows in their order."""
+        first = 0
+        for batch, args in self._kept:
+            ids = keys = numbering.ids(first, len(args))
+            if {"id", "idempotency_key"} & set(self._fields):
+                own = zip(_values(batch, "id"), _values(batch, "idempotency_key"), ids, strict=False)
+                pairs = [identity(*values) for values in own]
+                ids, keys = [job_id for job_id, _ in pairs], [key for _, key in pairs]
+            kinds = [kind for _, kind in zip(ids, self._kinds_of(batch), strict=False)]
+            yield JobTable(kinds, ids, args.to_pylist(), keys)
+            first += len(args)
+
+    def _kinds_of(self, batch: pa.RecordBatch) -> Iterator[JobKind]:
+        """The kind of each row; without an end if all are of one. Raises InvalidJob at the row that is of no kind."""
+        if not _SHARED.keys() & set(self._fields):
+            yield from repeat(self._kind(None, None, None))
+        for values in zip(*(_values(batch, name) for name in _SHARED), strict=False):
+            yield self._kinds.get(values) or self._kind(*values)
+
+    def _kind(self, job_type: object, queue: object, priority: object) -> JobKind:
+        key = (job_type, queue, priority)
+        if key in self._kinds:
+            return self._kinds[key]
+        options: Options = {}
+        if queue is not None or self._queue is not None:
+            options["queue"] = str(self._queue if queue is None else queue)
+        if isinstance(priority, int):
+            options["priority"] = priority
+        made = self._kinds[key] = self._make_kind(str(job_type or self._type), options)
+        return made
+
+
+def _values(batch: pa.RecordBatch, name: str) -> Iterator[object]:
+    """The values of a column; None without an end if there is no such column."""
+    return iter(plain_values(batch.column(name))) if name in batch.schema.names else _NOTHING
+
+
+def _refuse(size: int) -> None:
+    message = f"are {size} bytes of JSON; an envelope may have {MAX_ENVELOPE_BYTES} in all"
+    raise InvalidJob("args", message, code="PAYLOAD_TOO_LARGE")
