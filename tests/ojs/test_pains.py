@@ -302,14 +302,20 @@ async def test_memory_does_not_grow_with_the_jobs(jobs: Jobs, queue_name: str, m
         tracemalloc.start()
         try:
             for done in range(1, 9):
-                await jobs.push_many([handler.job() for _ in range(400)])
-                await until(lambda done=done: worker.counts["completed"] == 400 * done)  # type: ignore[misc]
-                gc.collect()
-                sizes.append(tracemalloc.get_traced_memory()[0])
+                await jobs.push_many([handler.job() for _ in range(600)])
+                await until(lambda done=done: worker.counts["completed"] == 600 * done)  # type: ignore[misc]
+                sizes.append(min([await _traced_memory() for _ in range(10)]))
         finally:
             tracemalloc.stop()
-    # The ids of the 1600 jobs in between alone are more. What is in flight comes and goes; at first there is little.
-    assert median(sizes[5:]) - median(sizes[1:4]) < 60_000, sizes
+    # The ids of the 2400 jobs in between alone are more. What is in flight comes and goes; at first there is little.
+    assert median(sizes[5:]) - median(sizes[1:4]) < 150_000, sizes
+
+
+async def _traced_memory() -> int:
+    """What is in use, in bytes, a moment later: events and acknowledgements have gone by then, or go now."""
+    await asyncio.sleep(0.02)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 async def _nothing() -> None:
