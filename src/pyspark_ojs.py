@@ -21,17 +21,17 @@ class DefaultSource(DataSource):
         return "ojs"
 
     def schema(self) -> StructType:
-        from waybill.pipeline.dead_letters import asks_for_dead_letters  # noqa: PLC0415
         from waybill.pipeline.schemas import DEAD_LETTER  # noqa: PLC0415
-        from waybill.pipeline.source import event_schema  # noqa: PLC0415
+        from waybill.pipeline.source import asks_for_dead_letters, event_schema  # noqa: PLC0415
 
         return DEAD_LETTER if asks_for_dead_letters(self.options) else event_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from waybill.pipeline.dead_letters import DeadLetterReader, asks_for_dead_letters  # noqa: PLC0415
-        from waybill.pipeline.source import event_reader  # noqa: PLC0415
+        from waybill.pipeline.source import asks_for_dead_letters, event_reader  # noqa: PLC0415
 
         if asks_for_dead_letters(self.options):
+            from waybill.pipeline.dead_letters import DeadLetterReader  # noqa: PLC0415
+
             return DeadLetterReader(self.options)
         return event_reader(self.options)
 

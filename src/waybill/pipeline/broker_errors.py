@@ -3,11 +3,10 @@
 from typing import Final
 
 from waybill.client import ClientError, InvalidURI
-from waybill.ojs import JobsError
 from waybill.pipeline.named_options import address
 
-BROKER_ERRORS: Final = (ClientError, InvalidURI, JobsError, OSError)
-"""What working with a broker raises: it is away, refuses, or its URI is none."""
+BROKER_ERRORS: Final = (ClientError, InvalidURI, OSError)
+"""What working with a broker raises: it is away, refuses, or its URI is none. Jobs have errors of their own beside."""
 
 
 def explained(doing: str, uri: str, problem: BaseException) -> str:

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from waybill.client.blocking import run
-from waybill.ojs import DeadJob, DeadLetters, Jobs, Topology
+from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.named_options import NamedOptions, OptionError
 from waybill.pipeline.schemas import DEAD_LETTER
@@ -57,11 +57,6 @@ class DeadLetterOptions:
     uri: str
     queues: tuple[str, ...]
     topology: Topology
-
-
-def asks_for_dead_letters(given: Mapping[str, str]) -> bool:
-    """Whether the options of `format("ojs")` mean dead letters, not events."""
-    return any(name.lower() == "deadletters" for name in given)
 
 
 def parse_dead_letter_options(given: Mapping[str, str]) -> DeadLetterOptions:
@@ -201,7 +196,7 @@ def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run `work` to its end. Raises DeadLettersError."""
     try:
         return run(work())
-    except BROKER_ERRORS as problem:
+    except (*BROKER_ERRORS, JobsError) as problem:
         raise DeadLettersError(explained("dead letters on", uri, problem)) from None
 
 

@@ -7,12 +7,13 @@ it wrote: so a crash anywhere leads to the same files.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 from pyspark.sql.streaming.query import StreamingQuery
@@ -242,7 +243,8 @@ def _await(query: StreamingQuery, between: Callable[[], None], progress: Progres
     while query.isActive:
         between()
         told = _tell_pace(query, told, progress)
-        time.sleep(_POLL_S)
+        with suppress(StreamingQueryException):
+            query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # it takes fractions of a second too
     between()
     _tell_pace(query, told, progress)
     failure = query.exception()

@@ -32,7 +32,7 @@ from waybill.client import (
     connect,
 )
 from waybill.client.blocking import run
-from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, PushFailed, Topology
+from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, PushFailed, Topology
 from waybill.ojs.bulk_push import TableFailed
 from waybill.ojs.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
@@ -368,5 +368,5 @@ async def _explained(uri: str, what: str) -> AsyncIterator[None]:
     """Errors of the connection become errors of this module, without the URI and its password."""
     try:
         yield
-    except BROKER_ERRORS as problem:
+    except (*BROKER_ERRORS, JobsError) as problem:
         raise SinkError(explained(f"cannot write {what} to", uri, problem)) from None

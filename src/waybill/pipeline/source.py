@@ -68,6 +68,11 @@ def message_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
     return StreamTailReader(parse_options(options, default_stream=None, streaming=True), MESSAGES)
 
 
+def asks_for_dead_letters(given: Mapping[str, str]) -> bool:
+    """Whether the options of `format("ojs")` mean dead letters, not events."""
+    return any(name.lower() == "deadletters" for name in given)
+
+
 def event_schema(options: Mapping[str, str]) -> StructType:
     """The columns of `format("ojs")`. Raises OptionError."""
     return EVENTS[includes_headers(options, default=False)].schema
