@@ -32,6 +32,7 @@ from benchmarks.contenders import own_broker
 from benchmarks.event_histories import Life, generate, record
 from benchmarks.process_tree import PeakMemory
 from waybill import __version__
+from waybill.cli.main import build_kind
 from waybill.client import BasicProperties, blocking
 from waybill.ojs import Topology
 from waybill.pipeline import tables
@@ -273,8 +274,8 @@ def page(figures: Figures, events: int, command: str) -> str:
     )
     return f"""# Benchmarks of the pipeline
 
-`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}, with waybill {__version__}, on {os.cpu_count()} cores
-({model}), Python {platform.python_version()}; the load average was {load} at the end.
+`{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}, with waybill {__version__} ({build_kind()}), on
+{os.cpu_count()} cores ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
 {events:,} events of real workers, multiplied; Waybill's own broker, Spark and its Python workers share the cores. A
 rate is that of the median of {MEASURED} runs after {WARM_UPS} others in the same session (for jobs, after a
@@ -311,6 +312,8 @@ of memory for all its processes; `report --html` took {figures.report_s:.0f} s f
 @click.option("--quick", is_flag=True, help="A twentieth of it; writes no page.")
 def main(*, events: int, history: int, quick: bool) -> None:
     console = Console()
+    if build_kind() == "interpreted":
+        console.print("this is the plain source; `make bench-pipeline` measures the package as pip compiles it")
     if quick:
         events, history = events // 20, history // 20
     with (
