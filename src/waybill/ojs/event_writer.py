@@ -46,7 +46,7 @@ FEW_EVENTS: Final = 16
 MANY_EVENTS: Final = 200
 """So many make a large message: it goes out beside others, or jobs would wait for their acknowledgements in turns."""
 MAX_EVENTS_PER_MESSAGE: Final = 2000
-MAX_CHARACTERS_PER_MESSAGE: Final = 8 * 1024 * 1024
+MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
 RETRY_SECONDS: Final = 1.0
 
 _log = logging.getLogger("waybill.ojs.events")

@@ -1,15 +1,20 @@
 """A coordinator's view of all jobs: follows the event stream, folds it into a store, answers from there.
 
 The store blocks, so a thread of its own works with it. A message of the stream is acknowledged once it is folded: while
-a database is out of reach, the broker holds back what comes after.
+a database is out of reach, or more happens than can be folded, the broker holds back what comes after.
+
+Memory does not depend on how far behind it is. Few messages wait here, and as they came: as objects, events take five
+times as much. They become objects a piece at a time, and the next piece when these are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -21,8 +26,11 @@ from waybill.ojs.events import KeptMessage, ReceivedEvent, decode_events
 from waybill.ojs.job_store import HeldAttempt, JobStore, open_job_store
 from waybill.ojs.session import Session
 
-PREFETCH: Final = 500
+PREFETCH: Final = 50
 FOLD_SECONDS: Final = 0.02
+FOLD_BYTES: Final = 256 * 1024
+"""About so much of the stream is folded at a time, or one message if that is larger."""
+
 RETRY_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 1.0
 """How long the events of a job may be on their way here before it counts as unknown."""
@@ -44,11 +52,12 @@ class JobView:
         self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
         self._stream: Consumer | None = None
-        self._pending: list[tuple[int, list[ReceivedEvent]]] = []
-        self._deliveries: list[Delivery] = []
+        self._waiting: deque[tuple[int, Delivery]] = deque()
+        """Messages that are to be folded, each with its offset in the stream."""
         self._next_offset = 0
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self._arrived = asyncio.Event()
+        self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
 
@@ -143,38 +152,62 @@ class JobView:
             delivery.ack()
             return
         self._next_offset = offset + 1
-        events: list[ReceivedEvent] = []
-        try:
-            events = decode_events(delivery.body)
-        except msgspec.DecodeError as error:
-            _log.warning("message %d of the event stream is no event: %s", offset, error)
-        self._pending.append((offset, events))
-        self._deliveries.append(delivery)
+        self._waiting.append((offset, delivery))
         self._arrived.set()
+        if len(self._waiting) * 2 >= PREFETCH:
+            self._many_wait.set()
 
     async def _fold_for_ever(self, store: JobStore) -> None:
         while True:
             await self._arrived.wait()
-            # What comes within a moment is folded in one transaction.
-            await asyncio.sleep(FOLD_SECONDS)
+            # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLD_SECONDS):
+                    await self._many_wait.wait()
             self._arrived.clear()
-            messages, self._pending = self._pending, []
-            deliveries, self._deliveries = self._deliveries, []
-            while True:
-                try:
-                    verdicts = await self._in_thread(functools.partial(store.apply, messages))
-                    break
-                except Exception:  # noqa: BLE001 - whatever a database can have against it
-                    _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
-                    await asyncio.sleep(RETRY_SECONDS)
-            if self._stream is not None:
-                # After a lost connection the consumer goes on here.
-                self._stream.arguments["x-stream-offset"] = messages[-1][0] + 1
-            for delivery in deliveries:
-                delivery.ack()
-            for event_id, obstacle in verdicts.items():
-                waiting = self._verdicts.get(event_id)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(obstacle)
-            self._folded.set()
-            self._folded = asyncio.Event()
+            self._many_wait.clear()
+            while self._waiting:
+                # The other half arrives meanwhile.
+                count = min(len(self._waiting), PREFETCH // 2)
+                await self._fold(store, [self._waiting.popleft() for _ in range(count)])
+
+    async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
+        fold = functools.partial(_fold_pieces, store, [(offset, delivery.body) for offset, delivery in waiting])
+        while True:
+            try:
+                verdicts = await self._in_thread(fold)
+                break
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+        if self._stream is not None:
+            # After a lost connection the consumer goes on here.
+            self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
+        for _, delivery in waiting:
+            delivery.ack()
+        for event_id, obstacle in verdicts.items():
+            future = self._verdicts.get(event_id)
+            if future is not None and not future.done():
+                future.set_result(obstacle)
+        self._folded.set()
+        self._folded = asyncio.Event()
+
+
+def _fold_pieces(store: JobStore, messages: Sequence[tuple[int, bytes]]) -> dict[str, JobInfo | None]:
+    """Fold messages, each with its offset, a piece at a time; the store skips what it has. See `JobStore.apply`."""
+    verdicts: dict[str, JobInfo | None] = {}
+    start, size = 0, 0
+    for end, (_, body) in enumerate(messages, 1):
+        size += len(body)
+        if size >= FOLD_BYTES or end == len(messages):
+            verdicts |= store.apply([(offset, _read_events(offset, body)) for offset, body in messages[start:end]])
+            start, size = end, 0
+    return verdicts
+
+
+def _read_events(offset: int, body: bytes) -> list[ReceivedEvent]:
+    try:
+        return decode_events(body)
+    except msgspec.DecodeError as error:
+        _log.warning("message %d of the event stream is no event: %s", offset, error)
+        return []

@@ -1,12 +1,16 @@
-"""A memory of bounded size."""
+"""Memories of bounded size."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TypeVar
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+GENERATIONS: Final = 10
 
 
 class Recent(OrderedDict[K, V]):
@@ -21,3 +25,49 @@ class Recent(OrderedDict[K, V]):
         super().__setitem__(key, value)
         if len(self) > self._limit:
             self.popitem(last=False)
+
+
+class Generations(Generic[K, V]):
+    """Remembers the last `kept` keys that were added, and at most a tenth more; the oldest are forgotten together.
+
+    One dict that forgets key by key would make its table again and again, while the one before is still there. Where
+    that is large, it leaves holes of its size in the memory of the process.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._size = max(1, kept // GENERATIONS)
+        self._dicts: deque[dict[K, V]] = deque([{}])
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return sum(map(len, self._dicts))
+
+    def values(self) -> Iterator[V]:
+        """Return all values, those that were set first before the others."""
+        return chain.from_iterable(generation.values() for generation in self._dicts)
+
+    def get(self, key: K) -> V | None:
+        """Return a value, None if there is none."""
+        for generation in reversed(self._dicts):
+            if (found := generation.get(key)) is not None:
+                return found
+        return None
+
+    def discard(self, key: K) -> None:
+        """Forget a key if it is there."""
+        for generation in self._dicts:
+            generation.pop(key, None)
+
+    def add(self, key: K, value: V) -> None:
+        """Set the value of a key that is not there."""
+        if len(self._dicts[-1]) >= self._size:
+            self._dicts.append({})
+        self._dicts[-1][key] = value
+
+    def forget(self) -> dict[K, V]:
+        """Forget what is too much, and return it."""
+        forgotten: dict[K, V] = {}
+        while len(self) - len(self._dicts[0]) >= self._kept and len(self._dicts) > 1:
+            forgotten |= self._dicts.popleft()
+        return forgotten
