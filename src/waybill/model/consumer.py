@@ -33,6 +33,15 @@ class Consumer(Holder):
         """Send one message. The engine keeps `entry` until its peer settles it, unless `no_ack`."""
         raise NotImplementedError
 
+    def allowance(self) -> i64:
+        """How many messages `deliver_all` may be called with: some, if `has_credit`, though not always all."""
+        return 1
+
+    def deliver_all(self, entries: list[Entry]) -> None:
+        """`deliver` each of these."""
+        for entry in entries:
+            self.deliver(entry)
+
     def chooses(self, entry: Entry) -> bool:
         """Whether a consumer that selects wants this message."""
         return True

@@ -24,6 +24,8 @@ CHUNK_BYTES: Final = 1 << 20
 HEAD_LIMIT_BYTES: Final = 8 << 20
 HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
 HEAD_LIMIT_LENGTH: Final = 32768
+RUN_LENGTH: Final = 256
+RUN_BYTES: Final = 64 << 10
 
 
 class _Chunk:
@@ -148,6 +150,36 @@ class Lane:
         self.count -= 1
         self.head_bytes -= entry.message.size
         return entry
+
+    def pop_run(self, count: i64, last: i64) -> list[Entry]:
+        """Take up to `count` of the first entries, as far as they are in memory, never expire, and are up to `last`.
+
+        Fewer if they are large (`RUN_BYTES`). None if there is no such entry, or if `pop` and `load` are to be asked.
+        """
+        run: list[Entry] = []
+        loaded = self.loaded
+        head = self.head
+        size: i64 = 0
+        count = min(count, RUN_LENGTH)
+        while count > 0 and size < RUN_BYTES:
+            if loaded:
+                entry = loaded[-1]
+            elif head:
+                entry = head[0]
+            else:
+                break
+            if entry.expires_at > 0.0 or entry.sequence > last:
+                break
+            if loaded:
+                loaded.pop()
+            else:
+                head.popleft()
+            run.append(entry)
+            size += entry.message.size
+            count -= 1
+        self.count -= len(run)
+        self.head_bytes -= size
+        return run
 
     def _unload(self) -> None:
         self.head.extendleft(self.loaded)

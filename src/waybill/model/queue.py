@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from waybill.model.binding import Binding
 from waybill.model.consumer import Consumer
 from waybill.model.deduplication import Deduplication
+from waybill.model.delivery_gate import DeliveryGate
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import AccessRefused
 from waybill.model.lane import Lane
@@ -18,14 +19,11 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.runtime import Runtime
 from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
-from waybill.model.store import CommitWaiter, StoredMessage
+from waybill.model.store import StoredMessage
 from waybill.model.timers import Timer
 
 REFUSED: Final = -1
-# How many messages beyond the last delivered one a crash may flag as redelivered without need: those of such a moment.
-MIN_DELIVERY_WINDOW: Final = 16
-MAX_DELIVERY_WINDOW: Final = 16_384
-DELIVERY_WINDOW_SECONDS: Final = 0.05
+MAX_SEQUENCE: Final = (1 << 62) - 1
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
@@ -244,7 +242,7 @@ class Queue(EntryQueue):
         if not self.selections or serve_selections(self):
             self.serve(LOWEST_PRIORITY)
 
-    def serve(self, lowest: i64) -> bool:  # noqa: PLR0912, PLR0915 - the hot path of every delivery
+    def serve(self, lowest: i64) -> bool:  # noqa: C901, PLR0912, PLR0915 - the hot path of every delivery
         """Deliver to those that take what comes, of at least this priority, in turn, as far as their credit goes.
 
         False if the next message has to wait for the store (`DeliveryGate`).
@@ -277,7 +275,8 @@ class Queue(EntryQueue):
                     consumer.is_active = False
                     del active[turn]
                     continue
-                turn += 1
+                if count == 1 and self._serve_run(consumer):
+                    continue
             if has_levels:
                 lane = self._first_lane()
             entry = lane.pop() or self._load(lane)
@@ -288,6 +287,7 @@ class Queue(EntryQueue):
                 gate.ask(entry.sequence)
                 is_free = False
                 break
+            turn += 1
             last = entry.sequence
             size = self._counted(entry.message) if counts_bodies else entry.message.size
             self.ready_count -= 1
@@ -309,6 +309,29 @@ class Queue(EntryQueue):
         if self.ready_count > 0:
             self._arm_expiry()
         return is_free
+
+    def _serve_run(self, consumer: Consumer) -> bool:
+        """Give the only consumer that has credit all that it may take, while nothing is special about it.
+
+        False if the first message has to go the long way.
+        """
+        if self.has_levels or self.counts_bodies or consumer.no_ack:
+            return False
+        lane = self.lane
+        before = lane.head_bytes
+        run = lane.pop_run(consumer.allowance(), self.delivery_gate.limit if self.is_persistent else MAX_SEQUENCE)
+        count: i64 = len(run)
+        if count == 0:
+            return False
+        self.ready_count -= count
+        self.ready_bytes -= before - lane.head_bytes
+        self.delivered_total += count
+        self.unsettled_count += count
+        consumer.unsettled_count += count
+        consumer.deliver_all(run)
+        if self.is_persistent:
+            self.delivery_gate.went_to(run[-1].sequence)
+        return True
 
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
@@ -650,47 +673,3 @@ class _DisuseTimer(Timer):
     def fire(self, now: float) -> None:
         if now >= self.deadline and not self.queue.is_deleted and not self.queue.consumers:
             self.queue.host.queue_unused(self.queue)
-
-
-class DeliveryGate(CommitWaiter):
-    """Holds deliveries of a durable queue back until the store knows how far they may go.
-
-    Only then can a crash be answered honestly: what consumers may have seen comes back flagged as redelivered, and what
-    they cannot have seen does not. Messages are allowed some ahead, as many as go within a moment, so that a busy queue
-    hardly ever waits and a quiet one has few that are flagged for nothing.
-    """
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.limit: i64 = 0
-        self._asked_for: i64 = 0
-        self._window: i64 = MIN_DELIVERY_WINDOW
-        self._asked_at: float = 0.0
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._asked_for > self.limit
-
-    def ask(self, sequence: i64) -> None:
-        """Make the limit move beyond `sequence`."""
-        if self._asked_for > self.limit:
-            return
-        now = self.queue.runtime.now
-        elapsed = now - self._asked_at
-        if elapsed < DELIVERY_WINDOW_SECONDS / 2:
-            self._window = min(self._window * 2, MAX_DELIVERY_WINDOW)
-        elif elapsed > DELIVERY_WINDOW_SECONDS * 2:
-            self._window = max(self._window // 2, MIN_DELIVERY_WINDOW)
-        self._asked_at = now
-        self._asked_for = sequence + self._window
-        self.queue.store.mark_delivering(self.queue.id, self._asked_for)
-        self.queue.store.wait(self, self._asked_for)
-
-    def went_to(self, sequence: i64) -> None:
-        """Deliveries have come to `sequence`: ask for more in time."""
-        if sequence + self._window // 2 > self.limit:
-            self.ask(sequence)
-
-    def committed(self, mark: i64) -> None:
-        self.limit = mark
-        self.queue.runtime.mark_dirty(self.queue)

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import Channel
-from waybill.model.queue import MIN_DELIVERY_WINDOW
+from waybill.model.delivery_gate import MIN_DELIVERY_WINDOW
 from waybill.wire.amqp091.methods import (
     BasicCancel,
     BasicCancelOk,

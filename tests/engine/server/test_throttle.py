@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
-from waybill.engine.amqp091.server.channel import OUTRUN
+from waybill.engine.amqp091.server.publish_route import OUTRUN
 from waybill.engine.amqp091.server.throttle import FAN_OUT_PER_READ, THROTTLE_S, TURN_S
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish

@@ -6,14 +6,15 @@ bindings) and `basic` (consuming, polling, transactions, confirms).
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter, read_i64_be, write_i64_be
+from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
-from waybill.model.entry import Entry, Holder
+from waybill.engine.amqp091.server.publish_route import Assembly, PublishRoute
+from waybill.model.entry import NO_LOCATION, Entry, Holder
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
@@ -21,7 +22,14 @@ from waybill.model.stream import Stream
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
+from waybill.wire.amqp091.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    frame,
+    method_frame,
+)
 from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
@@ -43,63 +51,8 @@ ACK_RUN_BYTES: Final = 256 * ACK_FRAME_SIZE
 BASIC: Final = 60
 PUBLISH: Final = 40
 ACK: Final = 80
-NO_HEADER: Final = b"\x00"
 REPLY_TO_OCTETS: Final = REPLY_TO.encode()
-OUTRUN: Final = 4096
 MAX_EXPIRATION_DIGITS: Final = 18
-
-
-class PublishRoute:
-    """A basic.publish method frame seen on a connection, octet by octet, and where it leads.
-
-    Publishers repeat themselves: the next frame is compared with the last one, and nothing is decoded or routed again
-    until the topology changes.
-    """
-
-    def __init__(self, channel: "Channel", octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
-        self.channel = channel
-        self.octets = octets
-        self.size: i64 = len(octets)
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
-        self.header = NO_HEADER
-        self.header_size: i64 = 0
-        self.facts = ContentFacts()
-        self.route: Route | None = None
-        self.epoch: i64 = 0
-        self.is_durable = False
-
-    def remember_header(self, data: bytes, start: i64, end: i64) -> None:
-        """Keep the content header just scanned into `facts`, so that an equal one need not be scanned.
-
-        One with an expiration or headers is not kept: what `facts` says of these depends on where they are.
-        """
-        facts = self.facts
-        if facts.expiration_size < 0 and facts.headers_size < 0:
-            self.header = data[start:end]
-            self.header_size = end - start
-        else:
-            self.header = NO_HEADER
-
-    def is_outrunning(self) -> bool:
-        """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
-        route = self.route
-        if route is not None:
-            for queue in route.queues:
-                if queue.ready_count > OUTRUN and queue.consumers:
-                    return True
-        return False
-
-
-class Assembly:
-    """Content that arrives frame by frame: too large, or too much cut up, to be taken in one piece."""
-
-    def __init__(self, route: PublishRoute) -> None:
-        self.route = route
-        self.pieces = BytesWriter()
-        self.has_header = False
-        self.missing: i64 = 0
 
 
 class PolledMessages(Holder):
@@ -199,12 +152,54 @@ class Channel(CommitWaiter):
             if refused:
                 self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
                 return
-            self.accepted_tag = self.publish_count
-            if durable or published.is_durable:
-                self.needs_commit = True
-            if not self.is_confirming:
-                self.is_confirming = True
-                connection.confirming(self)
+            self._accepted(self.publish_count, durable or published.is_durable)
+
+    def publish_run(self, published: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
+        """Publish messages that differ in their bodies only, from `o` to `end` (`PublishRoute.run_end`).
+
+        Returns where those end that it took: the first, at least.
+        """
+        connection = self.connection
+        virtual_host = connection.virtual_host
+        if published.epoch != virtual_host.epoch:
+            self._resolve(published)
+        route = published.route
+        assert route is not None  # noqa: S101 - _resolve sets it or raises
+        facts = published.facts
+        stride = published.stride
+        start = published.size
+        if self.transaction is not None or route.by_headers or len(route.queues) != 1:
+            self.publish(published, data, o + start, o + stride, facts)
+            return o + stride
+        queue = route.queues[0]
+        address = route.address
+        durable = facts.delivery_mode == 2
+        priority = max(facts.priority, 0)
+        now = connection.host.runtime.now
+        tag = self.publish_count
+        accepted: i64 = 0
+        while o < end:
+            after = o + stride
+            message = Message(AMQP091, data[o + start : after], address, durable, priority, NO_TTL, now)
+            o = after
+            tag += 1
+            if queue.publish(message, NO_LOCATION) != REFUSED:
+                accepted = tag
+            elif self.confirms:
+                self.send(BasicNack(delivery_tag=int(tag), multiple=False, requeue=False))
+        if self.confirms:
+            self.publish_count = tag
+            if accepted != 0:
+                self._accepted(accepted, durable or published.is_durable)
+        return end
+
+    def _accepted(self, tag: i64, needs_commit: bool) -> None:  # noqa: FBT001
+        self.accepted_tag = tag
+        if needs_commit:
+            self.needs_commit = True
+        if not self.is_confirming:
+            self.is_confirming = True
+            self.connection.confirming(self)
 
     def _publish_later(
         self, transaction: Transaction, published: PublishRoute, queues: list[Queue], message: Message
@@ -364,7 +359,7 @@ class Channel(CommitWaiter):
         """A basic.ack frame whose arguments start at `offset`."""
         tag = read_i64_be(data, offset)
         if data[offset + 8] & 1:
-            self.settle(tag, ACCEPT, multiple=True, method_id=ACK)
+            self._acknowledge_up_to(tag)
             return
         entry = self.unsettled.pop(tag, None)
         if entry is None:
@@ -373,6 +368,20 @@ class Channel(CommitWaiter):
             self.transaction.outcomes.append((entry, ACCEPT, int(tag)))
             return
         self._accept_all([entry])
+
+    def _acknowledge_up_to(self, tag: i64) -> None:
+        if self.transaction is not None or (tag != 0 and tag not in self.unsettled):
+            self.settle(tag, ACCEPT, multiple=True, method_id=ACK)
+            return
+        entries: list[Entry] = []
+        for number in self._tags_up_to(tag):
+            entry = self.unsettled.pop(number)
+            if entries and (entry.holder is not entries[0].holder or entry.holder is self.polled):
+                self._accept_all(entries)
+                entries = []
+            entries.append(entry)
+        if entries:
+            self._accept_all(entries)
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all)."""

@@ -14,10 +14,11 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
-from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Assembly, Channel, PublishRoute
+from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Channel
 from waybill.engine.amqp091.server.dispatch import HANDLERS
 from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of, read_method
 from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
+from waybill.engine.amqp091.server.publish_route import INCOMPLETE, Assembly, PublishRoute
 from waybill.engine.amqp091.server.throttle import FAN_OUT_PER_READ, THROTTLE_S, TURN_S, Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
@@ -67,9 +68,6 @@ ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_ARGUMENTS_SIZE: Final = 10
 ROUTE_LIMIT: Final = 16_384
-# Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
-WHOLE_CONTENT_LIMIT: Final = 262_144
-INCOMPLETE: Final = -1
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -105,7 +103,6 @@ class Connection(ServerEngine):
         # After its own close a peer hangs up itself: to meet the end of the stream before close-ok would be an error.
         self._is_peer_leaving = False
         self._next: i64 = 0
-        self._whole_content_limit: i64 = min(WHOLE_CONTENT_LIMIT, host.limits.message_size_max)
         self._routes: dict[bytes, PublishRoute] = {}
         self._last_route: PublishRoute | None = None
         self._last_acking: Channel | None = None
@@ -341,7 +338,7 @@ class Connection(ServerEngine):
 
     # --- input ---
 
-    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901 - the hot loop: see the module's text
+    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901, PLR0912 - the hot loop: see the module's text
         """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
 
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
@@ -352,6 +349,11 @@ class Connection(ServerEngine):
                 return n
             self._next = INCOMPLETE
             route = self._last_route
+            if route is not None and route.stride > 0:
+                end = route.run_end(data, o, n)
+                if end > o and route.channel.is_open and route.channel.assembly is None:
+                    o = self._take_run(route, data, o, end)
+                    continue
             if route is not None and data.startswith(route.octets, o):
                 end = self._take_content(route, data, o + route.size, n)
                 if end > 0:
@@ -413,55 +415,33 @@ class Connection(ServerEngine):
             self._fail(fault, channel)
         return o
 
-    def _take_content(  # noqa: PLR0911 - the hot loop's other half
-        self, route: PublishRoute, data: bytes, h: i64, n: i64
-    ) -> i64:
-        """Publish what follows a publish method frame, if all of it is there and in one piece.
+    def _take_run(self, route: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
+        """Publish messages that are alike. Returns where those end that were taken."""
+        self._next = o + route.stride
+        try:
+            return route.channel.publish_run(route, data, o, end)
+        except ModelError as error:
+            self._fail(fault_of(error, BASIC, PUBLISH), route.channel)
+        except Fault as fault:
+            self._fail(fault, route.channel)
+        return self._next
 
-        Returns its end; `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
-        """
+    def _take_content(self, route: PublishRoute, data: bytes, h: i64, n: i64) -> i64:
+        """Publish the content at `h`. Returns its end, or as `PublishRoute.content_end`."""
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        facts = route.facts
-        if data.startswith(route.header, h):
-            b = h + route.header_size
-        else:
-            if n - h < 22:
-                return INCOMPLETE if n <= h or data[h] == FRAME_HEADER else 0
-            head = read_i64_be(data, h)
-            size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != channel.header_head or size > self.frame_max - 8:
-                return 0
-            b = h + size + 8
-            if n < b:
-                return INCOMPLETE
-            scan(data, h, facts)
-            route.remember_header(data, h, b)
-        missing = facts.body_size
-        if missing > self._whole_content_limit:
-            return 0
-        while missing > 0:
-            if n - b < 8:
-                return INCOMPLETE
-            head = read_i64_be(data, b)
-            size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != channel.body_head or size > missing or size > self.frame_max - 8:
-                return 0
-            b += size + 8
-            if n < b:
-                return INCOMPLETE
-            if data[b - 1] != FRAME_END:
-                return 0
-            missing -= size
-        self._next = b
+        end = route.content_end(data, h, n)
+        if end <= 0:
+            return end
+        self._next = end
         try:
-            channel.publish(route, data, h, b, facts)
+            channel.publish(route, data, h, end, route.facts)
         except ModelError as error:
             self._fail(fault_of(error, BASIC, PUBLISH), channel)
         except Fault as fault:
             self._fail(fault, channel)
-        return b
+        return end
 
     def _take_publish(self, number: i64, data: bytes, o: i64, n: i64, size: i64) -> i64:
         """A basic.publish method frame at `o`. Returns where its content, or what is taken of it, ends."""

@@ -116,6 +116,52 @@ class ChannelConsumer(Consumer):
             channel.unsettled[tag] = entry
             channel.unsettled_count += 1
 
+    def allowance(self) -> i64:
+        channel = self.channel
+        credit: i64 = channel.unsettled_max - channel.unsettled_count
+        if self.prefetch != 0 and self.prefetch - self.unsettled_count < credit:
+            credit = self.prefetch - self.unsettled_count
+        if channel.prefetch != 0:
+            credit = min(credit, channel.prefetch - channel.unsettled_count + channel.polled.unsettled_count)
+        return credit
+
+    def deliver_all(self, entries: list[Entry]) -> None:
+        if self.is_stream or self.no_ack or self.queue.counts_deliveries:
+            for entry in entries:
+                self.deliver(entry)
+            return
+        channel = self.channel
+        connection = self.connection
+        out = connection.out
+        frame_max = connection.frame_max
+        header_head = channel.header_head
+        unsettled = channel.unsettled
+        tag = channel.delivery_tag
+        for entry in entries:
+            message = entry.message
+            if message.address is not self._address:
+                self._prepare(message.address)
+            tag += 1
+            out.write(self._head)
+            write_i64_be(out, tag)
+            out.write(self._tail_again if entry.redelivered else self._tail)
+            content = message.content
+            if message.format is not AMQP091:
+                content = amqp091_content(message)
+            if read_i64_be(content, 0) >> 40 != header_head:
+                content = rewrite_channel(content, channel.number)
+            if len(content) > frame_max:
+                content = fitted(content, frame_max)
+            out.write(content)
+            entry.holder = self
+            unsettled[tag] = entry
+        channel.delivery_tag = tag
+        channel.unsettled_count += len(entries)
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(out) > connection.output_high_water:
+            connection.is_stalled = True
+
     def _prepare(self, address: Address) -> None:
         self._address = address
         end = short_string(address.exchange) + short_string(address.routing_key)

@@ -1,0 +1,148 @@
+"""What a connection publishes: recognised by its octets, and cut into messages without being taken apart.
+
+Publishers repeat themselves, so what is known of the last message is compared with the next: its method frame, then its
+content header, then (`prefix`) all that stands before its body.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter, read_i64_be
+from mypy_extensions import i64
+
+from waybill.model.virtual_host import Route
+from waybill.wire.amqp091.content import ContentFacts, scan
+from waybill.wire.amqp091.frames import FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
+from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp091.server.channel import Channel
+
+LOOKED_AT: Final = FLAG_USER_ID | FLAG_REPLY_TO
+INCOMPLETE: Final = -1
+NO_HEADER: Final = b"\x00"
+OUTRUN: Final = 4096
+# Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
+WHOLE_CONTENT_LIMIT: Final = 262_144
+
+
+class PublishRoute:
+    """A basic.publish method frame seen on a connection, octet by octet, and where it leads.
+
+    Nothing is decoded or routed again until another frame comes, or the topology changes.
+    """
+
+    def __init__(self, channel: "Channel", octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
+        self.channel = channel
+        self.octets = octets
+        self.size: i64 = len(octets)
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.route: Route | None = None
+        self.epoch: i64 = 0
+        self.is_durable = False
+        self.facts = ContentFacts()
+        self._header = NO_HEADER
+        self._header_size: i64 = 0
+        # What stands before the body of a message with that header, and the size of it all: 0 until one was repeated.
+        self._prefix = b""
+        self.stride: i64 = 0
+        self._frame_max = channel.connection.frame_max
+        self._content_max: i64 = min(WHOLE_CONTENT_LIMIT, channel.connection.host.limits.message_size_max)
+
+    def run_end(self, data: bytes, o: i64, n: i64) -> i64:
+        """Where the messages that start at `o` end, as far as they are whole and differ in their bodies only."""
+        stride = self.stride
+        prefix = self._prefix
+        end = o + stride
+        while end <= n and data[end - 1] == FRAME_END and data.startswith(prefix, o):
+            o = end
+            end += stride
+        return o
+
+    def content_end(self, data: bytes, h: i64, n: i64) -> i64:
+        """Where the content that follows the method frame ends, if all of it is there: `facts` are of it then.
+
+        `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
+        """
+        facts = self.facts
+        if data.startswith(self._header, h):
+            b = h + self._header_size
+            if self.stride == 0:
+                self._expect_more()
+        else:
+            if n - h < 22:
+                return INCOMPLETE if n <= h or data[h] == FRAME_HEADER else 0
+            head = read_i64_be(data, h)
+            size = head >> 8 & 0xFFFFFFFF
+            if head >> 40 != self.channel.header_head or size > self._frame_max - FRAME_OVERHEAD:
+                return 0
+            b = h + size + FRAME_OVERHEAD
+            if n < b:
+                return INCOMPLETE
+            scan(data, h, facts)
+            self._remember_header(data, h, b)
+        return self._body_end(data, b, n)
+
+    def _body_end(self, data: bytes, b: i64, n: i64) -> i64:
+        missing = self.facts.body_size
+        if missing > self._content_max:
+            return 0
+        while missing > 0:
+            if n - b < 8:
+                return INCOMPLETE
+            head = read_i64_be(data, b)
+            size = head >> 8 & 0xFFFFFFFF
+            if head >> 40 != self.channel.body_head or size > missing or size > self._frame_max - FRAME_OVERHEAD:
+                return 0
+            b += size + FRAME_OVERHEAD
+            if n < b:
+                return INCOMPLETE
+            if data[b - 1] != FRAME_END:
+                return 0
+            missing -= size
+        return b
+
+    def _remember_header(self, data: bytes, start: i64, end: i64) -> None:
+        """Keep the content header just scanned into `facts`, so that an equal one need not be scanned.
+
+        One with an expiration or headers is not kept: what `facts` says of these depends on where they are.
+        """
+        facts = self.facts
+        self.stride = 0
+        if facts.expiration_size < 0 and facts.headers_size < 0:
+            self._header = data[start:end]
+            self._header_size = end - start
+        else:
+            self._header = NO_HEADER
+
+    def _expect_more(self) -> None:
+        """A second message has the header that is kept. Where it is looked at as well, each is looked at alone."""
+        facts = self.facts
+        size = facts.body_size
+        if size > min(self._content_max, self._frame_max - FRAME_OVERHEAD) or facts.flags & LOOKED_AT:
+            return
+        self._prefix = self.octets + self._header
+        self.stride = self.size + self._header_size
+        if size > 0:
+            self._prefix += int(self.channel.body_head << 32 | size).to_bytes(7, "big")
+            self.stride += size + FRAME_OVERHEAD
+
+    def is_outrunning(self) -> bool:
+        """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
+        route = self.route
+        if route is not None:
+            for queue in route.queues:
+                if queue.ready_count > OUTRUN and queue.consumers:
+                    return True
+        return False
+
+
+class Assembly:
+    """Content that arrives frame by frame: too large, or too much cut up, to be taken in one piece."""
+
+    def __init__(self, route: PublishRoute) -> None:
+        self.route = route
+        self.pieces = BytesWriter()
+        self.has_header = False
+        self.missing: i64 = 0
