@@ -34,7 +34,7 @@ class Consumer(Holder):
         raise NotImplementedError
 
     def allowance(self) -> i64:
-        """How many messages `deliver_all` may be called with: some, if `has_credit`, though not always all."""
+        """How many messages `deliver_all` may be given; 1 where `has_credit` must be asked before each."""
         return 1
 
     def deliver_all(self, entries: list[Entry]) -> None:

@@ -151,8 +151,8 @@ class Lane:
         self.head_bytes -= entry.message.size
         return entry
 
-    def pop_run(self, count: i64, last: i64) -> list[Entry]:
-        """Take up to `count` of the first entries, as far as they are in memory, never expire, and are up to `last`.
+    def pop_run(self, count: i64, last: i64, now: float) -> list[Entry]:
+        """Take up to `count` of the first entries, as far as they are in memory, not expired, and up to `last`.
 
         Fewer if they are large (`RUN_BYTES`). None if there is no such entry, or if `pop` and `load` are to be asked.
         """
@@ -168,7 +168,7 @@ class Lane:
                 entry = head[0]
             else:
                 break
-            if entry.expires_at > 0.0 or entry.sequence > last:
+            if entry.sequence > last or 0.0 < entry.expires_at <= now:
                 break
             if loaded:
                 loaded.pop()

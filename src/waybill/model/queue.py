@@ -317,9 +317,13 @@ class Queue(EntryQueue):
         """
         if self.has_levels or self.counts_bodies or consumer.no_ack:
             return False
+        allowance = consumer.allowance()
+        if allowance < 2:
+            return False
         lane = self.lane
         before = lane.head_bytes
-        run = lane.pop_run(consumer.allowance(), self.delivery_gate.limit if self.is_persistent else MAX_SEQUENCE)
+        last = self.delivery_gate.limit if self.is_persistent else MAX_SEQUENCE
+        run = lane.pop_run(allowance, last, self.runtime.now)
         count: i64 = len(run)
         if count == 0:
             return False
