@@ -322,7 +322,7 @@ class Channel(CommitWaiter):
         holder: Holder | None = None
         head = self._ack_head
         last = min(n, o + ACK_RUN_BYTES) - ACK_FRAME_SIZE
-        while o <= last and data.startswith(head, o) and data[o + 19] == 0 and data[o + 20] == FRAME_END:
+        while o <= last and data[o : o + 11] == head and data[o + 19] == 0 and data[o + 20] == FRAME_END:
             entry = unsettled.pop(read_i64_be(data, o + 11), None)
             if entry is None:
                 break

@@ -105,6 +105,8 @@ class Connection(ServerEngine):
         self._next: i64 = 0
         self._routes: dict[bytes, PublishRoute] = {}
         self._last_route: PublishRoute | None = None
+        # The same, unless the last messages went different ways.
+        self._expected: PublishRoute | None = None
         self._last_acking: Channel | None = None
         self._confirming: list[Channel] = []
         self._closing_channels: set[i64] = set()
@@ -261,7 +263,7 @@ class Connection(ServerEngine):
 
     def alarm_told(self, method: Method, now: float) -> None:
         """Tell the peer of an alarm, or of its end. From now on it counts only what it publishes after that."""
-        self._last_route = None
+        self._last_route = self._expected = None
         # While nothing was read its silence was ours.
         self._received_at = now
         if self.knows_blocked:
@@ -348,13 +350,12 @@ class Connection(ServerEngine):
             if self.state == CLOSED:
                 return n
             self._next = INCOMPLETE
-            route = self._last_route
-            if route is not None and route.stride > 0:
-                end = route.run_end(data, o, n)
+            route = self._expected
+            if route is not None and data[o : o + route.size] == route.octets:
+                end = route.run_end(data, o, n) if route.stride > 0 else o
                 if end > o and route.channel.is_open and route.channel.assembly is None:
                     o = self._take_run(route, data, o, end)
                     continue
-            if route is not None and data.startswith(route.octets, o):
                 end = self._take_content(route, data, o + route.size, n)
                 if end > 0:
                     o = end
@@ -461,6 +462,7 @@ class Connection(ServerEngine):
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
             self._routes[octets] = route
+        self._expected = route if route is self._last_route else None
         self._last_route = route
         end = self._take_content(route, data, o + size, n)
         if end != 0:
@@ -621,7 +623,7 @@ class Connection(ServerEngine):
         self.channels.pop(channel.number, None)
         last = self._last_route
         if last is not None and last.channel is channel:
-            self._last_route = None
+            self._last_route = self._expected = None
         if self._last_acking is channel:
             self._last_acking = None
         channel.close()
@@ -661,7 +663,7 @@ class Connection(ServerEngine):
         channels = list(self.channels.values())
         self.channels = {}
         self._routes = {}
-        self._last_route = None
+        self._last_route = self._expected = None
         self._last_acking = None
         for channel in channels:
             channel.close()

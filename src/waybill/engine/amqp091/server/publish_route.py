@@ -54,8 +54,10 @@ class PublishRoute:
         """Where the messages that start at `o` end, as far as they are whole and differ in their bodies only."""
         stride = self.stride
         prefix = self._prefix
+        size: i64 = len(prefix)
         end = o + stride
-        while end <= n and data[end - 1] == FRAME_END and data.startswith(prefix, o):
+        # A slice that is compared costs half of what startswith does where this is compiled.
+        while end <= n and data[end - 1] == FRAME_END and data[o : o + size] == prefix:
             o = end
             end += stride
         return o
@@ -66,8 +68,8 @@ class PublishRoute:
         `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
         """
         facts = self.facts
-        if data.startswith(self._header, h):
-            b = h + self._header_size
+        b = h + self._header_size
+        if data[h:b] == self._header:
             if self.stride == 0:
                 self._expect_more()
         else:
