@@ -340,7 +340,7 @@ class Connection(ServerEngine):
 
     # --- input ---
 
-    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901, PLR0912 - the hot loop: see the module's text
+    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901 - the hot loop: see the module's text
         """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
 
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
@@ -352,11 +352,7 @@ class Connection(ServerEngine):
             self._next = INCOMPLETE
             route = self._expected
             if route is not None and data[o : o + route.size] == route.octets:
-                end = route.run_end(data, o, n) if route.stride > 0 else o
-                if end > o and route.channel.is_open and route.channel.assembly is None:
-                    o = self._take_run(route, data, o, end)
-                    continue
-                end = self._take_content(route, data, o + route.size, n)
+                end = self._take_messages(route, data, o, n)
                 if end > 0:
                     o = end
                     continue
@@ -416,33 +412,30 @@ class Connection(ServerEngine):
             self._fail(fault, channel)
         return o
 
-    def _take_run(self, route: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
-        """Publish messages that are alike. Returns where those end that were taken."""
-        self._next = o + route.stride
-        try:
-            return route.channel.publish_run(route, data, o, end)
-        except ModelError as error:
-            self._fail(fault_of(error, BASIC, PUBLISH), route.channel)
-        except Fault as fault:
-            self._fail(fault, route.channel)
-        return self._next
+    def _take_messages(self, route: PublishRoute, data: bytes, o: i64, n: i64) -> i64:
+        """Publish the message at `o`, and those behind it that differ in their bodies only.
 
-    def _take_content(self, route: PublishRoute, data: bytes, h: i64, n: i64) -> i64:
-        """Publish the content at `h`. Returns its end, or as `PublishRoute.content_end`."""
+        Returns where those end that were taken, or as `PublishRoute.content_end` if the first cannot be.
+        """
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        end = route.content_end(data, h, n)
-        if end <= 0:
-            return end
-        self._next = end
+        end = route.run_end(data, o, n) if route.stride > 0 else o
         try:
-            channel.publish(route, data, h, end, route.facts)
+            if end > o:
+                self._next = o + route.stride
+                return channel.publish_run(route, data, o, end)
+            content = o + route.size
+            end = route.content_end(data, content, n)
+            if end <= 0:
+                return end
+            self._next = end
+            channel.publish(route, data, content, end, route.facts)
         except ModelError as error:
             self._fail(fault_of(error, BASIC, PUBLISH), channel)
         except Fault as fault:
             self._fail(fault, channel)
-        return end
+        return self._next
 
     def _take_publish(self, number: i64, data: bytes, o: i64, n: i64, size: i64) -> i64:
         """A basic.publish method frame at `o`. Returns where its content, or what is taken of it, ends."""
@@ -464,7 +457,7 @@ class Connection(ServerEngine):
             self._routes[octets] = route
         self._expected = route if route is self._last_route else None
         self._last_route = route
-        end = self._take_content(route, data, o + size, n)
+        end = self._take_messages(route, data, o, n)
         if end != 0:
             return end
         if channel.is_open:
