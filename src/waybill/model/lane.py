@@ -154,7 +154,7 @@ class Lane:
     def pop_run(self, count: i64, last: i64, now: float) -> list[Entry]:
         """Take up to `count` of the first entries, as far as they are in memory, not expired, and up to `last`.
 
-        Fewer if they are large (`RUN_BYTES`). None if there is no such entry, or if `pop` and `load` are to be asked.
+        Fewer if they are large (`RUN_BYTES`); none if `pop` and `load` are to be asked.
         """
         run: list[Entry] = []
         loaded = self.loaded

@@ -22,14 +22,7 @@ from waybill.model.stream import Stream
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import (
-    FRAME_BODY,
-    FRAME_END,
-    FRAME_HEADER,
-    FRAME_METHOD,
-    frame,
-    method_frame,
-)
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
 from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
@@ -384,7 +377,7 @@ class Channel(CommitWaiter):
             self._accept_all(entries)
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
-        """Settle the delivery `tag`, or with `multiple` all up to it (0: all)."""
+        """Settle the delivery `tag`, or with `multiple` all up to it (0: all). `ACCEPT` within a transaction only."""
         tags = self._tags_up_to(tag) if multiple else [tag]
         if tag not in self.unsettled and (not multiple or tag != 0):
             raise self._unknown_tag(tag, method_id)
@@ -404,9 +397,7 @@ class Channel(CommitWaiter):
             # Last delivered goes back first, so that each finds its place at the head at once.
             entries.reverse()
         for entry in entries:
-            if outcome == ACCEPT:
-                entry.queue.accept(entry)
-            elif outcome == REJECT:
+            if outcome == REJECT:
                 entry.queue.reject(entry)
             else:
                 entry.queue.release(entry, failed=True)

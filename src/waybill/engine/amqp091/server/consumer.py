@@ -127,8 +127,7 @@ class ChannelConsumer(Consumer):
 
     def deliver_all(self, entries: list[Entry]) -> None:
         if self.is_stream or self.no_ack or self.queue.counts_deliveries:
-            for entry in entries:
-                self.deliver(entry)
+            super().deliver_all(entries)
             return
         channel = self.channel
         connection = self.connection
