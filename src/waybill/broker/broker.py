@@ -1,7 +1,6 @@
 """A broker: a node behind a listener, on a disk or in memory."""
 
 import asyncio
-import logging
 import os
 import ssl
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from waybill import __version__
+from waybill.broker.log import BrokerLog, logger
 from waybill.broker.turns import Turns
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
@@ -29,8 +29,6 @@ DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
 # A quarter of the descriptors is for streams, of which so many are kept back; an eighth stays free for all else.
 DESCRIPTORS_OF_STORE: Final = 64
-
-logger = logging.getLogger("waybill.broker")
 
 
 class BrokerFailed(Exception):
@@ -78,7 +76,10 @@ class Broker:
         if memory_limit_bytes is None:
             in_memory = data_dir is None
             memory_limit_bytes = DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES if in_memory else DEFAULT_MEMORY_LIMIT_BYTES
+        self._clock = Clock() if clock is None else clock
         self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
+        self._log = BrokerLog(self._clock)
+        self._options.operator_log = self._log
         if certificate_login_from not in LOGIN_FROM:
             raise ValueError(f"certificate_login_from is one of {', '.join(LOGIN_FROM)}")
         self._options.certificate_login_from = certificate_login_from
@@ -98,7 +99,6 @@ class Broker:
         elif tls_certificate is not None or tls_key is not None or tls_ca is not None or verify_peer:
             raise ValueError("TLS needs tls_certificate and tls_key")
         self._tls_listener: Listener | None = None
-        self._clock = Clock() if clock is None else clock
         self._maintenance: asyncio.TimerHandle | None = None
         self._lock: DirectoryLock | None = None
         self._disk: CommitThread | None = None
@@ -288,6 +288,7 @@ class Broker:
         if not self._turns.is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
         self._turns.work()
+        self._log.report_suppressed()
         self._maintenance = self._loop.call_later(delay, self._maintain)
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.model.operator_log import OperatorLog
 from waybill.model.store import Store
 from waybill.model.timers import Timers
 
@@ -33,6 +34,7 @@ class Runtime:
     def __init__(self, store: Store, memory_limit_bytes: i64) -> None:
         self.now: float = 0.0
         self.store = store
+        self.operator_log = OperatorLog()
         self.timers = Timers()
         self.dirty: list[Drainable] = []
         self.memory_bytes: i64 = 0

@@ -21,6 +21,7 @@ from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.model.delay import DelayedExchange
 from waybill.model.message import MessageFormat
+from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
@@ -33,7 +34,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "Output", "ServerEngine"]
+__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "OperatorLog", "Output", "ServerEngine"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
@@ -49,6 +50,7 @@ class NodeOptions:
     a TLS client's certificate is the name of a user (see `waybill.node.certificate`). A new store gets the user guest
     unless `makes_guest` is False: somebody else will be defined at once. Peers of AMQP 1.0 without a name log in with
     `anonymous_login`, user and password, which works as long as there is such a user; an empty user turns it off.
+    What an operator should know goes to `operator_log`.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class NodeOptions:
         self.anonymous_login = ("guest", "guest")
         self.makes_guest = True
         self.limits = Limits()
+        self.operator_log = OperatorLog()
 
 
 class _DurableCall(CommitWaiter):
@@ -80,6 +83,7 @@ class Node(Host):
         self._store = store
         self.runtime = Runtime(self._store, options.memory_limit_bytes)
         self.runtime.now = now
+        self.runtime.operator_log = options.operator_log
         self.runtime.streams_max = options.limits.streams_max
         self.limits = options.limits
         self.termini = Termini(self.runtime)

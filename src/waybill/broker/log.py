@@ -1,0 +1,47 @@
+"""The broker's log: records of the core as records of `logging`, limited so that no peer can fill a disk with them."""
+
+import logging
+from typing import Final
+
+from waybill.node.node import OperatorLog
+from waybill.transport.clock import Clock
+
+RECORDS_PER_SECOND: Final = 10
+
+logger = logging.getLogger("waybill.broker")
+
+
+class BrokerLog(OperatorLog):
+    """Writes to the logger `waybill.broker`: at most `RECORDS_PER_SECOND` of one event, then a count of the others."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0
+        self._counts: dict[tuple[int, str], int] = {}
+
+    def info(self, event: str, detail: str) -> None:
+        self._write(logging.INFO, event, detail)
+
+    def warning(self, event: str, detail: str) -> None:
+        self._write(logging.WARNING, event, detail)
+
+    def error(self, event: str, detail: str) -> None:
+        self._write(logging.ERROR, event, detail)
+
+    def report_suppressed(self) -> None:
+        """Write how many records were left out since the last call, unless the second they came in still runs."""
+        if self._counts and int(self._clock.now()) != self._second:
+            counts, self._counts = self._counts, {}
+            for (level, event), count in counts.items():
+                if count > RECORDS_PER_SECOND:
+                    logger.log(level, "%s: %d more like this were not written", event, count - RECORDS_PER_SECOND)
+
+    def _write(self, level: int, event: str, detail: str) -> None:
+        second = int(self._clock.now())
+        if second != self._second:
+            self.report_suppressed()
+            self._second = second
+        count = self._counts.get((level, event), 0) + 1
+        self._counts[level, event] = count
+        if count <= RECORDS_PER_SECOND:
+            logger.log(level, "%s: %s", event, detail)

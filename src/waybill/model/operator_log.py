@@ -1,0 +1,22 @@
+"""What the core tells an operator. The core writes no log itself: whoever runs a node passes an `OperatorLog` in."""
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OperatorLog:
+    """Drops every record; subclasses write them.
+
+    `event` names the kind of event in a few fixed words ("login refused"), so that many of one kind can be counted
+    instead of written. `detail` says what happened to whom and, where something can be done, what to do. It never holds
+    a password or the body of a message.
+    """
+
+    def info(self, event: str, detail: str) -> None:
+        """Something an operator may want to know afterwards."""
+
+    def warning(self, event: str, detail: str) -> None:
+        """Something was refused, dropped or stepped over; the node goes on."""
+
+    def error(self, event: str, detail: str) -> None:
+        """Something is lost, or the node stops."""
