@@ -19,12 +19,14 @@ from waybill.transport.descriptors import descriptor_limit
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Listener
 from waybill.transport.pump import Engine, Pump
+from waybill.transport.ranges import PORTS, check_whole
 from waybill.transport.tls import server_context
 
 DEFAULT_PORT: Final = 5672
 DEFAULT_TLS_PORT: Final = 5671
 DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
+MEMORY_LIMIT_MAX_BYTES: Final = 1 << 50
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
 # A quarter of the descriptors is for streams, of which so many are kept back; an eighth stays free for all else.
@@ -50,7 +52,8 @@ class Broker:
     `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name".
 
     `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
-    have users, a new broker has no guest. `clock` is where the broker takes its time from, for tests.
+    have users, a new broker has no guest. `clock` is where the broker takes its time from, for tests. Raises ValueError
+    for a setting that is out of its range.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
@@ -70,6 +73,9 @@ class Broker:
         definitions: Document | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_whole("port", port, *PORTS)
+        check_whole("tls_port", tls_port, *PORTS)
+        check_whole("memory_limit_bytes", memory_limit_bytes, 1, MEMORY_LIMIT_MAX_BYTES)
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)

@@ -14,6 +14,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from waybill.cli.failure import ask
+from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import connect
 from waybill.ojs import Jobs, Topology, Worker
@@ -29,11 +30,11 @@ Figures = dict[str, object]
 
 
 @click.command()
-@click.option("--jobs", "job_count", default=10_000, show_default=True, type=click.IntRange(min=1), help="How many.")
-@click.option("--concurrency", default=100, show_default=True, type=click.IntRange(min=1), help="Of the worker.")
-@click.option("--payload", default=100, show_default=True, type=click.IntRange(min=0), help="Characters in a job.")
+@click.option("--jobs", "job_count", default=10_000, show_default=True, type=click.IntRange(1, 10**9), help="How many.")
+@click.option("--concurrency", default=100, show_default=True, type=click.IntRange(1, 16_383), help="Of the worker.")
+@click.option("--payload", default=100, show_default=True, type=click.IntRange(0, 1 << 20), help="Characters in a job.")
 @click.option(
-    "--work", default=0.0, show_default=True, type=click.FloatRange(min=0), help="Milliseconds that a job takes."
+    "--work", default=0.0, show_default=True, type=Number(min=0, max=3_600_000), help="Milliseconds that a job takes."
 )
 @broker_options
 @json_option

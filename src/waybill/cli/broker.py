@@ -11,6 +11,7 @@ import click
 from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import read_document, show_report
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.ranges import PORT
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
@@ -26,7 +27,7 @@ def default_data_dir() -> Path:
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=5672, show_default=True, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", default=5672, type=PORT, show_default=True, help="Port to listen on; 0 takes a free one.")
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -34,7 +35,7 @@ def default_data_dir() -> Path:
 )
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing outlives the process.")
 @click.option("--definitions", type=FILE, help="Import RabbitMQ's JSON of users, policies, queues and more at start.")
-@click.option("--tls-port", default=5671, show_default=True, help="Port for TLS; 0 takes a free one.")
+@click.option("--tls-port", default=5671, type=PORT, show_default=True, help="Port for TLS; 0 takes a free one.")
 @click.option("--tls-certificate", type=FILE, help="PEM file with the certificate chain of this broker.")
 @click.option("--tls-key", type=FILE, help="PEM file with its private key.")
 @click.option("--tls-ca", type=FILE, help="PEM file with the authority of clients' certificates.")

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from waybill.cli.failure import Failed, ask
+from waybill.cli.ranges import RATE
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import DeadJob, DeadLetters
@@ -20,7 +21,7 @@ queue_option = click.option("--queue", default="default", show_default=True, hel
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
 group_option = click.option("--group", help="All jobs of this error's fingerprint.")
 all_option = click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
-rate_option = click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+rate_option = click.option("--rate", type=RATE, help="At most so many a second.")
 dry_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
@@ -32,7 +33,7 @@ def command() -> None:
 @command.command(name="list")
 @queue_option
 @click.option("--groups", is_flag=True, help="One line for each error.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many of the oldest.")
+@click.option("--limit", type=click.IntRange(1, 10**9), help="At most so many of the oldest.")
 @broker_options
 @json_option
 def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as_json: bool) -> None:

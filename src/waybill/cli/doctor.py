@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from waybill.cli.failure import ask, explained
+from waybill.cli.ranges import SECONDS
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import ClientError, connect
 from waybill.ojs.doctor import Diagnosis, Examination, Severity
@@ -23,7 +24,7 @@ STYLES = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "d
 @click.argument("queues", nargs=-1)
 @click.option("--app", metavar="MODULE:JOBS", help="Take queues and time limits from the handlers of a program.")
 @click.option(
-    "--consumer-timeout", type=float, help="The broker's consumer_timeout in seconds; AMQP cannot ask for it."
+    "--consumer-timeout", type=SECONDS, help="The broker's consumer_timeout in seconds; AMQP cannot ask for it."
 )
 @click.option("--management", help="URL of RabbitMQ's management plugin, with its login: sees more.  [of the context]")
 @broker_options

@@ -14,12 +14,15 @@ from rich.table import Column, Table
 
 from waybill.cli.failure import ask
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.ranges import Number
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State
+from waybill.ojs.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.job_fold import has_ended
 
 WATCH_SECONDS: Final = 0.5
 BATCH: Final = 2000
+DELAY: Final = Number(min=0, max=MAX_DELAY_SECONDS)
 
 
 @click.group()
@@ -31,11 +34,11 @@ def command() -> None:
 @click.argument("job_type", metavar="TYPE")
 @click.argument("args", metavar="ARGS_JSON", default="[]")
 @click.option("--queue", default="default", show_default=True, help="Queue to push to.")
-@click.option("--priority", default=0, show_default=True, help="From -100 to 100, higher first.")
-@click.option("--delay", type=float, help="Seconds to wait before the job becomes available.")
+@click.option("--priority", default=0, type=click.IntRange(-100, 100), show_default=True, help="Higher goes first.")
+@click.option("--delay", type=DELAY, help="Seconds to wait before the job becomes available.")
 @click.option("--scheduled-at", help="The same as a time: RFC 3339, or a duration like +PT1H.")
 @click.option("--expires-at", help="Not to be started after this time: RFC 3339, or a duration like +PT1H.")
-@click.option("--max-attempts", type=click.IntRange(min=0), help="Attempts in all.  [default: 3]")
+@click.option("--max-attempts", type=click.IntRange(0, 2**31 - 1), help="Attempts in all.  [default: 3]")
 @click.option("--unique-key", help="Key that marks jobs which are the same.")
 @broker_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole envelope as JSON.")
@@ -79,7 +82,9 @@ def push(
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--type", "job_type", help="The type of jobs whose line does not name one.")
 @click.option("--queue", default="default", show_default=True, help="The queue of jobs whose line does not name one.")
-@click.option("--count", type=click.IntRange(min=1), help="Read no FILE; push so many jobs of --type with --args.")
+@click.option(
+    "--count", type=click.IntRange(1, 100_000_000), help="Read no FILE; push so many jobs of --type with --args."
+)
 @click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: the arguments of each.")
 @broker_options
 @json_option

@@ -15,6 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from waybill.cli.ranges import RATE
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -124,7 +126,7 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
-@click.option("--keep-days", type=click.IntRange(min=0), help="Drop the events of days before so many days ago.")
+@click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop the events of days before so many days ago.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) -> None:
     """Write the events in few large files, and drop old ones. Not while `run` is running."""
@@ -195,7 +197,7 @@ def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json:
 @click.option(
     "--where", default="true", help="Which of them, in Spark SQL: \"error_type = 'Timeout' and attempt < 5\"."
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many jobs a second.")
+@click.option("--rate", type=RATE, help="At most so many jobs a second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from waybill.cli.discovery import known_queues
 from waybill.cli.failure import Failed, ask
+from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import Declaration, Topology
@@ -29,7 +30,11 @@ def command() -> None:
 @command.command(name="list")
 @click.argument("queues", nargs=-1)
 @click.option(
-    "--since", default=24.0, show_default=True, help="Without QUEUES: hours of events to look for their names in."
+    "--since",
+    default=24.0,
+    type=Number(min=0, max=87_600),
+    show_default=True,
+    help="Without QUEUES: hours of events to look for their names in.",
 )
 @broker_options
 @json_option

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waybill.cli.failure import Failed, ask
+from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Connection, Consumer, Inspector, NotFound, connect
 from waybill.ojs.events import decode_events
@@ -49,9 +50,9 @@ class Snapshot(msgspec.Struct):
 @click.argument("queues", nargs=-1)
 @click.option("--once", is_flag=True, help="Print it once instead of staying.")
 @click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks."
+    "--interval", default=1.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds between looks."
 )
-@click.option("--since", default=300.0, show_default=True, help="Seconds of past events to begin with.")
+@click.option("--since", default=300.0, type=SECONDS, show_default=True, help="Seconds of past events to begin with.")
 @broker_options
 @json_option
 def command(

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from waybill.cli.failure import Failed, ask
 from waybill.cli.queue import declare_all
+from waybill.cli.ranges import RATE
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import Finding, Migration, MigrationBlocked, Move, Standing, check_topology
@@ -67,7 +68,7 @@ def check(queues: tuple[str, ...], queue_type: str | None, target: Target, *, ev
 @click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile to move to.")
 @click.option("--to-prefix", help="The prefix to move to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--rate", type=RATE, help="At most so many messages a second.")
 @click.option("--delete", is_flag=True, help="Remove old queues of other names once they are empty.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
 @broker_options

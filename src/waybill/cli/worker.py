@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.middleware import JobLogFilter, log_context
+from waybill.ojs.worker import MAX_WEIGHT
 from waybill.transport.loop import run
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
@@ -68,8 +70,10 @@ def read_queues(text: str | None) -> dict[str, int] | None:
     weights = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition("=")
-        if weight and not (weight.isdecimal() and int(weight) > 0):
-            raise click.BadParameter(f"the weight of {name} is no positive number: {weight!r}", param_hint="--queues")
+        if weight and not (weight.isdecimal() and len(weight) <= 7 and 1 <= int(weight) <= MAX_WEIGHT):
+            raise click.BadParameter(
+                f"the weight of {name} is not in the range 1<=x<={MAX_WEIGHT}: {weight!r}", param_hint="--queues"
+            )
         weights[name] = int(weight or 1)
     return weights
 
@@ -94,13 +98,17 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
 @click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
-@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(min=1), help="Jobs at a time.")
-@click.option("--processes", type=click.IntRange(min=1), help="Processes for CPU-bound handlers.  [default: one a CPU]")
-@click.option("--prefetch", type=click.IntRange(min=1), help="Jobs held at a time.  [default: the concurrency]")
-@click.option("--grace-period", default=30.0, show_default=True, help="Seconds that a shutdown waits for jobs.")
+@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
+@click.option(
+    "--processes", type=click.IntRange(1, 1024), help="Processes of CPU-bound handlers.  [default: a CPU each]"
+)
+@click.option("--prefetch", type=click.IntRange(1, 65_535), help="Jobs held at a time.  [default: the concurrency]")
+@click.option(
+    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for jobs at the end."
+)
 @click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
-@click.option("--health-port", type=click.IntRange(0, 65535), help="Answer the probes /live and /ready on this port.")
+@click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
+@click.option("--health-port", type=PORT, help="Answer the probes /live and /ready on this port.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="The address for the probes.")
 @click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")

@@ -19,7 +19,9 @@ from waybill.client.errors import (
     publish_error_of,
 )
 from waybill.client.pipeline import WINDOW, OutgoingMessage, Unpublished, publish_all
+from waybill.client.ranges import check_whole
 from waybill.client.requests import Send, ask, ignore
+from waybill.client.uri import MAX_SHORT
 from waybill.engine.amqp091.client.channel import ClientChannel, Reply
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, Initiator
@@ -80,6 +82,7 @@ class Channel(ChannelEvents):
         self._new_future = self._loop.create_future
         self._confirming = confirms
         self._coalesce_acks = coalesce_acks
+        check_whole("prefetch_count", prefetch_count, 0, MAX_SHORT)
         self._prefetch: list[BasicQos] = [BasicQos(0, prefetch_count)] if prefetch_count else []
         self._consumers: dict[str, Consumer] = {}
         self._registered: set[str] = set()
@@ -294,6 +297,7 @@ class Channel(ChannelEvents):
 
     async def qos(self, prefetch_count: int, *, global_: bool = False) -> None:
         """Limit unacknowledged deliveries, 0 for none: for each consumer started from now on, or for the channel."""
+        check_whole("prefetch_count", prefetch_count, 0, MAX_SHORT)
         method = BasicQos(0, prefetch_count, global_)
 
         def record(_reply: Reply) -> None:

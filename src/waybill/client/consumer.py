@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
+from waybill.client.ranges import check_number, check_whole
 from waybill.engine.amqp091.client.delivery import Delivery
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class Consumer:
         The channel's prefetch count must be `size` or more, or 0, or no batch is ever full. Ends and raises as the
         iteration over single deliveries does.
         """
+        check_whole("size", size, 1, 1_000_000)
+        check_number("wait_s", wait_s, 0, 86_400)
         loop = asyncio.get_running_loop()
         async for first in self:
             batch = [first]

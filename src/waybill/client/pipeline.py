@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from waybill.client.errors import ClientError
+from waybill.client.ranges import check_whole
 from waybill.wire.amqp091.properties import BasicProperties
 
 if TYPE_CHECKING:
     from waybill.client.channel import Channel
 
 WINDOW: Final = 1000
+MAX_WINDOW: Final = 1_000_000
 DRAIN_EVERY: Final = 100
 
 
@@ -43,6 +45,7 @@ async def publish_all(
     An iterable is read as it goes: it need not fit into memory. Raises ConnectionClosed, or EncodeError for a message
     that AMQP cannot express; those before it are on their way then.
     """
+    check_whole("window", window, 1, MAX_WINDOW)
     failures: list[Unpublished] = []
     waiting: deque[tuple[OutgoingMessage, asyncio.Future[None]]] = deque()
 

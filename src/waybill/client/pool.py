@@ -10,8 +10,9 @@ from typing import Self
 
 from waybill.client.channel import Channel
 from waybill.client.connection import Connection, connect
+from waybill.client.ranges import check_whole
 from waybill.client.reconnect import ReconnectPolicy
-from waybill.client.uri import Address
+from waybill.client.uri import MAX_SHORT, Address
 
 
 class ChannelPool:
@@ -24,6 +25,7 @@ class ChannelPool:
     """
 
     def __init__(self, connection: Connection, size: int = 16, *, confirms: bool = True) -> None:
+        check_whole("size", size, 1, MAX_SHORT)
         self._connection = connection
         self._confirms = confirms
         self._slots = asyncio.Semaphore(size)
@@ -77,6 +79,7 @@ class ConnectionPool:
         name: str = "",
         reconnect: ReconnectPolicy | None = None,
     ) -> None:
+        check_whole("size", size, 1, MAX_SHORT)
         self._uri = uri
         self._size = size or os.cpu_count() or 1
         self._name = name

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from random import SystemRandom
 from typing import Final
 
+from waybill.client.ranges import check_number, check_whole
+
+YEAR_S: Final = 31_536_000.0
 _RANDOM: Final = SystemRandom()
 
 
@@ -20,6 +23,14 @@ class ReconnectPolicy:
     max_delay_s: float = 60.0
     jitter: float = 0.25
     max_attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a figure that is out of its range."""
+        check_number("first_delay_s", self.first_delay_s, 0, YEAR_S)
+        check_number("factor", self.factor, 1, 1000)
+        check_number("max_delay_s", self.max_delay_s, 0, YEAR_S)
+        check_number("jitter", self.jitter, 0, 1)
+        check_whole("max_attempts", self.max_attempts, 1, 2**31 - 1)
 
     def delay_s(self, attempt: int) -> float:
         """How long to wait before attempt `attempt`, counted from 1."""

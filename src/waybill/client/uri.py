@@ -74,9 +74,9 @@ def parse_uri(uri: str, *, name: str = "") -> Address:
     """Parse a URI; `name` is the connection's name for the broker. Raises InvalidURI."""
     try:
         parts = urlsplit(uri)
-        port = parts.port
+        port = parts.port  # Within 0 to 65535, or it raises.
     except ValueError:
-        raise InvalidURI("the host or port of the AMQP URI is malformed") from None
+        raise InvalidURI("the host of the AMQP URI is malformed, or its port is no number from 0 to 65535") from None
     if parts.scheme not in PORTS:
         raise InvalidURI("an AMQP URI starts with amqp:// or amqps://")
     if parts.fragment:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
 import msgspec
 
 from waybill.client import ConnectionLost, ReconnectPolicy
+from waybill.client.ranges import check_number
 from waybill.ojs import delay_ladder
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
@@ -49,6 +50,8 @@ _log = logging.getLogger("waybill.ojs.client")
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MAX_PUSH_TIMEOUT_SECONDS: Final = 31_536_000
+"""A year."""
 LIST_TIMEOUT_SECONDS: Final = 10.0
 LOSS_PAUSE_SECONDS: Final = 0.02
 
@@ -92,8 +95,9 @@ class Jobs:
         For as long it waits for a broker that takes no publishes because its memory or disk runs short; with
         `wait_while_blocked` however long that takes. `reconnect` says how long to wait before each attempt to
         reconnect; by default as the binding says.
-        `middleware` is passed to `use`.
+        `middleware` is passed to `use`. Raises ValueError for a timeout that is out of range.
         """
+        check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         self.uri = uri
         self.topology = topology or Topology()
         self.reconnect = reconnect

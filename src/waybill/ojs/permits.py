@@ -25,6 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, Delivery, NotFound, ResourceLocked
+from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.rate_limit_policy import check_key
@@ -63,14 +64,19 @@ class Permit:
         self._delivery.nack(requeue=True)
 
 
+def check_limit(count: int, period_seconds: float | None) -> None:
+    """Raise ValueError for a count or a period that is out of range."""
+    check_whole("the count of a limit", count, 1, 1_000_000)
+    check_number("the period of a limit in seconds", period_seconds, 0.001, 31_536_000)
+
+
 class Permits:
     """The permits of one key, for the jobs of one process."""
 
     def __init__(self, jobs: Jobs, key: str, count: int, *, period_seconds: float | None = None) -> None:
         """`count` jobs may run at a time; or, with a period, start in each period. Raises InvalidJob, ValueError."""
         check_key(key)
-        if count < 1 or (period_seconds is not None and period_seconds < 0.001):
-            raise ValueError("a limit is of at least 1 job, in at least a millisecond")
+        check_limit(count, period_seconds)
         self._jobs = jobs
         self._count = count
         self._period_ms = None if period_seconds is None else max(1, round(period_seconds * 1000))

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from waybill.client.ranges import check_whole
 from waybill.ojs import delay_ladder
 from waybill.ojs.retry import RETRY_BUCKETS_MS
 
@@ -122,9 +123,13 @@ class Topology:
     settle_by: Literal["ack", "nack"] = "ack"
 
     def __post_init__(self) -> None:
-        """Refuse what would lose jobs."""
+        """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
         if self.settle_by == "nack" and (self.message_ttl_ms is not None or not self.reject_when_full):
             raise ValueError("with settle_by nack, what expires or overflows would be lost")
+        check_whole("max_priority", self.max_priority, 0, 255)
+        check_whole("max_length", self.max_length, 0, 2**63 - 1)
+        check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
+        check_whole("message_ttl_ms", self.message_ttl_ms, 0, 2**32 - 1)
 
     # Names. -----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from waybill.client import Connection, ConnectionClosed
+from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
 from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
     from waybill.ojs.coordinator import Coordinator
 
 HEARTBEAT_SECONDS: Final = 15.0
+MAX_CONCURRENCY: Final = 65_535
+MAX_PREFETCH: Final = 65_535
+"""What AMQP can say."""
+MAX_PROCESSES: Final = 1024
+MAX_WEIGHT: Final = 1_000_000
+MAX_GRACE_SECONDS: Final = 31_536_000
+"""A year."""
 DRAIN_REPORT_SECONDS: Final = 5.0
 LAST_EVENTS_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 300.0
@@ -78,10 +86,12 @@ class Worker:
         the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
         `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
         `coordinator` runs one for the queues inside this worker. `processes` do the jobs of handlers that ask for one,
-        as many as there are CPUs unless given. Raises InvalidJob for a bad queue name, ValueError for figures below 1.
+        as many as there are CPUs unless given. Raises InvalidJob for a bad queue name, ValueError for a bad figure.
         """
-        if min(concurrency, 1 if prefetch is None else prefetch, 1 if processes is None else processes) < 1:
-            raise ValueError("concurrency, prefetch and processes must be at least 1")
+        check_whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
+        check_whole("prefetch", prefetch, 1, MAX_PREFETCH)
+        check_whole("processes", processes, 1, MAX_PROCESSES)
+        check_number("grace_period", grace_period, 0, MAX_GRACE_SECONDS)
         self.id = new_id()
         self.has_stuck_handlers = False
         """After the end: whether the code of a handler still runs, past its time limit or the grace period."""
@@ -90,8 +100,7 @@ class Worker:
         self.queues = list(self._weights)
         for queue, weight in self._weights.items():
             check_queue(queue)
-            if weight < 1:
-                raise ValueError(f"the weight of queue {queue} must be at least 1")
+            check_whole(f"the weight of queue {queue}", weight, 1, MAX_WEIGHT)
         self._jobs = jobs
         self._concurrency = concurrency
         self._prefetch = prefetch or concurrency

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+LARGEST: Final = 2**63 - 1
 _TRUTH: Final = {"true": True, "false": False}
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -50,8 +51,8 @@ class NamedOptions:
             raise OptionError("option uri is required, for example amqp://guest:guest@localhost:5672/%2F")
         return uri
 
-    def count(self, name: str, least: int = 1) -> int | None:
-        """A whole number of `least` or more, or None if it was not given."""
+    def count(self, name: str, least: int = 1, most: int = LARGEST) -> int | None:
+        """A whole number from `least` to `most`, or None if it was not given."""
         text = self._values.get(name)
         if text is None:
             return None
@@ -59,8 +60,9 @@ class NamedOptions:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise OptionError(f"option {name} is a whole number of {least} or more, not {text!r}")
+        if not least <= value <= most:
+            wanted = f"of {least} or more" if most == LARGEST else f"from {least} to {most}"
+            raise OptionError(f"option {name} is a whole number {wanted}, not {text!r}")
         return value
 
     def duration_ms(self, name: str) -> int | None:

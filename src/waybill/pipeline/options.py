@@ -35,6 +35,7 @@ _NAMES: Final = (
     "fetchOffset.retryIntervalMs",
 )
 _PREFETCH_MAX: Final = 65_535
+_TIME_MAX_MS: Final = 31_536_000_000
 _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 
@@ -91,10 +92,10 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
         max_records_per_partition=options.count("maxRecordsPerPartition"),
         fail_on_data_loss=options.truth("failOnDataLoss", default=True),
         include_headers=options.truth("includeHeaders", default=default_stream is None),
-        poll_timeout_ms=options.count("pollTimeoutMs") or 30_000,
-        prefetch=min(options.count("prefetch") or 2_000, _PREFETCH_MAX),
+        poll_timeout_ms=options.count("pollTimeoutMs", 1, _TIME_MAX_MS) or 30_000,
+        prefetch=options.count("prefetch", 1, _PREFETCH_MAX) or 2_000,
         fetch_retries=5 if retries is None else retries,
-        fetch_retry_interval_ms=options.count("fetchOffset.retryIntervalMs") or 1_000,
+        fetch_retry_interval_ms=options.count("fetchOffset.retryIntervalMs", 1, _TIME_MAX_MS) or 1_000,
     )
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 from pyspark.sql.streaming.query import StreamingQuery
 
+from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
 from waybill.pipeline.lag import lag
 from waybill.pipeline.source import EVENT_STREAM
@@ -40,6 +41,11 @@ class Settings:
     objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a figure out of range."""
+        check_whole("max_offsets_per_trigger", self.max_offsets_per_trigger, 1, 2**63 - 1)
+        check_number("trigger_seconds", self.trigger_seconds, 0, 86_400)
 
 
 @dataclass(frozen=True)

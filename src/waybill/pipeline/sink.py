@@ -50,6 +50,7 @@ _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 _JOBS_PER_PUSH: Final = 10_000
 _WINDOW: Final = 5_000
 _ROWS_PER_DRAIN: Final = 100
+_TIME_MAX_MS: Final = 31_536_000_000
 _TIMEOUT_MS: Final = 60_000
 _LOSS_PAUSE_S: Final = 0.02
 
@@ -108,7 +109,7 @@ def parse_message_options(given: Mapping[str, str]) -> MessageSinkOptions:
 
 
 def _timeout_s(options: NamedOptions) -> float:
-    return (options.count("timeoutMs") or _TIMEOUT_MS) / 1000
+    return (options.count("timeoutMs", 1, _TIME_MAX_MS) or _TIMEOUT_MS) / 1000
 
 
 def check_mode(*, overwrite: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waybill.transport.pump import Pump
+from waybill.transport.ranges import PORTS, check_whole
 
 BACKLOG: Final = 1024
 
@@ -23,6 +24,7 @@ class Listener:
         port: int,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        check_whole("port", port, *PORTS)
         self._pump_factory = pump_factory
         self._host = host
         self._port = port

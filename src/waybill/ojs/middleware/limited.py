@@ -6,12 +6,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
+from waybill.client.ranges import check_number
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import DiscardJob, PostponeJob
-from waybill.ojs.permits import Permit, Permits
+from waybill.ojs.permits import Permit, Permits, check_limit
 from waybill.ojs.rate_limit_policy import OnLimit
 
 KEYS_REMEMBERED: Final = 1000
+MAX_SECONDS: Final = 31_536_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Patience:
     postpone_seconds: float = 1.0
     drop: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a time out of range."""
+        check_number("wait_seconds", self.wait_seconds, 0, MAX_SECONDS)
+        check_number("postpone_seconds", self.postpone_seconds, 0, MAX_SECONDS)
+
     def for_action(self, action: OnLimit) -> Patience:
         """Return what a job's own `on_limit` means."""
         if action == "wait":
@@ -37,8 +44,7 @@ class KeyedPermits:
 
     def __init__(self, jobs: Jobs, count: int, period_seconds: float | None = None) -> None:
         """See `Permits`."""
-        if count < 1 or (period_seconds is not None and period_seconds < 0.001):
-            raise ValueError("a limit is of at least 1 job, in at least a millisecond")
+        check_limit(count, period_seconds)
         self._jobs = jobs
         self._count = count
         self._period_seconds = period_seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.errors import JobError
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
@@ -22,9 +23,10 @@ class RetryInPlace(JobMiddleware):
     def __init__(
         self, *errors: type[Exception], tries: int = 3, pause_seconds: float = 0.05, max_pause_seconds: float = 1.0
     ) -> None:
-        """`errors` are ConnectionError and TimeoutError unless given. Raises ValueError for `tries` below 1."""
-        if tries < 1:
-            raise ValueError("tries must be at least 1")
+        """`errors` are ConnectionError and TimeoutError unless given. Raises ValueError for a figure out of range."""
+        check_whole("tries", tries, 1, 1_000_000)
+        check_number("pause_seconds", pause_seconds, 0, 86_400)
+        check_number("max_pause_seconds", max_pause_seconds, 0, 86_400)
         self._errors = errors or (ConnectionError, TimeoutError)
         self._tries = tries
         self._pause_seconds = pause_seconds

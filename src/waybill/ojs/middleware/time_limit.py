@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from waybill.ojs.errors import JobError
 from waybill.ojs.execution import TIMEOUT
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
+
+MAX_SECONDS: Final = 31_536_000
 
 
 class TimeLimit(JobMiddleware):
@@ -22,8 +25,9 @@ class TimeLimit(JobMiddleware):
         """`by_type` has other limits for some job types. Raises ValueError for one that is not above 0."""
         self._seconds = seconds
         self._by_type = dict(by_type or {})
-        if min(seconds, *self._by_type.values()) <= 0 if self._by_type else seconds <= 0:
-            raise ValueError("a time limit is a number of seconds above 0")
+        for limit in (seconds, *self._by_type.values()):
+            if not 0 < limit <= MAX_SECONDS:
+                raise ValueError(f"a time limit is a number of seconds above 0 and up to {MAX_SECONDS}, not {limit!r}")
 
     async def execute(self, job: JobContext, call: Call) -> object:
         """Cancel a coroutine, or leave a thread behind whose job knows that it is cancelled."""
