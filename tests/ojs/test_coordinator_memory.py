@@ -27,7 +27,7 @@ MESSAGES = 200
 
 def lives(count: int) -> bytes:
     """The events of jobs from enqueuing to end, as one message of the stream."""
-    forms = EventForms("/waybill/worker/w")
+    forms = EventForms("ojs://waybill/workers/w")
     events = []
     for job_id in (new_id() for _ in range(count)):
         events.append(forms.enqueued("evt_" + new_id(), TIME, job_id, "a.b", "q", 0, None))

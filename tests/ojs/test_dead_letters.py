@@ -4,11 +4,14 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
 from tests.ojs.eye import Eye, until
 from waybill.ojs import DeadLetters, InvalidJob, Jobs, Retry, Worker, current_job
+
+TWICE = Retry(max_attempts=2, initial_interval=timedelta(milliseconds=1))
 
 
 @pytest.fixture
@@ -51,6 +54,45 @@ async def test_they_are_listed_with_their_errors_and_stay(jobs: Jobs, eye: Eye, 
         assert len(await dead.all(limit=1)) == 1
         assert await dead.count() == 3
     assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 3
+
+
+async def test_they_say_how_the_job_ended(jobs: Jobs, queue_name: str) -> None:
+    """State, time and the whole history of errors, though the broker moved the message as it was."""
+
+    @jobs.handler("dead.twice", queue=queue_name, retry=TWICE)
+    async def twice() -> None:
+        raise ValueError(f"attempt {current_job().attempt}")
+
+    pushed = await twice.push()
+    async with Worker(jobs) as worker:
+        await until(lambda: worker.counts["discarded"] == 1)
+    async with DeadLetters(jobs, queue_name) as dead:
+        (job,) = await dead.all()
+    envelope = job.envelope
+    assert envelope is not None
+    assert (envelope["id"], envelope["state"], envelope["attempt"]) == (pushed.id, "discarded", 2)
+    assert envelope["discarded_at"] == job.discarded_at
+    assert job.discarded_at is not None
+    assert job.died_at is not None
+    assert job.died_at[:10] == job.discarded_at[:10]
+    error, errors = envelope["error"], envelope["errors"]
+    assert isinstance(error, dict)
+    assert isinstance(errors, list)
+    assert (error["type"], error["message"], error["code"]) == ("ValueError", "attempt 2", "HANDLER_ERROR")
+    assert [(one["attempt"], one["message"]) for one in errors] == [(1, "attempt 1"), (2, "attempt 2")]
+
+
+async def test_a_message_that_is_no_job_has_no_envelope(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    deep = b"[" * 2000 + b"]" * 2000
+    jobs.handler("dead.never", queue=queue_name)(print)
+    async with Worker(jobs) as worker:
+        await eye.publish("ojs.exchange.direct", queue_name, deep, message_id=f"deep-{queue_name}", type="x.y")
+        await until(lambda: worker.counts["discarded"] == 1)
+    async with DeadLetters(jobs, queue_name) as dead:
+        (job,) = await dead.all()
+    assert job.envelope is None
+    assert job.discarded_at is not None
+    assert job.error_type == "InvalidJob"
 
 
 async def test_a_job_is_tried_again_with_all_its_attempts(jobs: Jobs, eye: Eye, queue_name: str) -> None:

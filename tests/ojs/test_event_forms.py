@@ -7,7 +7,7 @@ from waybill.ojs import event_forms
 from waybill.ojs.event_forms import EventForms, is_plain
 from waybill.ojs.events import EventData, JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
 
-SOURCE = "/waybill/worker/w1"
+SOURCE = "ojs://waybill/workers/w1"
 TIME = "2026-02-15T10:30:00.000Z"
 JOB = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"
 

@@ -1,18 +1,24 @@
 """Lifecycle events as a reader of the stream sees them, on both brokers."""
 
 import asyncio
+import json
+from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from tests.ojs.event_rules import DATA, OURS, complaints
 from tests.ojs.eye import Eye, until
 from waybill.client import connect
-from waybill.ojs import DeadLetterJob, Jobs, Retry, Worker, current_job
+from waybill.ojs import DeadLetterJob, Jobs, Retry, Unique, Worker, current_job
 from waybill.ojs.event_writer import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS_PER_MESSAGE, EventWriter
 from waybill.ojs.events import JobCompleted, ReceivedEvent, decode_events
 from waybill.ojs.session import Session
 from waybill.ojs.topology import Topology
+
+TWICE = Retry(max_attempts=2, initial_interval=timedelta(milliseconds=1))
 
 
 class StreamReader:
@@ -45,6 +51,10 @@ async def stream(broker_uri: str) -> Any:
         channel = await connection.channel(prefetch_count=100)
         await channel.consume("ojs.events", reader.take, arguments={"x-stream-offset": "next"})
         yield reader
+        for delivery in reader.messages:
+            decoded = json.loads(delivery.body)
+            for event in decoded if isinstance(decoded, list) else [decoded]:
+                assert event["type"] in OURS or complaints(event) == [], event
 
 
 async def test_the_events_of_a_job_that_succeeds(broker_uri: str, stream: StreamReader, queue_name: str) -> None:
@@ -69,7 +79,7 @@ async def test_the_events_of_a_job_that_succeeds(broker_uri: str, stream: Stream
     assert started.data == {"job_type": "event.ok", "queue": queue_name, "worker_id": worker.id, "attempt": 1}
     assert (progress.type, progress.data["progress_percent"]) == ("job.progress", 50)
     assert completed.type == "job.completed"
-    assert completed.source == f"/waybill/worker/{worker.id}"
+    assert completed.source == f"ojs://waybill/workers/{worker.id}"
     duration = completed.data.pop("duration_ms")
     assert isinstance(duration, int)
     assert 20 <= duration < 5000
@@ -102,6 +112,42 @@ async def test_the_events_of_a_job_that_fails_twice(broker_uri: str, stream: Str
     assert discarded["total_attempts"] == 2
     assert discarded["last_error"]["message"] == "broken"  # type: ignore[index]
     assert discarded["last_error"]["type"] == "ValueError"  # type: ignore[index]
+
+
+async def test_every_event_keeps_the_rules(broker_uri: str, stream: StreamReader, queue_name: str) -> None:
+    """All kinds of events that jobs, workers, clients and coordinators write; the fixture checks each."""
+    release = asyncio.Event()
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("rules.any", queue=queue_name, retry=TWICE)
+        async def handle(what: str) -> object:
+            current_job().progress(1, 3, "a third")
+            if what == "bad":
+                raise KeyError
+            if what == "wait":
+                await release.wait()
+            return {"what": what}
+
+        with patch("waybill.ojs.leases.HEARTBEAT_SECONDS", 0.05):
+            async with Worker(jobs, coordinator=True) as worker:
+                bad = await handle.push("bad")
+                waiting = await handle.push("wait")
+                await handle.options(unique=Unique()).push("unique")
+                await handle.options(delay=timedelta(seconds=0.05)).push("later")
+                expired = await handle.options(expires_at="2020-01-01T00:00:00Z").push("expired")
+                await until(lambda: "job.heartbeat" in stream.types(waiting.id))
+                await jobs.cancel(waiting.id, queue_name)
+                await until(lambda: "job.cancelled" in stream.types(waiting.id))
+                await until(lambda: "job.discarded" in stream.types(bad.id))
+                await until(lambda: "job.expired" in stream.types(expired.id))
+                await jobs.pause(queue_name)
+                await jobs.resume(queue_name)
+                await until(lambda: "worker.heartbeat" in stream.types(worker.id))
+        await until(lambda: "worker.stopped" in stream.types(worker.id))
+        await until(lambda: "queue.resumed" in stream.types(queue_name))
+    told = {event.type for event in stream.events}
+    assert told >= {kind for kind in DATA if not kind.startswith(("cron.", "workflow."))}
+    assert {event.source.split("/")[3] for event in stream.events} == {"clients", "workers", "coordinators"}
 
 
 async def test_the_reason_of_a_dead_letter_is_in_its_event(

@@ -13,11 +13,12 @@ from waybill.ojs.events import (
     JobEnqueued,
     decode_events,
     encode_events,
+    event_source,
     make_event,
 )
 from waybill.ojs.identifiers import is_uuid7
 
-SOURCE = "/waybill/worker/1"
+SOURCE = "ojs://waybill/workers/1"
 TIME = "2026-02-12T10:30:02.789Z"
 
 
@@ -37,6 +38,10 @@ def test_an_event_has_the_envelope_of_the_specification() -> None:
         "subject": "job-1",
         "data": {"job_type": "a.b", "queue": "q", "duration_ms": 5, "attempt": 1, "result": {"n": 1}},
     }
+
+
+def test_a_source_is_a_uri_whatever_the_name_of_the_instance() -> None:
+    assert event_source("workers", 'a "b"/é') == "ojs://waybill/workers/a%20%22b%22%2F%C3%A9"
 
 
 def test_many_events_are_one_array_and_both_forms_are_read() -> None:

@@ -20,7 +20,7 @@ def event(type_: str, at: datetime, job: str, number: int, **data: object) -> Ev
         "specversion": "1.0",
         "id": f"evt_{job}_{number:04d}",
         "type": type_,
-        "source": "/waybill/worker/w1",
+        "source": "ojs://waybill/workers/w1",
         "time": stamp(at),
         "subject": job,
         "data": data,

@@ -39,7 +39,7 @@ def test_what_the_workers_write_is_read() -> None:
     data = JobDiscarded(
         job_type="t", queue="q", total_attempts=3, last_error=ErrorSummary("handler_error", "no", type="KeyError")
     )
-    _, body = encode_events([make_event("/waybill/worker/w", "2026-03-01T00:00:00Z", "job", data)])
+    _, body = encode_events([make_event("ojs://waybill/workers/w", "2026-03-01T00:00:00Z", "job", data)])
     (row,) = read(body)
     assert row["malformed"] is None
     assert (row["attempt"], row["error_type"], row["subject"]) == (3, "KeyError", "job")

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
@@ -61,11 +60,12 @@ def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
     job = next((job for job in ask(target, _all(target, queue)) if job.id == job_id), None)
     if job is None:
         raise click.ClickException(f"there is no dead letter {job_id}")
-    try:
-        body: object = msgspec.json.decode(job.body)
-    except msgspec.DecodeError:
-        body = job.body.decode(errors="replace")
-    whole = {**_summary(job), "envelope": body, "headers": job.headers}
+    envelope = job.envelope
+    whole = {
+        **_summary(job),
+        "envelope": job.body.decode(errors="replace") if envelope is None else envelope,
+        "headers": job.headers,
+    }
     click.echo(json.dumps(whole, default=str, indent=None if as_json else 2))
 
 
@@ -186,7 +186,9 @@ def _summary(job: DeadJob) -> dict[str, object]:
     return {
         "id": job.id,
         "type": job.type,
+        "state": "discarded",
         "attempt": job.attempt,
+        "discarded_at": job.discarded_at,
         "died_at": job.died_at,
         "reason": job.reason,
         "error_type": job.error_type,

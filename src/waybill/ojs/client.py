@@ -26,6 +26,7 @@ from waybill.ojs.envelope import (
     validate,
 )
 from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.events import event_source
 from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
 from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.job_context import current
@@ -106,7 +107,7 @@ class Jobs:
         """What is around the enqueuing of every job; frozen while a push is under way."""
         self.middleware: Chain[Middleware] = Chain()
         """What is around the execution of every job by any worker of this object; frozen while one works."""
-        self.source = f"/waybill/client/{new_id()}"
+        self.source = event_source("clients", new_id())
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._encoder = PushEncoder(self.topology.max_priority)

@@ -25,7 +25,7 @@ from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.client import Jobs
 from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, Reservation, read_request
 from waybill.ojs.envelope import DEFAULT_VISIBILITY_SECONDS, check_queue
-from waybill.ojs.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved
+from waybill.ojs.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved, event_source
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_fold import has_ended
 from waybill.ojs.job_view import JobView
@@ -66,7 +66,7 @@ class Coordinator:
 
     async def start(self) -> None:
         """Connect, begin to read the stream, and stand in line for the control queues."""
-        source = f"/waybill/coordinator/{self.id}"
+        source = event_source("coordinators", self.id)
         session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
             self._view = JobView(self._database, rebuild=self._rebuild)

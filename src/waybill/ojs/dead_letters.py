@@ -22,7 +22,7 @@ from waybill.client import Channel, Delivery
 from waybill.ojs.client import Jobs
 from waybill.ojs.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.events import JobEnqueued, decode_events
+from waybill.ojs.events import JobEnqueued, ReceivedEvent, decode_events, event_source
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.message import ATTEMPT, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
 from waybill.ojs.session import Session
@@ -44,7 +44,11 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DeadJob:
-    """A dead letter. `reason` is the broker's word: rejected, expired, maxlen; `error` is type and message."""
+    """A dead letter. `reason` is the broker's word: rejected, expired, maxlen; `error` is the text of the last error.
+
+    `body` is the message as its last attempt got it: a broker changes nothing in what it moves. `envelope` is the job
+    as it ended. `discarded_at` is when its worker gave it up, or when the broker moved it, if no event tells of that.
+    """
 
     id: str
     type: str
@@ -55,6 +59,31 @@ class DeadJob:
     error: str
     body: bytes = field(repr=False)
     headers: dict[str, object] = field(repr=False)
+    discarded_at: str | None = None
+    last_error: dict[str, object] | None = field(default=None, repr=False)
+
+    @property
+    def envelope(self) -> dict[str, object] | None:
+        """The job in its last state: `discarded`, with its last error and all others; None if the body is no job.
+
+        ojs-dead-letter section 4.1 asks for `state`, `discarded_at` and the whole history of errors.
+        """
+        try:
+            fields = msgspec.json.decode(self.body, type=dict[str, object])
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        history = fields.get("errors")
+        errors = list(history) if isinstance(history, list) else []
+        if self.last_error is not None:
+            fields["error"] = self.last_error
+            errors.append(self.last_error)
+        return {
+            **fields,
+            "state": State.DISCARDED.value,
+            "attempt": self.attempt,
+            "discarded_at": self.discarded_at,
+            "errors": errors,
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -74,7 +103,7 @@ class DeadLetters:
 
     async def __aenter__(self) -> Self:
         """Connect, and declare the queue's entities if need be."""
-        source = f"/waybill/client/{new_id()}"
+        source = event_source("clients", new_id())
         self._session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         await self._session.declarer.ensure_queue(self._queue)
         return self
@@ -113,7 +142,7 @@ class DeadLetters:
                 held.append(delivery)
                 found.append(_dead_job(delivery))
             _give_back(held)
-        return await self._with_errors(found)
+        return await self._with_endings(found)
 
     async def retry(
         self,
@@ -226,20 +255,20 @@ class DeadLetters:
         async with asyncio.timeout(CONFIRM_SECONDS):
             await confirmed.wait()
 
-    async def _with_errors(self, jobs: list[DeadJob]) -> list[DeadJob]:
-        """Look the last errors up in the event stream: a broker adds nothing to what it moves."""
+    async def _with_endings(self, jobs: list[DeadJob]) -> list[DeadJob]:
+        """Look up in the event stream how each job ended: a broker adds nothing to what it moves."""
         times = [job.died_at for job in jobs if job.died_at is not None]
         if not times:
             return jobs
-        errors: dict[str, dict[str, object]] = {}
+        endings: dict[str, ReceivedEvent] = {}
         missing = {job.id for job in jobs}
         async with await self._open.connection.channel(prefetch_count=PREFETCH) as channel:
             since = datetime.fromisoformat(min(times)) - LEEWAY
-            await self._read_errors(channel, since, missing, errors)
-        return [_with_error(job, errors.get(job.id)) for job in jobs]
+            await self._read_endings(channel, since, missing, endings)
+        return [_with_ending(job, endings.get(job.id)) for job in jobs]
 
-    async def _read_errors(
-        self, channel: Channel, since: datetime, missing: set[str], errors: dict[str, dict[str, object]]
+    async def _read_endings(
+        self, channel: Channel, since: datetime, missing: set[str], endings: dict[str, ReceivedEvent]
     ) -> None:
         stream = self._open.declarer.topology.event_stream
         consumer = await channel.consume(stream, arguments={"x-stream-offset": since})
@@ -248,14 +277,21 @@ class DeadLetters:
                 async with asyncio.timeout(QUIET_SECONDS):
                     delivery = await anext(consumer)
                 delivery.ack()
-                for event in decode_events(delivery.body):
-                    error = event.data.get("last_error")
-                    if event.type == "job.discarded" and isinstance(error, dict):
-                        errors[event.subject] = error
+                for event in _readable_events(delivery.body):
+                    if event.type == "job.discarded" and event.subject in missing:
+                        endings[event.subject] = event
         except TimeoutError:
             pass
         finally:
             await consumer.cancel()
+
+
+def _readable_events(body: bytes) -> list[ReceivedEvent]:
+    """Return the events of a message; none of one that cannot be read, which the coordinator counts and logs."""
+    try:
+        return decode_events(body)
+    except (msgspec.DecodeError, RecursionError):
+        return []
 
 
 def _give_back(held: list[Delivery]) -> None:
@@ -274,7 +310,7 @@ def _dead_job(delivery: Delivery) -> DeadJob:
     except InvalidJob as error:
         digest = hashlib.sha256(delivery.body).hexdigest()[:32]
         job_id, job_type = properties.message_id or digest, properties.type or ""
-        return DeadJob(job_id, job_type, 0, died_at, reason, "InvalidJob", str(error), delivery.body, headers)
+        return DeadJob(job_id, job_type, 0, died_at, reason, "InvalidJob", str(error), delivery.body, headers, died_at)
     attempt = headers.get(ATTEMPT)
     return DeadJob(
         id=envelope.id,
@@ -286,14 +322,33 @@ def _dead_job(delivery: Delivery) -> DeadJob:
         error=envelope.error.message if envelope.error is not None else "",
         body=delivery.body,
         headers=headers,
+        discarded_at=died_at,
     )
 
 
-def _with_error(job: DeadJob, error: dict[str, object] | None) -> DeadJob:
-    if error is None:
+def _with_ending(job: DeadJob, event: ReceivedEvent | None) -> DeadJob:
+    if event is None:
         return job
-    kind = error.get("type") or error.get("code") or ""
-    return replace(job, error_type=str(kind), error=str(error.get("message", "")))
+    error = event.data.get("last_error")
+    if not isinstance(error, dict):
+        return replace(job, discarded_at=event.time)
+    trace = error.get("stack_trace")
+    record: dict[str, object] = {
+        "type": str(error.get("type") or error.get("code") or ""),
+        "message": str(error.get("message", "")),
+        "code": str(error.get("code") or ""),
+        "attempt": job.attempt,
+        "occurred_at": event.time,
+    }
+    if isinstance(trace, str):
+        record["backtrace"] = trace.splitlines()
+    return replace(
+        job,
+        error_type=str(record["type"]),
+        error=str(record["message"]),
+        discarded_at=event.time,
+        last_error=record,
+    )
 
 
 def _death(headers: dict[str, object]) -> tuple[str | None, str]:

@@ -71,7 +71,7 @@ class EventWriter:
     """Publishes events of one source on a channel with confirms."""
 
     def __init__(self, channel: Channel, declarer: TopologyDeclarer, source: str) -> None:
-        """`source` is a URI: `/waybill/worker/<id>` or `/waybill/client/<id>`."""
+        """`source` is a URI: see `event_source`."""
         self.tally = Tally()
         self._channel = channel
         self._declarer = declarer

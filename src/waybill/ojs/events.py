@@ -6,7 +6,8 @@ An AMQP message of the event stream carries one event, or a JSON array of many; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -312,6 +313,11 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 _one_decoder = msgspec.json.Decoder(ReceivedEvent)
 _many_decoder = msgspec.json.Decoder(list[ReceivedEvent])
+
+
+def event_source(component: Literal["clients", "workers", "coordinators"], instance: str) -> str:
+    """Return the URI that an event's `source` is, `ojs://{service}/{component}/{instance}` (ojs-events section 2.4)."""
+    return f"ojs://waybill/{component}/{quote(instance, safe='')}"
 
 
 def make_event(source: str, time: str, subject: str, data: EventData, event_id: str | None = None) -> Event:

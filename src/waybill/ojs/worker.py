@@ -25,7 +25,7 @@ from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
 from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
 from waybill.ojs.errors import TopologyConflict
-from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped
+from waybill.ojs.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped, event_source
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.intake import Intake
 from waybill.ojs.middleware.chain import Middleware
@@ -216,7 +216,7 @@ class Worker:
         """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
         self._started = asyncio.get_running_loop().time()
         session = await Session.open(
-            self._jobs.uri, self._jobs.topology, f"/waybill/worker/{self.id}", self._jobs.reconnect
+            self._jobs.uri, self._jobs.topology, event_source("workers", self.id), self._jobs.reconnect
         )
         self._session = session
         self._tally = session.events.tally
