@@ -144,6 +144,13 @@ def kill_silently(queue: Queue, entry: Entry, reason: str) -> None:
     queue._remove(entry)
 
 
+def kill_half_way(queue: Queue, entry: Entry, reason: str) -> None:
+    """The end of an atomic section is forgotten."""
+    queue.store.atomic().__enter__()
+    queue.host.dead_letter(queue, entry.message, reason)
+    queue._remove(entry)
+
+
 def say_rejected(host: VirtualHost, queue: Queue, message: Message, reason: str) -> None:
     """Every dead letter was rejected, by its record."""
     del reason
@@ -314,6 +321,9 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "overflow_taken": LogicBug(Queue, "_is_full", always_room, PRESENT, CALM, "strict"),
     "dead_letter_lost": LogicBug(
         Queue, "_kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
+    ),
+    "section_left_open": LogicBug(
+        Queue, "_kill", kill_half_way, "no atomic section is open between turns", CALM, "mortal"
     ),
     "wrong_cause_of_death": LogicBug(
         VirtualHost, "dead_letter", say_rejected, "a message dies of a reason", CALM, "crowded"

@@ -295,10 +295,9 @@ class History:
         self.state = State(messages, self.state.delivering, self.state.redelivered - gone)
 
     def atomic(self) -> None:
-        self.journal.begin_atomic()
-        for _ in range(self.random.randint(1, 4)):
-            self.random.choice((self.put, self.settle))()
-        self.journal.end_atomic()
+        with self.journal.atomic():
+            for _ in range(self.random.randint(1, 4)):
+                self.random.choice((self.put, self.settle))()
 
     def deliver(self) -> None:
         queue_id = self.random.choice(QUEUES)

@@ -473,17 +473,35 @@ def test_names_and_contents_of_any_size_are_kept() -> None:
 def test_a_group_is_not_committed_by_halves() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.begin_atomic()
-    journal.put(1, 1, message(b"a"))
-    assert journal.begin_commit() is None
-    journal.begin_atomic()
-    journal.put(1, 2, message(b"b"))
-    journal.end_atomic()
-    assert journal.begin_commit() is None
-    journal.end_atomic()
+    with journal.atomic():
+        journal.put(1, 1, message(b"a"))
+        assert journal.begin_commit() is None
+        with journal.atomic():
+            journal.put(1, 2, message(b"b"))
+        assert journal.begin_commit() is None
     commit_durably(journal)
     disk.lose_power()
     assert contents(open_journal(disk), 1) == [b"a", b"b"]
+
+
+def settle_and_fail(journal: Journal, location: int) -> None:
+    with journal.atomic():
+        journal.put(1, 2, message(b"in it"))
+        with journal.atomic():
+            journal.settle(1, 1, location)
+            raise KeyError
+
+
+def test_an_exception_ends_a_group_and_what_was_put_before_it_stays() -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    before = journal.put(1, 1, message(b"before"))
+    with pytest.raises(KeyError):
+        settle_and_fail(journal, before)
+    assert not journal.is_in_atomic_section
+    commit_durably(journal)
+    disk.lose_power()
+    assert contents(open_journal(disk), 1) == [b"in it"]
 
 
 def test_idle_stores_do_no_work() -> None:

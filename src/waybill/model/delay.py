@@ -140,17 +140,16 @@ class DelayQueue(Queue):
                 self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                 return
             _, sequence, location, _, is_stored, message = heapq.heappop(heap)
-            store.begin_atomic()
-            if message is None:
-                self._route_from_store(location)
-            else:
-                self.runtime.memory_bytes -= message.size
-                self._delay_host.route_due(self._exchange, message)
-            if is_stored:
-                store.settle(self.id, sequence, location)
-            elif location != NO_LOCATION:
-                store.forget(location)
-            store.end_atomic()
+            with store.atomic():
+                if message is None:
+                    self._route_from_store(location)
+                else:
+                    self.runtime.memory_bytes -= message.size
+                    self._delay_host.route_due(self._exchange, message)
+                if is_stored:
+                    store.settle(self.id, sequence, location)
+                elif location != NO_LOCATION:
+                    store.forget(location)
         if heap:
             self.runtime.timers.schedule(heap[0][0], self._timer)
 

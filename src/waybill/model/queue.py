@@ -490,10 +490,9 @@ class Queue(EntryQueue):
         if self.policy.dead_letter_exchange is None or self.is_deleted:
             self._remove(entry)
             return
-        self.store.begin_atomic()
-        self.host.dead_letter(self, entry.message, reason)
-        self._remove(entry)
-        self.store.end_atomic()
+        with self.store.atomic():
+            self.host.dead_letter(self, entry.message, reason)
+            self._remove(entry)
 
     # --- consumers ---
 

@@ -52,6 +52,13 @@ class Runtime:
         while self.dirty:
             queues = self.dirty
             self.dirty = []
-            for queue in queues:
-                queue.is_dirty = False
-                queue.drain()
+            done = 0
+            try:
+                for queue in queues:
+                    done += 1
+                    queue.is_dirty = False
+                    queue.drain()
+            finally:
+                # An exception that ends a drain must not make the queues behind it wait for ever.
+                if done < len(queues):
+                    self.dirty = queues[done:] + self.dirty

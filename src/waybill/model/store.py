@@ -7,6 +7,7 @@ arrives meanwhile is the next batch (group commit).
 
 from array import array
 from collections.abc import Iterable, Iterator
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
@@ -23,6 +24,23 @@ class CommitWaiter:
 
     def committed(self, mark: i64) -> None:
         """All that was in the store when `wait(self, mark)` was called is durable now."""
+        raise NotImplementedError
+
+
+class AtomicSection:
+    """What is put and settled inside of `with store.atomic():` is recovered as a whole or not at all.
+
+    Sections nest: the outermost one counts. No exception can leave one open, or no commit would ever begin again. What
+    was done in it before an exception stays done, on the disk as in memory: whoever lets one pass must leave the model
+    as the store has it.
+    """
+
+    def __enter__(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         raise NotImplementedError
 
 
@@ -138,11 +156,13 @@ class Store:
         """From now on a crash must present this queue's messages up to a sequence as perhaps delivered before."""
         raise NotImplementedError
 
-    def begin_atomic(self) -> None:
-        """What is put and settled until `end_atomic` is recovered as a whole or not at all."""
+    def atomic(self) -> AtomicSection:
+        """To be used in a `with` statement, see there."""
         raise NotImplementedError
 
-    def end_atomic(self) -> None:
+    @property
+    def is_in_atomic_section(self) -> bool:
+        """Never between turns: no commit can begin in a section."""
         raise NotImplementedError
 
     def read(self, location: i64) -> Message:

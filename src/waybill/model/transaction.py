@@ -35,19 +35,18 @@ class Transaction:
         `outcomes` is left for the engine, which gives back the credit that they free.
         """
         accepted = True
-        runtime.store.begin_atomic()
-        for queues, message in self.publishes:
-            # Times to live begin when a queue has the message.
-            message.published_at = runtime.now
-            if not publish_to([queue for queue in queues if not queue.is_deleted], message):
-                accepted = False
-        for entry, outcome, _ in self.outcomes:
-            if outcome == ACCEPT:
-                entry.queue.accept(entry)
-            elif outcome == REJECT:
-                entry.queue.reject(entry)
-            else:
-                entry.queue.release(entry, failed=True)
-        runtime.store.end_atomic()
+        with runtime.store.atomic():
+            for queues, message in self.publishes:
+                # Times to live begin when a queue has the message.
+                message.published_at = runtime.now
+                if not publish_to([queue for queue in queues if not queue.is_deleted], message):
+                    accepted = False
+            for entry, outcome, _ in self.outcomes:
+                if outcome == ACCEPT:
+                    entry.queue.accept(entry)
+                elif outcome == REJECT:
+                    entry.queue.reject(entry)
+                else:
+                    entry.queue.release(entry, failed=True)
         self.publishes = []
         return accepted

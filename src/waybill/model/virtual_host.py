@@ -532,6 +532,17 @@ class VirtualHost(DelayHost):
         return False
 
     def route_due(self, exchange: DelayedExchange, message: Message) -> None:
+        try:
+            self._publish_due(exchange, message)
+        except (ValueError, OverflowError, RecursionError) as error:
+            # It must not keep back what is due after it.
+            self.runtime.operator_log.warning(
+                "delayed message dropped",
+                f"a message that waited in exchange '{exchange.name}' of vhost '{self.name}' is due and cannot be "
+                f"written: {error}",
+            )
+
+    def _publish_due(self, exchange: DelayedExchange, message: Message) -> None:
         headers = message.format.headers(message.content)
         headers[DELAY] = -delay_ms_of(headers)
         routing_keys = routing_keys_of(message, headers)
@@ -560,16 +571,15 @@ class VirtualHost(DelayHost):
         if self._is_burying:
             return
         self._is_burying = True
-        self.runtime.store.begin_atomic()
         try:
-            while self._dead:
-                dead = self._dead
-                self._dead = []
-                for killer, victim, why in dead:
-                    self._bury(killer, victim, why)
+            with self.runtime.store.atomic():
+                while self._dead:
+                    dead = self._dead
+                    self._dead = []
+                    for killer, victim, why in dead:
+                        self._bury(killer, victim, why)
         finally:
             self._is_burying = False
-            self.runtime.store.end_atomic()
 
     def _bury(self, queue: Queue, message: Message, reason: str) -> None:
         policy = queue.policy
@@ -578,6 +588,20 @@ class VirtualHost(DelayHost):
         exchange = self.exchanges.get(policy.dead_letter_exchange)
         if exchange is None:
             return
+        try:
+            self._publish_dead(exchange, queue, message, reason)
+        except (ValueError, OverflowError, RecursionError) as error:
+            # What a peer sent cannot be read, or its publisher has filled its headers to the limit: there is no room
+            # to say that it died. Whoever rejected it, or stands behind it in the queue, must go on.
+            self.runtime.operator_log.warning(
+                "dead letter dropped",
+                f"a message of queue '{queue.name}' in vhost '{self.name}' died ({reason}) and cannot be written as a "
+                f"dead letter for exchange '{exchange.name}': {error}",
+            )
+
+    def _publish_dead(self, exchange: Exchange, queue: Queue, message: Message, reason: str) -> None:
+        """Raises ValueError for content that cannot be read or annotated."""
+        policy = queue.policy
         headers = message.format.headers(message.content)
         if died_too_often(headers):
             return
@@ -595,11 +619,7 @@ class VirtualHost(DelayHost):
         ]
         if not targets:
             return
-        try:
-            content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
-        except ValueError:
-            # Its publisher has filled its headers to the limit: there is no room to say that it died.
-            return
+        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
         dead = Message(
             message.format,
             content,

@@ -204,7 +204,7 @@ class Journal(MessageLog):
     def begin_commit(self) -> DiskCommit | None:
         if self.has_failed:
             raise StoreFailed("the store has failed and takes no more work")
-        if self._running is not None or self.atomic_depth > 0 or not self.has_work:
+        if self._running is not None or self.is_in_atomic_section or not self.has_work:
             return None
         removable = self.take_removable() if self.dying else []
         commit = DiskCommit(self.filesystem, self.batch)

@@ -3,13 +3,29 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from types import TracebackType
 
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
-from waybill.model.store import CommitWaiter, StoredMessage, StreamLog, StreamRecord
+from waybill.model.store import AtomicSection, CommitWaiter, StoredMessage, StreamLog, StreamRecord
 from waybill.storage.commit import Commit, CommittingStore
+
+
+class _CountedSection(AtomicSection):
+    """Nothing outlives the process, so a section is only counted."""
+
+    def __init__(self) -> None:
+        self.depth: i64 = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.depth -= 1
 
 
 class MemoryStore(CommittingStore):
@@ -34,6 +50,7 @@ class MemoryStore(CommittingStore):
         self._waiters: list[CommitWaiter] = []
         self._marks: list[int] = []
         self._is_running = False
+        self._atomic = _CountedSection()
         self.has_news = False
 
     def put(self, queue_id: i64, sequence: i64, message: Message) -> i64:
@@ -77,11 +94,12 @@ class MemoryStore(CommittingStore):
     def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
         pass
 
-    def begin_atomic(self) -> None:
-        pass
+    def atomic(self) -> AtomicSection:
+        return self._atomic
 
-    def end_atomic(self) -> None:
-        pass
+    @property
+    def is_in_atomic_section(self) -> bool:
+        return self._atomic.depth > 0
 
     def read(self, location: i64) -> Message:
         return self._messages[location]
@@ -138,7 +156,7 @@ class MemoryStore(CommittingStore):
         return bool(self._waiters or self.has_news)
 
     def begin_commit(self) -> Commit | None:
-        if self._is_running or not self.has_work:
+        if self._is_running or self._atomic.depth > 0 or not self.has_work:
             return None
         self.has_news = False
         self._is_running = True

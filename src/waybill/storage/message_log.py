@@ -10,6 +10,7 @@ when compaction has moved a message: `Segment.moved` leads from the old place to
 """
 
 from array import array
+from types import TracebackType
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_be
@@ -18,6 +19,7 @@ from mypy_extensions import i64
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.errors import DamagedMessage
 from waybill.model.message import Address, Message, MessageFormat
+from waybill.model.store import AtomicSection
 from waybill.storage.commit import CommittingStore, DiskCommit, Write
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import BATCH_HEADER_SIZE, FILE_HEADER_SIZE, batch_header
@@ -99,6 +101,26 @@ class Purge:
         return small_record(PURGE, integers([queue_id, self.up_to, *sorted(self.kept)]))
 
 
+class _LoggedSection(AtomicSection):
+    """Between two records of the log. An exception ends it like any other end, because memory has what was done."""
+
+    def __init__(self, log: "MessageLog") -> None:
+        self.depth: i64 = 0
+        self._log = log
+
+    def __enter__(self) -> None:
+        if self.depth == 0:
+            self._log.mark_atomic(ATOMIC_BEGIN)
+        self.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self._log.mark_atomic(ATOMIC_END)
+
+
 class MessageLog(CommittingStore):
     """The part of the store that keeps messages of queues."""
 
@@ -125,7 +147,7 @@ class MessageLog(CommittingStore):
         self._pieces: list[bytes] = []
         self._settles = BytesWriter()
         self._scratch = BytesWriter()
-        self.atomic_depth: i64 = 0
+        self._atomic = _LoggedSection(self)
         self.head = Segment(0)
         self._base: i64 = 0
         self._batch_offset: i64 = 0
@@ -310,17 +332,17 @@ class MessageLog(CommittingStore):
             mark.delivering_up_to = up_to_sequence
             self._append(mark.record(queue_id))
 
-    def begin_atomic(self) -> None:
-        if self.atomic_depth == 0:
-            self._flush_settles()
-            self._append(small_record(ATOMIC_BEGIN, b""))
-        self.atomic_depth += 1
+    def atomic(self) -> AtomicSection:
+        return self._atomic
 
-    def end_atomic(self) -> None:
-        self.atomic_depth -= 1
-        if self.atomic_depth == 0:
-            self._flush_settles()
-            self._append(small_record(ATOMIC_END, b""))
+    @property
+    def is_in_atomic_section(self) -> bool:
+        return self._atomic.depth > 0
+
+    def mark_atomic(self, kind: int) -> None:
+        """A section begins or ends here: settles from outside of it must not move into it, nor the other way."""
+        self._flush_settles()
+        self._append(small_record(kind, b""))
 
     # --- for recovery and reclaim ---
 

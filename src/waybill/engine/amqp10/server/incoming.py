@@ -353,17 +353,16 @@ class IncomingLink(Timer):
         if self._transaction is not None:
             self._post(self._transaction, queues, message)
             return
-        is_remembered = self.settles_second and self.terminus.durable == DURABLE_UNSETTLED_STATE
-        if is_remembered:
+        if self.settles_second and self.terminus.durable == DURABLE_UNSETTLED_STATE:
             # A crash between the two would leave a message without its tag, which is then sent again, or a tag that
             # says `accepted` for a message that is lost. A message that one queue refuses is elsewhere too: in other
             # queues, or among dead letters.
-            self.connection.host.runtime.store.begin_atomic()
-        is_taken = self._publish_to(queues, message)
-        if is_remembered:
-            if not self._is_settled:
-                self.terminus.termini.keep_delivery(self.terminus, self._tag, is_accepted=is_taken)
-            self.connection.host.runtime.store.end_atomic()
+            with self.connection.host.runtime.store.atomic():
+                is_taken = self._publish_to(queues, message)
+                if not self._is_settled:
+                    self.terminus.termini.keep_delivery(self.terminus, self._tag, is_accepted=is_taken)
+        else:
+            is_taken = self._publish_to(queues, message)
         if self._is_settled:
             return
         session = self.session

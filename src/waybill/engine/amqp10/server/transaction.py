@@ -77,12 +77,11 @@ class LinkTransaction:
         """Do it all; recovered as a whole or not at all. False, with nothing done, if a queue has no room for it."""
         if not self._has_room():
             return False
-        runtime.store.begin_atomic()
-        for queues, message in self._publishes:
-            publish_to([queue for queue in queues if not queue.is_deleted], message)
-        for retired in self.retired:
-            retired.outcome.apply(retired.link, retired.entry)
-        runtime.store.end_atomic()
+        with runtime.store.atomic():
+            for queues, message in self._publishes:
+                publish_to([queue for queue in queues if not queue.is_deleted], message)
+            for retired in self.retired:
+                retired.outcome.apply(retired.link, retired.entry)
         for retired in self.retired:
             retired.link.settled_later()
         self._end_acquiring()
