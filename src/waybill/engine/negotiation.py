@@ -2,7 +2,8 @@
 
     | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1     1.0: 0 1 0 0     1.0 with SASL: 3 1 0 0
 
-A header that nobody here speaks is answered with the one that we prefer, and a close (0-9-1, 4.2.2; 1.0, 2.2).
+A header that nobody here speaks is answered with one that is spoken, and a close (0-9-1, 4.2.2; 1.0, 2.2): an older
+version of 0-x with 0-9-1, all else with the one that we prefer, 1.0 with SASL.
 """
 
 from typing import Final
@@ -14,6 +15,8 @@ from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
 HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER)
+OLDER: Final = (b"AMQP\x00\x00", b"AMQP\x01")
+"""How headers of 0-8, 0-9 and 0-9-1 begin."""
 
 HEADER_SIZE = 8
 
@@ -57,7 +60,7 @@ class Negotiation:
         return Amqp10Connection(host, output, peer, self._accepted_at, self._certificate_user, has_sasl=has_sasl)
 
     def _refuse(self) -> None:
-        self._refusal = PROTOCOL_HEADER
+        self._refusal = PROTOCOL_HEADER if self._header.startswith(OLDER) else SASL_HEADER
         self.closed = True
         self._output.flush()
 

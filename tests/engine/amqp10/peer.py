@@ -215,6 +215,7 @@ class Session:
         self.next_handle = 0
         self.next_delivery_id = 0
         self.next_incoming_id = 0
+        self.next_outgoing_id = 0
 
     def send(self, *performatives: Performative) -> None:
         self.peer.send(self.channel, *performatives)
@@ -304,7 +305,7 @@ class Session:
     def flow(self, **fields: Any) -> None:
         fields.setdefault("next_incoming_id", self.next_incoming_id)
         fields.setdefault("incoming_window", 2048)
-        fields.setdefault("next_outgoing_id", self.next_delivery_id)
+        fields.setdefault("next_outgoing_id", self.next_outgoing_id)
         self.send(Flow(outgoing_window=2048, **fields))
 
 
@@ -352,12 +353,15 @@ class Sender(Link):
         number = self.session.next_delivery_id
         self.session.next_delivery_id += 1
         fields.setdefault("delivery_tag", b"tag-%d" % number)
-        transfer = Transfer(self.handle, number, message_format=0, **fields)
+        fields.setdefault("message_format", 0)
+        transfer = Transfer(self.handle, number, **fields)
+        self.session.next_outgoing_id += 1
         self.session.peer.write(frame(self.session.channel, transfer.encode(), payload))
         return number
 
     def more(self, payload: bytes, **fields: Any) -> None:
         """One transfer frame that goes on with a delivery."""
+        self.session.next_outgoing_id += 1
         self.session.peer.write(frame(self.session.channel, Transfer(self.handle, **fields).encode(), payload))
 
     def send(self, message: bytes, **fields: Any) -> Disposition:

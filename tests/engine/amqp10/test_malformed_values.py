@@ -15,7 +15,7 @@ from waybill.wire.amqp10.codes import NULL
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.frames import AMQP_HEADER, frame
 from waybill.wire.amqp10.messaging import Accepted, Released
-from waybill.wire.amqp10.performatives import Begin, Close, Detach, Disposition, Flow, Open, Transfer
+from waybill.wire.amqp10.performatives import Detach, Disposition, Flow, Open, Transfer
 from waybill.wire.amqp10.types import Symbol, UInt
 
 DECODE_ERROR = "amqp:decode-error"
@@ -72,14 +72,13 @@ def test_in_open(bench: NodeBench) -> None:
 
 @requirement("BB-034")
 @pytest.mark.usefixtures("bystander")
-def test_in_begin(peer: Peer) -> None:
+def test_in_begin(bench: NodeBench) -> None:
     windows = [encode_value(UInt(0)), encode_value(UInt(9)), encode_value(UInt(9))]
     for value in BAD_VALUES:
+        peer = Peer(bench)
+        peer.open()
         peer.write(frame(0, composite(BEGIN, *nothing(1), *windows, *nothing(3), map_with(value))))
-        peer.expect(Begin)
-        Session(peer, 0).expect_ended(DECODE_ERROR)
-    peer.send(0, Close())
-    peer.expect(Close)
+        peer.expect_closed(DECODE_ERROR)
 
 
 @requirement("BB-035")

@@ -29,7 +29,6 @@ from waybill.wire.amqp10.error import (
     DECODE_ERROR,
     FRAMING_ERROR,
     ILLEGAL_STATE,
-    INVALID_FIELD,
     NOT_ALLOWED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
@@ -446,6 +445,9 @@ class Connection(ServerEngine):
         performative, _ = decode_performative(data, start, end)
         if not isinstance(performative, Open):
             self._refuse_open(Error(NOT_ALLOWED, f"open is needed first, not {performative.NAME}"))
+        elif channel != 0:
+            # 2.4.1: "The open frame can only be sent on channel 0."
+            self._refuse_open(Error(FRAMING_ERROR, f"open comes on channel 0, not {channel}"))
         else:
             self._open(performative)
 
@@ -501,13 +503,7 @@ class Connection(ServerEngine):
             code, _ = descriptors.read_descriptor(data, start, end)
         except DecodeError:
             code = descriptors.UNKNOWN
-        if code == descriptors.BEGIN and session is None and channel not in self._ending:
-            self.send_performative(
-                channel, Begin(remote_channel=int(channel), next_outgoing_id=0, incoming_window=0, outgoing_window=0)
-            )
-            self._ending.add(channel)
-            self.send_performative(channel, End(error))
-        elif descriptors.ATTACH <= code <= descriptors.END and session is not None:
+        if descriptors.ATTACH <= code <= descriptors.END and session is not None:
             self.end_session(session, error)
         elif not (descriptors.ATTACH <= code <= descriptors.END and channel in self._ending):
             self._close(error)
@@ -520,7 +516,7 @@ class Connection(ServerEngine):
         self.properties = peer.properties or {}
         self._send_open()
         if peer.max_frame_size < MIN_MAX_FRAME_SIZE:
-            self._close(Error(INVALID_FIELD, f"max-frame-size is {MIN_MAX_FRAME_SIZE} at least"))
+            self._close(Error(FRAMING_ERROR, f"max-frame-size is {MIN_MAX_FRAME_SIZE} at least"))
             return
         self.max_frame_size = limits.frame_max
         self.peer_max_frame_size = min(peer.max_frame_size, limits.frame_max)

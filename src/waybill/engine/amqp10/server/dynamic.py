@@ -7,10 +7,11 @@ from waybill.engine.amqp10.lifetime import Lifetime
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.queue import Queue
+from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.error import INVALID_FIELD
 from waybill.wire.amqp10.errors import DecodeError
 from waybill.wire.amqp10.messaging import LIFETIME_POLICY, SUPPORTED_DISTRIBUTION_MODES, DeleteOnClose, lifetime_policy
-from waybill.wire.amqp10.types import Symbol
+from waybill.wire.amqp10.types import Array, Symbol
 
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
@@ -43,7 +44,8 @@ def make_dynamic_node(
     connection.host.termini.lifetimes[queue] = lifetime
     terminus.lifetime = lifetime
     terminus.is_creator = True
-    modes = [Symbol("move"), Symbol("copy")]
+    # A field of several values is an array (1.4): clients of a strict type system read nothing else.
+    modes = Array(codes.SYMBOL_8, (Symbol("move"), Symbol("copy")))
     return queue_address(queue_name), {LIFETIME_POLICY: policy, SUPPORTED_DISTRIBUTION_MODES: modes}
 
 

@@ -10,7 +10,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault, session_fault
+from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.shape import TransferShape
@@ -29,8 +29,8 @@ from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
     ILLEGAL_STATE,
+    INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
-    NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
@@ -40,7 +40,16 @@ from waybill.wire.amqp10.error import (
 )
 from waybill.wire.amqp10.errors import DecodeError
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Accepted, Rejected, Released
-from waybill.wire.amqp10.performatives import DELIVERY_TAG_LIMIT, RECEIVER_SECOND, Attach, Flow
+from waybill.wire.amqp10.performatives import (
+    DELIVERY_TAG_LIMIT,
+    RECEIVER_FIRST,
+    RECEIVER_SECOND,
+    SENDER_MIXED,
+    SENDER_SETTLED,
+    SENDER_UNSETTLED,
+    Attach,
+    Flow,
+)
 from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.transfer import TransferFacts
 
@@ -77,6 +86,10 @@ class IncomingLink(Timer):
         self._delivery_id: i64 = NO_DELIVERY
         self._tag = b""
         self._is_settled = False
+        # Whether the present delivery is settled second, which it may decline on a link that does.
+        self._waits = False
+        self._message_format: i64 = 0
+        self._sender_mode: i64 = attach.snd_settle_mode
         self._transaction: LinkTransaction | None = None
         self._properties = PropertyFacts()
         self._shape = TransferShape()
@@ -157,8 +170,7 @@ class IncomingLink(Timer):
                 pieces = BytesWriter()
             self._pieces = pieces
         else:
-            if facts.delivery_id >= 0 and facts.delivery_id != self._delivery_id:
-                raise session_fault(NOT_ALLOWED, "a delivery begins before the one before it is complete")
+            self._check_continuation(data, facts)
             if facts.settled == 1:
                 self._is_settled = True
         if facts.aborted:
@@ -219,9 +231,13 @@ class IncomingLink(Timer):
 
     def _begin_delivery(self, data: bytes, facts: TransferFacts) -> None:
         if facts.delivery_id < 0:
-            raise session_fault(NOT_ALLOWED, "the first transfer of a delivery needs a delivery-id")
+            raise link_fault(INVALID_FIELD, "the first transfer of a delivery needs a delivery-id")
         if facts.tag < 0 or facts.tag_end - facts.tag > DELIVERY_TAG_LIMIT:
-            raise link_fault(NOT_ALLOWED, f"a delivery needs a delivery-tag of {DELIVERY_TAG_LIMIT} octets at most")
+            raise link_fault(INVALID_FIELD, f"a delivery needs a delivery-tag of {DELIVERY_TAG_LIMIT} octets at most")
+        if facts.rcv_settle_mode >= 0:
+            self._check_receiver_mode(facts.rcv_settle_mode)
+        if self._sender_mode != SENDER_MIXED:
+            self._check_sender_mode(facts)
         if facts.message_format > 0:
             raise link_fault(NOT_IMPLEMENTED, f"message-format {facts.message_format}")
         if self.credit + self._taken_back <= 0:
@@ -232,8 +248,50 @@ class IncomingLink(Timer):
         if facts.state == descriptors.TRANSACTIONAL_STATE:
             state = decode_state(data, facts.state_start, facts.state_end)
             self._transaction = self.connection.transaction(state)
+        self._waits = self.settles_second and facts.rcv_settle_mode != RECEIVER_FIRST
         if facts.more or facts.resume or self.settles_second:
             self._tag = data[facts.tag : facts.tag_end]
+            self._message_format = facts.message_format
+
+    def _check_receiver_mode(self, mode: i64) -> None:
+        """Asking for second is illegal on a link of first (2.7.5)."""
+        if mode > RECEIVER_SECOND:
+            raise link_fault(INVALID_FIELD, f"{mode} is no rcv-settle-mode")
+        if mode == RECEIVER_SECOND and not self.settles_second:
+            raise link_fault(INVALID_FIELD, "a transfer asks for rcv-settle-mode second on a link of first")
+
+    def _check_sender_mode(self, facts: TransferFacts) -> None:
+        """2.7.5: settled on one transfer of each delivery at least, or on none, if that was negotiated."""
+        if self._sender_mode == SENDER_UNSETTLED and facts.settled == 1:
+            raise link_fault(INVALID_FIELD, "a settled transfer on a link of snd-settle-mode unsettled")
+        if (
+            self._sender_mode == SENDER_SETTLED
+            and facts.settled != 1
+            and not (self._is_settled and self._pieces is not None)
+            and not facts.more
+            and not facts.aborted
+        ):
+            raise link_fault(INVALID_FIELD, "an unsettled delivery on a link of snd-settle-mode settled")
+
+    def _check_continuation(self, data: bytes, facts: TransferFacts) -> None:
+        """2.7.5: what a transfer says again of its delivery must be what the first one said."""
+        if facts.delivery_id >= 0 and facts.delivery_id != self._delivery_id:
+            raise link_fault(INVALID_FIELD, "a delivery begins before the one before it is complete")
+        if facts.tag >= 0 and data[facts.tag : facts.tag_end] != self._tag:
+            raise link_fault(INVALID_FIELD, "the delivery-tag changes within a delivery")
+        if facts.message_format >= 0 and facts.message_format != max(self._message_format, 0):
+            raise link_fault(INVALID_FIELD, "the message-format changes within a delivery")
+        if facts.rcv_settle_mode >= 0:
+            self._check_receiver_mode(facts.rcv_settle_mode)
+            if (facts.rcv_settle_mode == RECEIVER_SECOND) != self._waits:
+                raise link_fault(INVALID_FIELD, "the rcv-settle-mode changes within a delivery")
+        if self._sender_mode != SENDER_MIXED:
+            self._check_sender_mode(facts)
+        if facts.state == descriptors.TRANSACTIONAL_STATE:
+            # 4.4.1: "all frames MUST be explicitly associated with the same transaction"; the first one rules.
+            state = decode_state(data, facts.state_start, facts.state_end)
+            if self.connection.transaction(state) is not self._transaction:
+                raise link_fault(INVALID_FIELD, "the transaction changes within a delivery")
 
     def _is_decided(self, data: bytes, facts: TransferFacts) -> bool:
         """Whether a resumed delivery is aborted, or has its outcome already (3.4.6): then nothing of it follows."""
@@ -283,7 +341,7 @@ class IncomingLink(Timer):
         """A whole message is there."""
         if end - start > self.max_message_size:
             raise self._too_big()
-        if self.settles_second and self._tag in self.terminus.settling:
+        if self._waits and self._tag in self.terminus.settling:
             # It has its outcome already: its sender just does not know (exactly-once).
             outcome = self.terminus.outcomes.get(self._tag)
             if outcome is None:
@@ -335,8 +393,9 @@ class IncomingLink(Timer):
             start = facts.delivery_annotations_end
         elif facts.header >= 0:
             start = facts.header_end
-        # Nothing at all: what goes on must be a message all the same (3.2).
-        return data[start:end] if start < end else EMPTY_BODY
+        if facts.body_kind < 0:
+            raise DecodeError("a message without a body")
+        return data[start:end]
 
     def _use_properties(self, data: bytes, found: PropertyFacts, ttl_ms: i64) -> i64:
         """Check the user-id; the time to live that absolute-expiry-time leaves."""
@@ -353,7 +412,7 @@ class IncomingLink(Timer):
         if self._transaction is not None:
             self._post(self._transaction, queues, message)
             return
-        if self.settles_second and self.terminus.durable == DURABLE_UNSETTLED_STATE:
+        if self._waits and self.terminus.durable == DURABLE_UNSETTLED_STATE:
             # A crash between the two would leave a message without its tag, which is then sent again, or a tag that
             # says `accepted` for a message that is lost. A message that one queue refuses is elsewhere too: in other
             # queues, or among dead letters.
@@ -369,9 +428,9 @@ class IncomingLink(Timer):
         if not is_taken:
             self._tell(QUEUE_FULL)
             return
-        if self.settles_second:
+        if self._waits:
             self.terminus.settling[self._tag] = self._delivery_id
-        session.accepted(self._delivery_id, settles=not self.settles_second)
+        session.accepted(self._delivery_id, settles=not self._waits)
 
     def _publish_to(self, queues: list[Queue], message: Message) -> bool:
         """False if a queue is full and refuses."""
@@ -431,10 +490,10 @@ class IncomingLink(Timer):
 
     def _tell(self, outcome: bytes) -> None:
         """Tell of an outcome other than `accepted`. Who settles second remembers it until the sender has settled."""
-        if self.settles_second:
+        if self._waits:
             self.terminus.settling[self._tag] = self._delivery_id
             self.terminus.outcomes[self._tag] = outcome
-        self.session.send_outcome(self._delivery_id, outcome, settled=not self.settles_second)
+        self.session.send_outcome(self._delivery_id, outcome, settled=not self._waits)
 
     def _check_user_id(self, claimed: bytes) -> None:
         user = self.connection.user
@@ -491,5 +550,3 @@ class _IncomingEnd(LinkEnd):
 
 PARTIAL_LIMIT: Final = 1 << 20
 """Of a message that is larger nothing is kept while its link is detached: it is sent again from its beginning."""
-EMPTY_BODY: Final = b"\x00\x53\x75\xa0\x00"
-"""A data section without octets."""

@@ -66,9 +66,9 @@ class ManagementLink(IncomingLink):
             host.runtime.now,
         )
         if not self._is_settled:
-            if self.settles_second:
+            if self._waits:
                 self.terminus.settling[self._tag] = self._delivery_id
-            self.session.accepted(self._delivery_id, settles=not self.settles_second)
+            self.session.accepted(self._delivery_id, settles=not self._waits)
         host.runtime.store.wait(_Response(queue, response), 0)
 
     def _responses(self) -> Queue:

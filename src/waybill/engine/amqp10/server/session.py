@@ -131,6 +131,11 @@ class Session(CommitWaiter):
         ahead = (self.next_outgoing_id - base) & WRAP
         if ahead > WRAP >> 1:
             raise session_fault(NOT_ALLOWED, "next-incoming-id is beyond what was sent")
+        behind = (self.next_incoming_id - flow.next_outgoing_id) & WRAP
+        if 0 < behind <= WRAP >> 1:
+            raise session_fault(WINDOW_VIOLATION, f"next-outgoing-id {flow.next_outgoing_id} went back")
+        # 2.5.6: "it MUST update the next-incoming-id directly from the next-outgoing-id of the frame".
+        self.next_incoming_id = flow.next_outgoing_id
         was_closed = self.peer_window <= 0
         self.peer_window = window - ahead
         if flow.handle is None:
