@@ -2,7 +2,7 @@
 
 from mypy_extensions import mypyc_attr
 
-from waybill.engine.amqp10.termini import Termini
+from waybill.engine.amqp10.termini import DURABLE_PER_USER_MAX, KEPT_PER_USER_MAX, Termini
 from waybill.engine.scram import ScramKeys
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
@@ -34,7 +34,8 @@ class Limits:
 
     `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
     consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
-    log in or to be told that there are too many.
+    log in or to be told that there are too many. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
+    outlive their connection; `durable_links_per_user_max` of them may be durable.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,8 @@ class Limits:
         self.queues_per_virtual_host_max = 200_000
         self.exchanges_per_virtual_host_max = 200_000
         self.output_high_water = 512 << 10
+        self.kept_links_per_user_max = KEPT_PER_USER_MAX
+        self.durable_links_per_user_max = DURABLE_PER_USER_MAX
 
 
 class User:

@@ -6,6 +6,7 @@ Every change is kept in the store, and holds for connections that are open alrea
 
 from typing import TYPE_CHECKING, Final
 
+from waybill.engine.amqp10.termini import Terminus
 from waybill.engine.host import ServerEngine, User
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
 from waybill.model.policy import ALL, Policy
@@ -82,11 +83,13 @@ class Administration:
         self.accounts.put(name, credential, tags)
 
     def delete_user(self, name: str) -> None:
-        """Remove a user; their connections are closed."""
+        """Remove a user; their connections are closed, and their links forgotten."""
         self.accounts.remove(name)
         for connection in self._connections():
             if connection.user_name == name:
                 connection.shut_down(f"user '{name}' is deleted")
+        for link in self.links(user=name):
+            self.remove_link(link)
 
     def set_user_limits(self, name: str, *, max_connections: int, max_channels: int) -> None:
         """Negative: no limit. `max_channels` counts those of one connection."""
@@ -135,6 +138,8 @@ class Administration:
         for connection in self._connections():
             if connection.virtual_host is host:
                 connection.shut_down(f"vhost '{name}' is deleted")
+        for link in self.links(virtual_host=name):
+            self.remove_link(link)
         host.discard()
         for policy in list(host.policies.policies):
             self.clear_policy(name, policy)
@@ -171,6 +176,27 @@ class Administration:
             raise NotAllowed(f"{access}connection limit ({host_limit}) is reached")
         if 0 <= user_limit <= sum(1 for other in connections if other.user_name == user.name):
             raise NotAllowed(f"{access}user connection limit ({user_limit}) is reached")
+
+    # --- links of AMQP 1.0 ---
+
+    def links(self, *, virtual_host: str | None = None, user: str | None = None) -> list[Terminus]:
+        """The links of AMQP 1.0 that are attached, or kept so that they can be; of a virtual host, of a user.
+
+        A user "" has those that an older version kept, until somebody attaches them again.
+        """
+        return [
+            terminus
+            for terminus in self._node.termini.all()
+            if (virtual_host is None or terminus.virtual_host.name == virtual_host)
+            and (user is None or terminus.user == user)
+        ]
+
+    def remove_link(self, link: Terminus) -> None:
+        """Forget a link, with its subscription and what its peer has not settled; detach it if it is attached.
+
+        One that is gone already is no error.
+        """
+        link.remove()
 
     # --- policies ---
 

@@ -87,6 +87,8 @@ class Node(Host):
         self.runtime.streams_max = options.limits.streams_max
         self.limits = options.limits
         self.termini = Termini(self.runtime)
+        self.termini.kept_per_user_max = options.limits.kept_links_per_user_max
+        self.termini.durable_per_user_max = options.limits.durable_links_per_user_max
         self.product_version = options.product_version
         self.name = options.name
         self.anonymous_login = options.anonymous_login

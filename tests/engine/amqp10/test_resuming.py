@@ -279,8 +279,7 @@ def test_expiry_policies(bench: NodeBench, policy: str, survives: tuple[bool, bo
             bench.advance(timeout + 1)
             assert queue.unsettled_count == int(survives[event]), event
         if survives[event]:
-            key = f"/\0resuming\0link-{event}\0source"
-            terminus = bench.node.termini.find(key)
+            terminus = bench.node.termini.find("/", "guest", "resuming", f"link-{event}", is_source=True)
             assert terminus is not None
             terminus.destroy()
         assert (queue.unsettled_count, queue.message_count) == (0, 1)
@@ -365,5 +364,7 @@ def test_of_a_large_message_no_part_is_kept() -> None:
 def test_peers_cannot_leave_any_number_of_termini(bench: NodeBench, session: Session) -> None:
     bench.node.termini.limit = 1
     declare(bench)
+    lasting = Source("/queues/q", expiry_policy="never")
+    session.receiver(None, source=lasting)
+    session.expect_refused(session.receiver_attach(None, source=lasting), "amqp:resource-limit-exceeded")
     session.receiver("/queues/q")
-    session.expect_refused(session.receiver_attach("/queues/q"), "amqp:resource-limit-exceeded")

@@ -23,8 +23,10 @@ class Lifetime:
     def link_came(self) -> None:
         self._link_count += 1
 
-    def link_went(self, *, is_creator: bool) -> None:
-        self._link_count -= 1
+    def link_went(self, *, is_creator: bool, was_counted: bool) -> None:
+        """A link, of which `link_came` told if `was_counted`, is gone for good."""
+        if was_counted:
+            self._link_count -= 1
         if is_creator:
             self._has_creator = False
         self.check()

@@ -1,7 +1,15 @@
 """What is kept of a link while it is detached (1.0, 2.6.1, 3.5.5, 3.5.6), and who has it now.
 
-A link is known by the peer's container-id, its name and its direction: whoever attaches it again finds its terminus,
-with the deliveries that were not settled, until the terminus expires. A durable terminus is known after a restart too.
+A link is known by its user, the peer's container-id, its name and its direction: when that user attaches it again it
+finds its terminus, with the deliveries that were not settled, until the terminus expires. A durable terminus is known
+after a restart too. Whatever another user calls his container and his links, it is no terminus of theirs.
+
+What a user leaves behind has a limit: `kept` termini are detached, or will outlive their connection. A place is taken
+when the link is attached, so that neither a detach nor a lost connection can find that there is none. Only a link that
+promised to outlive nothing but its detach is asked then, and forgotten if there is no place.
+
+Older versions kept termini without a user. The first user who attaches such a link, by its container-id and name, and
+has the rights that it needs, has it from then on.
 """
 
 from typing import Final
@@ -28,6 +36,8 @@ from waybill.wire.amqp10.messaging import (
 
 TERMINUS: Final = "amqp10-terminus"
 TERMINI_MAX: Final = 1 << 17
+KEPT_PER_USER_MAX: Final = 1 << 14
+DURABLE_PER_USER_MAX: Final = 1 << 13
 NOWHERE: Final = Address("", "")
 REFUSED: Final = Address("", "refused")
 """The address of a record whose delivery was not accepted."""
@@ -52,6 +62,10 @@ class LinkEnd:
         """Another attach took the terminus: detach this one."""
         raise NotImplementedError
 
+    def take_away(self) -> None:
+        """An administrator has removed the terminus: detach this link."""
+        raise NotImplementedError
+
     def give_up(self, entries: list[Entry]) -> None:
         """The terminus is gone: the default outcome for what it still held."""
         raise NotImplementedError
@@ -69,10 +83,20 @@ class Terminus(Timer):
     `positions`: how far a link that copies has come.
     """
 
-    def __init__(self, termini: "Termini", virtual_host: VirtualHost, key: str) -> None:
+    def __init__(
+        self, termini: "Termini", virtual_host: VirtualHost, user: str, container_id: str, name: str, *, is_source: bool
+    ) -> None:
         self.termini = termini
         self.virtual_host = virtual_host
-        self.key = key
+        self.user = user
+        self.container_id = container_id
+        self.name = name
+        self.is_source = is_source
+        self.key = terminus_key(virtual_host.name, user, container_id, name, is_source=is_source)
+        self.stored_key = self.key
+        self.is_kept = False
+        self.is_kept_durable = False
+        self.is_moving = False
         self.link: LinkEnd | None = None
         self.last_link: LinkEnd | None = None
         self.address = ""
@@ -94,30 +118,49 @@ class Terminus(Timer):
         self.is_creator = False
         self.is_saved = False
         self._deadline: float = 0.0
+        self._has_link = False
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it outlives its connection."""
+        return self.timeout_s > 0 or EVENTS[self.expiry_policy] > CONNECTION_CLOSED
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is among the termini of the node."""
+        return self.termini.has(self)
+
+    def goes_with(self, event: int) -> bool:
+        """Whether the event ends it at once."""
+        return event >= EVENTS[self.expiry_policy] and self.timeout_s == 0
 
     def configure(self, durable: int, expiry_policy: str, timeout_s: int) -> None:
         """Put what the peer asked for in force. It is remembered by `Termini.save`."""
         self.durable = durable
         self.expiry_policy = expiry_policy
         self.timeout_s = timeout_s
+        self.termini.recount(self)
 
     def take(self, link: LinkEnd) -> None:
         """The terminus is this link's now."""
         self.link = link
         self.last_link = link
         self._deadline = 0.0
-        if self.lifetime is not None:
+        self.termini.recount(self)
+        if self.lifetime is not None and not self._has_link:
+            self._has_link = True
             self.lifetime.link_came()
 
     def detached(self, event: int) -> bool:
         """The link is gone by an event. True if the terminus went with it; else tell of stronger events later."""
         if self.link is not None:
             self.link = None
-        if event < EVENTS[self.expiry_policy]:
-            return False
-        if self.timeout_s == 0:
+        if self.goes_with(event) or not (self.is_kept or self.is_moving or self.termini.has_room(self.user)):
             self.destroy()
             return True
+        self.termini.recount(self)
+        if event < EVENTS[self.expiry_policy]:
+            return False
         runtime = self.termini.runtime
         self._deadline = runtime.now + self.timeout_s
         runtime.timers.schedule(self._deadline, self)
@@ -129,8 +172,20 @@ class Terminus(Timer):
 
     def destroy(self) -> None:
         """Forget it, with all that it holds."""
-        if not self.termini.remove(self):
-            return
+        if self.termini.remove(self):
+            self._free()
+
+    def discard(self) -> None:
+        """Give back what was made for it before it was added to the termini of the node."""
+        self._free()
+
+    def remove(self) -> None:
+        """An administrator takes it away, from a link too."""
+        if self.link is not None:
+            self.link.take_away()
+        self.destroy()
+
+    def _free(self) -> None:
         entries = list(self.held.values())
         self.held = {}
         if self.last_link is not None and entries:
@@ -139,7 +194,8 @@ class Terminus(Timer):
         lifetime = self.lifetime
         if lifetime is not None:
             self.lifetime = None
-            lifetime.link_went(is_creator=self.is_creator)
+            if self._has_link or self.is_creator:
+                lifetime.link_went(is_creator=self.is_creator, was_counted=self._has_link)
             if lifetime.queue.is_deleted:
                 self.termini.lifetimes.pop(lifetime.queue, None)
         queue = self.queue
@@ -149,41 +205,103 @@ class Terminus(Timer):
 
 
 class Termini:
-    """All termini of a node."""
+    """All termini of a node. `limit` of them may be kept, of one user `kept_per_user_max`, `durable_per_user_max`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.lifetimes: dict[Queue, Lifetime] = {}
         self.limit = TERMINI_MAX
+        self.kept_per_user_max = KEPT_PER_USER_MAX
+        self.durable_per_user_max = DURABLE_PER_USER_MAX
         self._by_key: dict[str, Terminus] = {}
+        self._kept_count = 0
+        self._kept: dict[str, int] = {}
+        self._durable: dict[str, int] = {}
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more may be made: peers choose how many they leave behind."""
-        return len(self._by_key) >= self.limit
+    def all(self) -> list[Terminus]:
+        """Every terminus, in the order in which they were made."""
+        return list(self._by_key.values())
 
-    def find(self, key: str) -> Terminus | None:
-        return self._by_key.get(key)
+    def has(self, terminus: Terminus) -> bool:
+        return self._by_key.get(terminus.key) is terminus
 
-    def make(self, virtual_host: VirtualHost, key: str) -> Terminus:
-        terminus = Terminus(self, virtual_host, key)
-        self._by_key[key] = terminus
-        return terminus
+    def find(self, virtual_host: str, user: str, container_id: str, name: str, *, is_source: bool) -> Terminus | None:
+        """The terminus of a link; one that an older version kept without a user is anybody's."""
+        found = self._by_key.get(terminus_key(virtual_host, user, container_id, name, is_source=is_source))
+        return found or self._by_key.get(terminus_key(virtual_host, "", container_id, name, is_source=is_source))
+
+    def add(self, terminus: Terminus) -> None:
+        self._by_key[terminus.key] = terminus
+        self.recount(terminus)
+
+    def claim(self, terminus: Terminus, user: str) -> None:
+        """Give a terminus that had no user to the one who asked for it, and may."""
+        if terminus.user == user or not self.has(terminus):
+            return
+        del self._by_key[terminus.key]
+        self._count(terminus, is_kept=False, is_durable=False)
+        terminus.user = user
+        terminus.key = terminus_key(
+            terminus.virtual_host.name, user, terminus.container_id, terminus.name, is_source=terminus.is_source
+        )
+        self.add(terminus)
 
     def remove(self, terminus: Terminus) -> bool:
         """False if it was removed before."""
-        if self._by_key.get(terminus.key) is not terminus:
+        if not self.has(terminus):
             return False
         del self._by_key[terminus.key]
+        self._count(terminus, is_kept=False, is_durable=False)
         self._forget(terminus)
         return True
+
+    # --- limits ---
+
+    def has_room(self, user: str) -> bool:
+        """Whether one more of this user may be kept."""
+        return self._kept_count < self.limit and self._kept.get(user, 0) < self.kept_per_user_max
+
+    def refusal(self, user: str, found: Terminus | None, *, is_lasting: bool, is_durable: bool) -> str:
+        """Why a link of this kind cannot be, instead of `found` if that is given; empty if it can."""
+        if is_lasting and not (found is not None and found.is_kept and found.user == user):
+            if self._kept_count >= self.limit:
+                return f"the node keeps {self.limit} links already, detached or to outlive their connection"
+            if self._kept.get(user, 0) >= self.kept_per_user_max:
+                return (
+                    f"user '{user}' has {self.kept_per_user_max} links already that are detached or would outlive "
+                    "their connection"
+                )
+        has_place = found is not None and found.is_kept_durable and found.user == user
+        if is_durable and not has_place and self._durable.get(user, 0) >= self.durable_per_user_max:
+            return f"user '{user}' has {self.durable_per_user_max} durable links already"
+        return ""
+
+    def recount(self, terminus: Terminus) -> None:
+        """Something that matters for the limits has changed."""
+        if self.has(terminus):
+            self._count(
+                terminus,
+                is_kept=terminus.link is None or terminus.is_lasting,
+                is_durable=terminus.durable != DURABLE_NONE,
+            )
+
+    def _count(self, terminus: Terminus, *, is_kept: bool, is_durable: bool) -> None:
+        if is_kept != terminus.is_kept:
+            terminus.is_kept = is_kept
+            self._kept_count += 1 if is_kept else -1
+            _add(self._kept, terminus.user, 1 if is_kept else -1)
+        if is_durable != terminus.is_kept_durable:
+            terminus.is_kept_durable = is_durable
+            _add(self._durable, terminus.user, 1 if is_durable else -1)
+
+    # --- the store ---
 
     def _forget(self, terminus: Terminus) -> None:
         """Let a restart find nothing of it."""
         store = self.runtime.store
         if terminus.is_saved:
             terminus.is_saved = False
-            store.undefine(TERMINUS, terminus.key)
+            store.undefine(TERMINUS, terminus.stored_key)
         for _, location in terminus.records.values():
             store.forget(location)
         terminus.records = {}
@@ -199,11 +317,17 @@ class Termini:
         terminus.is_saved = True
         if not terminus.records_id:
             terminus.records_id = self.runtime.store.new_id()
+        stored_key = terminus.stored_key
+        terminus.stored_key = terminus.key
         self.runtime.store.define(
             TERMINUS,
             terminus.key,
             {
                 "virtual_host": terminus.virtual_host.name,
+                "user": terminus.user,
+                "container_id": terminus.container_id,
+                "name": terminus.name,
+                "is_source": terminus.is_source,
                 "address": terminus.address,
                 "durable": int(terminus.durable),
                 "expiry_policy": terminus.expiry_policy,
@@ -213,6 +337,9 @@ class Termini:
                 "records": int(terminus.records_id),
             },
         )
+        if stored_key != terminus.key:
+            # In this order: what is there twice after a crash is found once.
+            self.runtime.store.undefine(TERMINUS, stored_key)
 
     def release_all(self) -> None:
         """The node stops: what termini hold goes back to its queues, as delivered before."""
@@ -240,14 +367,20 @@ class Termini:
             self.runtime.store.settle(terminus.records_id, record[0], record[1])
 
     def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
-        """Make durable termini again, detached; their time to expire starts anew."""
+        """Make durable termini again, detached; their time to expire starts anew.
+
+        All of them, however many their users may have: a limit that was lowered holds for new ones only.
+        """
         store = self.runtime.store
-        for key, value in list(store.definitions(TERMINUS)):
+        stored = list(store.definitions(TERMINUS))
+        claimed = {_integer(value["records"]) for _, value in stored if "user" in value}
+        for key, value in stored:
             virtual_host = virtual_hosts.get(str(value["virtual_host"]))
-            if virtual_host is None:
+            if virtual_host is None or ("user" not in value and _integer(value["records"]) in claimed):
                 store.undefine(TERMINUS, key)
                 continue
-            terminus = self.make(virtual_host, key)
+            terminus = _recovered(self, virtual_host, key, value)
+            self.add(terminus)
             terminus.address = str(value["address"])
             terminus.configure(_integer(value["durable"]), str(value["expiry_policy"]), _integer(value["timeout_s"]))
             terminus.queue = virtual_host.queues.get(str(value["queue"]))
@@ -255,7 +388,7 @@ class Termini:
             terminus.queue_id = _integer(value["queue_id"])
             terminus.records_id = _integer(value["records"])
             self._recover_deliveries(terminus)
-        for terminus in list(self._by_key.values()):
+        for terminus in self.all():
             terminus.detached(CONNECTION_CLOSED)
 
     def _recover_deliveries(self, terminus: Terminus) -> None:
@@ -269,9 +402,35 @@ class Termini:
                 terminus.outcomes[tag] = QUEUE_FULL
 
 
-def terminus_key(virtual_host: str, container_id: str, name: str, *, is_source: bool) -> str:
-    """What identifies a link (2.6.1): the containers of both ends, its name, and its direction."""
-    return f"{virtual_host}\0{container_id}\0{name}\0{'source' if is_source else 'target'}"
+def terminus_key(virtual_host: str, user: str, container_id: str, name: str, *, is_source: bool) -> str:
+    """What identifies a link: its user, the containers of both ends, its name, and its direction (2.6.1).
+
+    Peers choose what is in the names, so that lengths say where each ends.
+    """
+    direction = "source" if is_source else "target"
+    return f"{virtual_host}\0{direction}\0{len(user)}\0{len(container_id)}\0{user}{container_id}{name}"
+
+
+def _recovered(termini: Termini, virtual_host: VirtualHost, key: str, value: dict[str, object]) -> Terminus:
+    """A terminus by its definition. Older versions had its names in the key only."""
+    if "user" in value:
+        user, container_id, name = str(value["user"]), str(value["container_id"]), str(value["name"])
+        is_source = value["is_source"] is True
+    else:
+        names = key.split("\0")
+        user, container_id = "", names[1] if len(names) > 3 else ""
+        name, is_source = "\0".join(names[2:-1]), names[-1] == "source"
+    terminus = Terminus(termini, virtual_host, user, container_id, name, is_source=is_source)
+    terminus.stored_key = key
+    return terminus
+
+
+def _add(counts: dict[str, int], user: str, change: int) -> None:
+    count = counts.get(user, 0) + change
+    if count:
+        counts[user] = count
+    else:
+        counts.pop(user, None)
 
 
 def _integer(value: object) -> int:

@@ -1,7 +1,8 @@
 """Attaching links: what was asked for is put in force or refused, and the answer says which (1.0, 2.6.3).
 
 A refused link is attached without its terminus and detached at once with the reason, as 2.6.3 has it. A link that was
-attached before finds its terminus; if another connection has it still, that one loses it (2.6.1).
+attached before finds its terminus; if another connection has it still, that one loses it (2.6.1). Rights and limits
+are asked before anything changes: a refused link leaves all termini, and all links, as they were.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import MANAGEMENT_ADDRESSES
+from waybill.engine.amqp10.server.claim import Claim, found_terminus
 from waybill.engine.amqp10.server.coordinator import CAPABILITIES, CoordinatorLink
-from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node
+from waybill.engine.amqp10.server.dynamic import DynamicNode, join_lifetime
 from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.management_link import PAIRED, ManagementLink
@@ -18,12 +20,11 @@ from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, settling_states
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.target import TargetNode
-from waybill.engine.amqp10.termini import EVENTS, Terminus, terminus_key
 from waybill.model.errors import ModelError
 from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
-from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED
-from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Source, Target
+from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
+from waybill.wire.amqp10.messaging import DURABLE_NONE, EXPIRE_ON_SESSION_END, Source, Target
 from waybill.wire.amqp10.performatives import (
     RECEIVER_SECOND,
     ROLE_RECEIVER,
@@ -82,36 +83,12 @@ def _refuse(session: "Session", attach: Attach, handle: i64, fault: Fault) -> No
     session.send(Detach(handle=int(handle), closed=True, error=fault.error))
 
 
-def _terminus(session: "Session", attach: Attach, address: str | None) -> Terminus:
-    """The terminus of this link: the one that is there, taken away from whoever has it, or a new one.
-
-    `address`: None takes whatever address it has.
-    """
-    connection = session.connection
-    termini = connection.host.termini
-    key = terminus_key(
-        connection.virtual_host.name, connection.container_id, attach.name, is_source=attach.role == ROLE_RECEIVER
-    )
-    terminus = termini.find(key)
-    if terminus is not None and terminus.link is not None:
-        terminus.link.steal()
-        terminus = termini.find(key)
-    if terminus is not None and address is not None and terminus.address != address:
-        terminus.destroy()
-        terminus = None
-    if terminus is None:
-        if termini.is_full:
-            raise link_fault(RESOURCE_LIMIT_EXCEEDED, "there are too many links, attached or to be resumed")
-        terminus = termini.make(connection.virtual_host, key)
-    return terminus
+def _asked(node: Source | Target) -> tuple[int, str, int]:
+    return node.durable, node.expiry_policy, node.timeout
 
 
-def _configure(terminus: Terminus, asked: Source | Target) -> None:
-    if asked.expiry_policy not in EVENTS:
-        raise link_fault(INVALID_FIELD, f"'{asked.expiry_policy}' is no terminus-expiry-policy")
-    if asked.durable > DURABLE_UNSETTLED_STATE:
-        raise link_fault(INVALID_FIELD, f"{asked.durable} is no terminus-durability")
-    terminus.configure(asked.durable, asked.expiry_policy, asked.timeout)
+PASSING: Final = (DURABLE_NONE, EXPIRE_ON_SESSION_END, 0)
+"""Nothing of the link outlives its session."""
 
 
 def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
@@ -129,21 +106,26 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     if address in MANAGEMENT_ADDRESSES and not target.dynamic:
         _attach_management(session, attach, handle, target)
         return
-    terminus = _terminus(session, attach, None if target.dynamic else address or "")
-    properties: dict[str, object] | None = None
-    try:
-        _configure(terminus, target)
-        if target.dynamic:
-            if address is not None:
-                raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
-            address, properties = make_dynamic_node(session, terminus, attach.name, target.dynamic_node_properties)
-        elif target.dynamic_node_properties:
-            raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
+    if target.dynamic and address is not None:
+        raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
+    if target.dynamic_node_properties and not target.dynamic:
+        raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
+    made = DynamicNode(session, attach.name, target.dynamic_node_properties) if target.dynamic else None
+    if made is None:
         node = TargetNode(session.connection, address)
         node.check()
+    claim = Claim(session.connection, attach, _asked(target), address or "", is_new=target.dynamic)
+    terminus = claim.terminus
+    try:
+        if made is not None:
+            address = made.address
+            made.make(terminus)
+            node = TargetNode(session.connection, address)
+            node.check()
     except (Fault, ModelError):
-        terminus.destroy()
+        claim.give_up()
         raise
+    claim.take()
     if node.queue is not None:
         join_lifetime(session, terminus, node.queue)
     terminus.address = address or ""
@@ -166,7 +148,7 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
                 expiry_policy=terminus.expiry_policy,
                 timeout=terminus.timeout_s,
                 dynamic=target.dynamic,
-                dynamic_node_properties=properties,
+                dynamic_node_properties=None if made is None else made.properties,
             ),
             unsettled=unsettled or None,
             max_message_size=int(link.max_message_size),
@@ -177,7 +159,9 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
 
 def _attach_coordinator(session: "Session", attach: Attach, handle: i64) -> None:
     """A link that declares and discharges transactions; it may do without a source (4.3)."""
-    terminus = _terminus(session, attach, None)
+    claim = Claim(session.connection, attach, PASSING, None, is_new=True)
+    claim.take()
+    terminus = claim.terminus
     link = CoordinatorLink(session, attach, handle, terminus)
     session.incoming[link.peer_handle] = link
     terminus.take(link.end)
@@ -198,7 +182,9 @@ def _attach_coordinator(session: "Session", attach: Attach, handle: i64) -> None
 
 def _attach_management(session: "Session", attach: Attach, handle: i64, target: Target) -> None:
     """A link that brings requests to the management node. Nothing of it outlives the link."""
-    terminus = _terminus(session, attach, target.address)
+    claim = Claim(session.connection, attach, PASSING, None, is_new=True)
+    claim.take()
+    terminus = claim.terminus
     terminus.address = target.address or ""
     link = ManagementLink(session, attach, handle, terminus)
     session.incoming[link.peer_handle] = link
@@ -223,30 +209,29 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     source = attach.source
     if source is None:
         # Recovering a link of which the peer has lost all but its name (2.6.3).
-        terminus = _terminus(session, attach, None)
-        if not terminus.address:
-            terminus.destroy()
+        found = found_terminus(session.connection, attach)
+        if found is None or not found.address:
             raise link_fault(INVALID_FIELD, "a link needs a source")
-        source = Source(terminus.address, terminus.durable, terminus.expiry_policy, terminus.timeout_s)
+        source = Source(found.address, found.durable, found.expiry_policy, found.timeout_s)
     elif not (isinstance(source, COMPOSITE) and isinstance(source, Source)):
         raise link_fault(NOT_IMPLEMENTED, "a source of that kind")
-    else:
-        terminus = _terminus(session, attach, None if source.dynamic else source.address or "")
+    node = SourceNode(session, attach.name, source, attach.properties or {})
+    claim = Claim(session.connection, attach, _asked(source), source.address or "", is_new=source.dynamic)
+    terminus = claim.terminus
     try:
-        _configure(terminus, source)
-        node = SourceNode(session, attach.name, source, attach.properties or {}, terminus)
-        mode = (attach.properties or {}).get(DELIVERY_MODE)
-        is_settled = attach.snd_settle_mode == SENDER_SETTLED or (
-            attach.snd_settle_mode == SENDER_MIXED and mode == AT_MOST_ONCE
-        )
-        link = OutgoingLink(session, attach, handle, node, terminus, is_settled=is_settled)
+        node.open(terminus)
+        if claim.is_resumed:
+            claim.take()
+        link = OutgoingLink(session, attach, handle, node, terminus, is_settled=_is_settled(attach))
         if isinstance(node.queue, Stream):
             node.queue.subscribe(link, node.filters.stream_offset)
         else:
             node.queue.add_consumer(link)
             link.go_on_copying()
+        if not claim.is_resumed:
+            claim.take()
     except (Fault, ModelError):
-        terminus.destroy()
+        claim.give_up()
         raise
     terminus.address = node.address
     resumed = resumed_deliveries(terminus, node.queue, attach.unsettled)
@@ -269,3 +254,9 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         )
     )
     link.resuming.extend(resumed)
+
+
+def _is_settled(attach: Attach) -> bool:
+    """Whether deliveries are sent settled."""
+    mode = (attach.properties or {}).get(DELIVERY_MODE)
+    return attach.snd_settle_mode == SENDER_SETTLED or (attach.snd_settle_mode == SENDER_MIXED and mode == AT_MOST_ONCE)

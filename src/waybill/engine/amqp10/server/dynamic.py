@@ -20,33 +20,43 @@ NAME_LIMIT: Final = 80
 """Characters of the peer's names in a generated name, which has at most 255."""
 
 
-def make_dynamic_node(
-    session: "Session", terminus: Terminus, name: str, asked: dict[str, object] | None
-) -> tuple[str, dict[str, object]]:
-    """Make a queue that nobody knows yet. Returns its address, and the properties that it has.
+class DynamicNode:
+    """A queue that nobody knows yet. Made in two steps: all is asked before anything is there.
 
-    Raises a link fault for properties that cannot be, and what the model refuses.
+    Raises a link fault for properties that cannot be, and `AccessRefused`.
     """
-    try:
-        policy = lifetime_policy(asked) or DeleteOnClose()
-    except DecodeError as error:
-        raise link_fault(INVALID_FIELD, str(error)) from None
-    connection = session.connection
-    virtual_host = connection.virtual_host
-    # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
-    prefix = f"amqp10.dynamic.{connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
-    queue_name = connection.host.random_name(prefix)
-    connection.check_permission("configure", "queue", queue_name)
-    queue = virtual_host.declare_queue(
-        queue_name, durable=False, auto_delete=False, exclusive_to=None, connection=connection, arguments={}
-    )
-    lifetime = Lifetime(virtual_host, queue, policy)
-    connection.host.termini.lifetimes[queue] = lifetime
-    terminus.lifetime = lifetime
-    terminus.is_creator = True
-    # A field of several values is an array (1.4): clients of a strict type system read nothing else.
-    modes = Array(codes.SYMBOL_8, (Symbol("move"), Symbol("copy")))
-    return queue_address(queue_name), {LIFETIME_POLICY: policy, SUPPORTED_DISTRIBUTION_MODES: modes}
+
+    def __init__(self, session: "Session", name: str, asked: dict[str, object] | None) -> None:
+        try:
+            self._policy = lifetime_policy(asked) or DeleteOnClose()
+        except DecodeError as error:
+            raise link_fault(INVALID_FIELD, str(error)) from None
+        self._connection = session.connection
+        # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
+        prefix = f"amqp10.dynamic.{self._connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
+        self.name = self._connection.host.random_name(prefix)
+        self.address = queue_address(self.name)
+        self._connection.check_permission("configure", "queue", self.name)
+
+    def make(self, terminus: Terminus) -> Queue:
+        """Make the queue for a terminus. Raises what the model refuses."""
+        connection = self._connection
+        virtual_host = connection.virtual_host
+        queue = virtual_host.declare_queue(
+            self.name, durable=False, auto_delete=False, exclusive_to=None, connection=connection, arguments={}
+        )
+        lifetime = Lifetime(virtual_host, queue, self._policy)
+        connection.host.termini.lifetimes[queue] = lifetime
+        terminus.lifetime = lifetime
+        terminus.is_creator = True
+        return queue
+
+    @property
+    def properties(self) -> dict[str, object]:
+        """What the peer is told of it."""
+        # A field of several values is an array (1.4): clients of a strict type system read nothing else.
+        modes = Array(codes.SYMBOL_8, (Symbol("move"), Symbol("copy")))
+        return {LIFETIME_POLICY: self._policy, SUPPORTED_DISTRIBUTION_MODES: modes}
 
 
 def join_lifetime(session: "Session", terminus: Terminus, queue: Queue) -> None:

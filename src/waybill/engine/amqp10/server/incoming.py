@@ -32,6 +32,7 @@ from waybill.wire.amqp10.error import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_IMPLEMENTED,
+    RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
     TRANSFER_LIMIT_EXCEEDED,
@@ -543,6 +544,10 @@ class _IncomingEnd(LinkEnd):
     def steal(self) -> None:
         link = self._link
         link.session.detach_incoming(link, Error(STOLEN, "the link was attached elsewhere"), closed=False)
+
+    def take_away(self) -> None:
+        link = self._link
+        link.session.detach_incoming(link, Error(RESOURCE_DELETED, "the link was removed by an administrator"))
 
     def give_up(self, entries: list[Entry]) -> None:
         pass

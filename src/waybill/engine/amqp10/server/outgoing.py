@@ -451,6 +451,10 @@ class _OutgoingEnd(LinkEnd):
         link = self._link
         link.session.detach_outgoing(link, Error(STOLEN, "the link was attached elsewhere"), closed=False)
 
+    def take_away(self) -> None:
+        link = self._link
+        link.session.detach_outgoing(link, Error(RESOURCE_DELETED, "the link was removed by an administrator"))
+
     def give_up(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._link.default_outcome.apply(self._link, entry)

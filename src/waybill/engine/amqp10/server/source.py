@@ -10,13 +10,13 @@ from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
 from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
 from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
 from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters, supported_filters
-from waybill.engine.amqp10.server.dynamic import join_lifetime, make_dynamic_node, subscription_queue
+from waybill.engine.amqp10.server.dynamic import DynamicNode, join_lifetime, subscription_queue
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.management_link import response_queue
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.binding import Binding
-from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.exchange import TopicExchange
 from waybill.model.queue import Queue
 from waybill.model.stream import Stream
@@ -45,16 +45,17 @@ DEFAULT_OUTCOME: Final = Outcome(Released())
 class SourceNode:
     """A source as it is in force. Raises a link fault or what the model refuses if it cannot be what was asked for.
 
-    `copies`: the link gets copies, and leaves the messages where they are.
+    Nothing is made, nor changed, before `open`; `queue` and `terminus` are there from then on. `copies`: the link gets
+    copies, and leaves the messages where they are.
     """
 
-    def __init__(
-        self, session: "Session", name: str, asked: Source, properties: dict[str, object], terminus: Terminus
-    ) -> None:
+    queue: Queue
+    terminus: Terminus
+
+    def __init__(self, session: "Session", name: str, asked: Source, properties: dict[str, object]) -> None:
         self.session = session
         self.connection = session.connection
         self.asked = asked
-        self.terminus = terminus
         self.exclusive = False
         self.priority: i64 = _priority(properties)
         self.outcomes = _outcomes(asked)
@@ -65,8 +66,12 @@ class SourceNode:
         self.capabilities: tuple[Symbol, ...] = ()
         self.distribution_mode = DISTRIBUTION_MOVE
         self.properties: dict[str, object] | None = None
+        self._dynamic: DynamicNode | None = None
+        self._known: Queue | None = None
+        self._exchange = ""
+        self._bindings: list[tuple[str, dict[str, object]]] = []
         self.address = self._address(name)
-        self.queue = self._resolve()
+        self._check()
 
     def _address(self, name: str) -> str:
         asked = self.asked
@@ -76,28 +81,48 @@ class SourceNode:
             return asked.address or ""
         if asked.address is not None:
             raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
-        address, self.properties = make_dynamic_node(self.session, self.terminus, name, asked.dynamic_node_properties)
-        return address
+        self._dynamic = DynamicNode(self.session, name, asked.dynamic_node_properties)
+        self.properties = self._dynamic.properties
+        return self._dynamic.address
 
-    def _resolve(self) -> Queue:
+    def _check(self) -> None:
+        """Ask for the rights first, then look whether it can be what was asked for."""
+        connection = self.connection
+        if self._dynamic is not None:
+            connection.check_permission("read", "queue", self._dynamic.name)
+            self._distribute(None)
+            self._filter(QUEUE_FILTERS)
+            return
         try:
             node: NodeAddress = parse_address(self.address)
         except InvalidAddress as error:
             raise InvalidArgument(str(error)) from None
-        virtual_host = self.connection.virtual_host
+        virtual_host = connection.virtual_host
         if node.kind == MANAGEMENT:
             self.is_management = True
-            return response_queue(self.connection)
-        if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
-            queue = virtual_host.queue(node.name, self.connection)
-            self.connection.check_permission("read", "queue", node.name)
-            join_lifetime(self.session, self.terminus, queue)
+        elif node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
+            queue = virtual_host.queue(node.name, connection)
+            connection.check_permission("read", "queue", node.name)
             self._distribute(queue)
             self._filter(STREAM_FILTERS if isinstance(queue, Stream) else QUEUE_FILTERS)
-            return queue
-        if node.kind == EXCHANGE_NODE or (node.kind == PLAIN and node.name in virtual_host.exchanges):
-            return self._subscribe(node)
-        raise NotFound(f"no queue or exchange '{node.name}' in vhost '{virtual_host.name}'")
+            self._known = queue
+        elif node.kind == EXCHANGE_NODE or (node.kind == PLAIN and node.name in virtual_host.exchanges):
+            self._check_subscription(node)
+        else:
+            raise NotFound(f"no queue or exchange '{node.name}' in vhost '{virtual_host.name}'")
+
+    def open(self, terminus: Terminus) -> None:
+        """Make what it needs, and find its queue. Raises what the model refuses; nothing is changed then."""
+        self.terminus = terminus
+        if self._dynamic is not None:
+            self.queue = self._dynamic.make(terminus)
+        elif self._known is not None:
+            self.queue = self._known
+            join_lifetime(self.session, terminus, self.queue)
+        elif self.is_management:
+            self.queue = response_queue(self.connection)
+        else:
+            self.queue = self._subscribe()
 
     def _filter(self, kind: str) -> None:
         try:
@@ -106,7 +131,7 @@ class SourceNode:
         except FilterError as error:
             raise link_fault(error.condition, str(error)) from None
 
-    def _distribute(self, queue: Queue) -> None:
+    def _distribute(self, queue: Queue | None) -> None:
         """A stream has its messages for everybody; of a queue there may be copies."""
         mode = self.asked.distribution_mode
         if isinstance(queue, Stream):
@@ -119,8 +144,8 @@ class SourceNode:
             raise link_fault(INVALID_FIELD, f"'{mode}' is no distribution-mode")
         self.distribution_mode = mode or DISTRIBUTION_MOVE
 
-    def _subscribe(self, node: NodeAddress) -> Queue:
-        """A queue of this link's own, bound to an exchange: all that subscribe get a copy of each message."""
+    def _check_subscription(self, node: NodeAddress) -> None:
+        """Of an exchange all that subscribe get a copy of each message."""
         mode = self.asked.distribution_mode
         if mode not in {None, DISTRIBUTION_COPY}:
             raise link_fault(
@@ -128,8 +153,7 @@ class SourceNode:
             )
         self.distribution_mode = DISTRIBUTION_COPY
         connection = self.connection
-        virtual_host = connection.virtual_host
-        exchange = virtual_host.exchange(node.name)
+        exchange = connection.virtual_host.exchange(node.name)
         connection.check_permission("read", "exchange", node.name)
         self._filter(EXCHANGE_FILTERS)
         bindings = self.filters.bindings
@@ -139,16 +163,35 @@ class SourceNode:
             bindings = [("#" if isinstance(exchange, TopicExchange) else "", {})]
         for key, _ in bindings:
             connection.check_topic("read", node.name, key)
-        durable = self.asked.durable != DURABLE_NONE
-        queue = subscription_queue(self.session, self.terminus, durable=durable)
-        wanted = [Binding(node.name, queue.name, BOUND_QUEUE, key, arguments) for key, arguments in bindings]
-        for binding in list(queue.bindings.values()):
-            # The link was attached with other filters before.
-            if binding.key not in {other.key for other in wanted}:
-                virtual_host.unbind(BOUND_QUEUE, queue.name, binding.source, binding.routing_key, binding.arguments)
-        for binding in wanted:
-            virtual_host.bind_queue(queue, node.name, binding.routing_key, binding.arguments)
+        self._exchange = node.name
+        self._bindings = bindings
+
+    def _subscribe(self) -> Queue:
+        """A queue of this link's own, bound to the exchange."""
+        virtual_host = self.connection.virtual_host
+        queue = subscription_queue(self.session, self.terminus, durable=self.asked.durable != DURABLE_NONE)
+        before = {binding.key: binding for binding in queue.bindings.values()}
+        wanted = {
+            binding.key: binding
+            for binding in (
+                Binding(self._exchange, queue.name, BOUND_QUEUE, key, arguments) for key, arguments in self._bindings
+            )
+        }
+        try:
+            for binding in wanted.values():
+                virtual_host.bind_queue(queue, self._exchange, binding.routing_key, binding.arguments)
+        except ModelError:
+            self._unbind(queue, [binding for key, binding in wanted.items() if key not in before])
+            raise
+        # The link was attached with other filters before.
+        self._unbind(queue, [binding for key, binding in before.items() if key not in wanted])
         return queue
+
+    def _unbind(self, queue: Queue, bindings: list[Binding]) -> None:
+        for binding in bindings:
+            self.connection.virtual_host.unbind(
+                BOUND_QUEUE, queue.name, binding.source, binding.routing_key, binding.arguments
+            )
 
     def answer(self) -> Source:
         """The source of the attach with which we answer: what is in force."""
