@@ -1,13 +1,14 @@
 """What the binding's web page advises about connections, and the delayed exchange that it allows."""
 
-import json
 import time
+from datetime import timedelta
+
+import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.wire_tap import WireTap
-from waybill.ojs import Jobs, Worker
-from waybill.ojs.identifiers import new_id
+from waybill.ojs import Jobs, Retry, Topology, TopologyConflict, Worker, current_job
 
 
 @requirement("OJSW-023", "OJSW-026")
@@ -40,32 +41,40 @@ async def test_a_client_pushes_everything_over_one_connection(broker_uri: str, q
 
 
 @requirement("OJS-016", "OJS-087", "OJSW-022")
-async def test_a_delayed_exchange_does_the_work_of_the_delay_queues(waybill_uri: str, queue_name: str) -> None:
-    """Of our broker, which has one; RabbitMQ needs a plugin that is no longer maintained."""
-    eye = Eye(waybill_uri)
-    started: list[float] = []
-    async with Jobs(waybill_uri) as jobs:
+async def test_a_delayed_exchange_does_the_work_of_the_ladder(waybill_uri: str, queue_name: str) -> None:
+    """On our broker, which has one; RabbitMQ needs a plugin that is no longer maintained."""
+    started: list[tuple[float, int]] = []
+    topology = Topology(schedule_by="exchange")
+    async with WireTap(waybill_uri) as tap, Jobs(tap.uri, topology=topology) as jobs:
 
-        @jobs.handler("advice.later", queue=queue_name)
+        @jobs.handler("advice.later", queue=queue_name, retry=Retry(max_attempts=2, jitter=False))
         async def later() -> None:
-            started.append(time.monotonic())
+            started.append((time.monotonic(), current_job().attempt))
+            if current_job().attempt == 1:
+                raise ValueError
 
         async with Worker(jobs) as worker:
-            delayed = "ojs.exchange.delayed"
-            eye.channel.exchange_declare(
-                delayed, "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"}
-            )
-            eye.channel.queue_bind(f"ojs.queue.{queue_name}", delayed, queue_name)
-            job_id = new_id()
-            body = {"specversion": "1.0", "id": job_id, "type": "advice.later", "queue": queue_name, "args": []}
-            published = time.monotonic()
-            await eye.publish(
-                delayed,
-                queue_name,
-                json.dumps(body).encode(),
-                message_id=job_id,
-                headers={"x-delay": 300, "x-ojs-attempt": 1},
-            )
+            pushed_at = time.monotonic()
+            job = await later.options(delay=timedelta(milliseconds=1300)).push()
             await until(lambda: worker.counts["completed"] == 1)
-    assert started[0] - published >= 0.3
-    eye.close()
+        eye = Eye(waybill_uri)
+        eye.channel.exchange_declare("ojs.exchange.delayed", passive=True)
+        eye.close()
+    first, again = tap.published(job.id)
+    assert (first.method.exchange, first.method.routing_key) == ("ojs.exchange.delayed", queue_name)
+    assert 1000 < first.headers["x-delay"] <= 1300
+    assert (again.method.exchange, "x-delay" in again.headers) == ("ojs.exchange.retry", False)
+    (at, attempt), (_, second) = started
+    assert at - pushed_at >= 1.3
+    assert (attempt, second) == (1, 2)
+    assert not tap.by_client("Exchange.Declare", lambda one: one.method.exchange.startswith("ojs.delay."))
+
+
+async def test_a_broker_without_delayed_exchanges_is_said_to_have_none(
+    request: pytest.FixtureRequest, queue_name: str
+) -> None:
+    broker = request.getfixturevalue("rabbitmq")
+    async with Jobs(broker.uri("/ojs"), topology=Topology(schedule_by="exchange"), push_timeout=20) as jobs:
+        with pytest.raises(TopologyConflict, match="ladder"):
+            await jobs.push("advice.later", queue=queue_name, delay=timedelta(seconds=1))
+        assert (await jobs.push("advice.now", queue=queue_name)).state == "available"

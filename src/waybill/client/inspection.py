@@ -42,9 +42,9 @@ class Inspector:
         """
         return await self._difference(QueueDeclare(name, durable=True, arguments=arguments))
 
-    async def exchange_difference(self, name: str, kind: str) -> str | None:
+    async def exchange_difference(self, name: str, kind: str, arguments: dict[str, object] | None = None) -> str | None:
         """The same for a durable exchange of a type."""
-        return await self._difference(ExchangeDeclare(name, kind, durable=True))
+        return await self._difference(ExchangeDeclare(name, kind, durable=True, arguments=arguments or {}))
 
     async def _difference(self, method: Method) -> str | None:
         try:

@@ -14,7 +14,6 @@ import msgspec
 
 from waybill.client import ConnectionLost, ReconnectPolicy
 from waybill.client.ranges import check_number
-from waybill.ojs import delay_ladder
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.envelope import (
@@ -444,6 +443,11 @@ class Jobs:
         envelope, options = one.envelope, one.options
         topology = session.declarer.topology
         traceparent, tracestate = _trace(envelope, options)
+        exchange, key = self._direct, envelope.queue
+        waiting: dict[str, object] = {}
+        if envelope.state == SCHEDULED:
+            delay = seconds_until_scheduled(envelope, now)
+            exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         if tracestate is None and (one.template is not None or not _needs_more_headers(envelope, options)):
             one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
         else:
@@ -455,13 +459,9 @@ class Jobs:
                 idempotency_key=one.idempotency_key,
                 correlation_id=options.get("correlation_id"),
                 expiration_ms=_expiration_ms(envelope, options, topology),
+                more_headers=waiting,
             )
-        if envelope.state == SCHEDULED:
-            seconds = delay_ladder.whole_seconds(seconds_until_scheduled(envelope, now))
-            one.exchange = topology.delay_level(delay_ladder.entry_level(seconds))
-            one.key = delay_ladder.routing_key(seconds, envelope.queue)
-        else:
-            one.exchange, one.key = self._direct, envelope.queue
+        one.exchange, one.key = exchange, key
 
     async def _publish(
         self, session: Session, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]

@@ -39,7 +39,7 @@ MAX_ERROR_MESSAGE_LENGTH: Final = 1000
 _BROKER_HEADERS: Final = frozenset(
     {
         "x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason",
-        "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count",
+        "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-delay",
     }
 )  # fmt: skip
 _INT32_MAX: Final = 2**31 - 1
@@ -56,7 +56,7 @@ _ENCODED_IDEMPOTENCY_KEY: Final = bytes([len(IDEMPOTENCY_KEY)]) + IDEMPOTENCY_KE
 """Length, name and type of the header in a field table; four octets follow."""
 
 
-def push_properties(
+def push_properties(  # noqa: PLR0913 - one argument a header, all by name
     envelope: Envelope,
     *,
     max_priority: int,
@@ -65,6 +65,7 @@ def push_properties(
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
     expiration_ms: int | None = None,
+    more_headers: Mapping[str, object] | None = None,
 ) -> BasicProperties:
     """Return the properties of a job that is pushed for the first time.
 
@@ -91,6 +92,8 @@ def push_properties(
         headers[TRACE_STATE] = tracestate
     if idempotency_key is not None:
         headers[IDEMPOTENCY_KEY] = idempotency_key
+    if more_headers:
+        headers |= more_headers
     return BasicProperties(
         content_type=CONTENT_TYPE,
         content_encoding="utf-8",

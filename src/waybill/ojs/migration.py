@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Self
@@ -90,8 +90,9 @@ class Migration:
 
     def __init__(self, uri: str, old: Topology, new: Topology) -> None:
         self._uri = uri
-        self._old = old
-        self._new = new
+        # What waits on the ladder leaves it in time, wherever new jobs will wait.
+        self._old = replace(old, schedule_by="ladder")
+        self._new = replace(new, schedule_by="ladder")
         self._connection: Connection | None = None
         self._user = ""
 

@@ -440,9 +440,8 @@ class Settlement:
                 exchange, key = topology.retry, topology.retry_key(queue, bucket_ms)
             else:
                 await declarer.ensure_schedule(queue)
-                seconds = delay_ladder.whole_seconds(delay)
-                exchange = topology.delay_level(delay_ladder.entry_level(seconds))
-                key = delay_ladder.routing_key(seconds, queue)
+                exchange, key, waiting = topology.schedule_address(queue, delay)
+                properties = republish_properties(delivery.properties, headers | waiting)
             published_at = loop.time()
             try:
                 await self._session.publishing.publish(

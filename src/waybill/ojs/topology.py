@@ -5,6 +5,7 @@ A `Topology` is a value: it says what should exist. `TopologyDeclarer` makes it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -20,6 +21,8 @@ RELAY_SEGMENT_BYTES: Final = 10_000_000
 """Room for about a million cancellations; the oldest ones are forgotten beyond it."""
 
 QueueType = Literal["classic", "quorum"]
+DELAY: Final = "x-delay"
+"""The header of a delayed message exchange: how many milliseconds a message waits there."""
 
 
 class Declaration(Enum):
@@ -73,6 +76,7 @@ class ExchangeDeclaration(msgspec.Struct, frozen=True):
 
     name: str
     type: str = "direct"
+    arguments: dict[str, object] = {}
 
 
 class QueueDeclaration(msgspec.Struct, frozen=True):
@@ -108,6 +112,9 @@ class Topology:
     `settle_by` "nack" is the way of the binding's web page: workers nack what has failed, job queues dead-letter to the
     retry exchange, where nothing is bound under their key, and a copy goes to a retry queue or the dead letter queue
     first. A program of yours that nacks such a job without a copy loses it.
+
+    `schedule_by` "exchange" lets jobs wait in a delayed message exchange (binding section 9.1.2), exact to the
+    millisecond, on brokers that have one: Waybill's, and RabbitMQ with the plugin for it. The ladder needs no plugin.
     """
 
     names: Names = SPEC
@@ -121,6 +128,7 @@ class Topology:
     reject_when_full: bool = True
     deduplicate: bool = False
     settle_by: Literal["ack", "nack"] = "ack"
+    schedule_by: Literal["ladder", "exchange"] = "ladder"
 
     def __post_init__(self) -> None:
         """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
@@ -201,6 +209,21 @@ class Topology:
         """The exchange and the queue of one level of the delay ladder."""
         return self.prefix + self.names.delay_level.format(level=level)
 
+    @property
+    def delayed(self) -> str:
+        """The exchange in which scheduled jobs wait, with `schedule_by` "exchange"."""
+        return self.prefix + self.names.delayed
+
+    def schedule_address(self, queue: str, delay_seconds: float) -> tuple[str, str, dict[str, object]]:
+        """Return the exchange, the routing key and the headers with which a job comes to `queue` after a delay.
+
+        Raises InvalidJob for more than 8.5 years.
+        """
+        seconds = delay_ladder.whole_seconds(delay_seconds)
+        if self.schedule_by == "exchange":
+            return self.delayed, queue, {DELAY: math.ceil(delay_seconds * 1000)}
+        return self.delay_level(delay_ladder.entry_level(seconds)), delay_ladder.routing_key(seconds, queue), {}
+
     @staticmethod
     def retry_key(queue: str, delay_ms: int) -> str:
         """The routing key of a failed job at the retry exchange."""
@@ -260,6 +283,12 @@ class Topology:
             BindingDeclaration(name, self.retry, self.retry_key(queue, delay_ms)),
         ]
 
+    def schedule_entities(self) -> list[Entity]:
+        """Return where scheduled jobs wait: the delayed exchange, or the delay ladder."""
+        if self.schedule_by == "exchange":
+            return [ExchangeDeclaration(self.delayed, "x-delayed-message", {"x-delayed-type": "direct"})]
+        return self.ladder_entities()
+
     def ladder_entities(self) -> list[Entity]:
         """Return the delay ladder, lowest level first, so that each level has its exit before it can be entered."""
         entities: list[Entity] = [ExchangeDeclaration(self.delay_release, "topic")]
@@ -281,7 +310,9 @@ class Topology:
         return entities
 
     def release_entities(self, queue: str) -> list[Entity]:
-        """Return the queue that gives a scheduled job its routing key back, bound below the ladder."""
+        """Return the way of scheduled jobs to their queue; below the ladder, a queue that gives the key back."""
+        if self.schedule_by == "exchange":
+            return [BindingDeclaration(self.job_queue(queue), self.delayed, queue)]
         name = self.release_queue(queue)
         arguments: dict[str, object] = {
             "x-dead-letter-exchange": self.direct,
@@ -303,7 +334,7 @@ class Topology:
             *self.queue_entities(queue),
             *self.control_entities(queue),
             *retry,
-            *self.ladder_entities(),
+            *self.schedule_entities(),
             *self.release_entities(queue),
         ]
 

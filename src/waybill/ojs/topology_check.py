@@ -70,7 +70,8 @@ async def _look(inspector: Inspector, entity: ExchangeDeclaration | QueueDeclara
             difference = await inspector.queue_difference(entity.name, entity.arguments) if exists else None
         else:
             exists = await inspector.has_exchange(entity.name)
-            difference = await inspector.exchange_difference(entity.name, entity.type) if exists else None
+            wanted = (entity.name, entity.type, entity.arguments)
+            difference = await inspector.exchange_difference(*wanted) if exists else None
     except (AccessRefused, ResourceLocked) as error:
         return Finding(kind, entity.name, Standing.REFUSED, str(error))
     if not exists:

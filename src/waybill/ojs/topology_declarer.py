@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from waybill.client import Channel, ChannelClosed, PreconditionFailed
+from waybill.client import Channel, ChannelClosed, CommandInvalid, PreconditionFailed
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.topology import (
@@ -59,9 +59,9 @@ class TopologyDeclarer:
             await self._declare(key, lambda: self.topology.retry_entities(queue, delay_ms))
 
     async def ensure_schedule(self, queue: str) -> None:
-        """Declare the delay ladder and its exit to `queue`."""
+        """Declare where scheduled jobs wait, and their way to `queue`."""
         if "ladder" not in self._done:
-            await self._declare("ladder", self.topology.ladder_entities)
+            await self._declare("ladder", self.topology.schedule_entities)
         key = f"release {queue}"
         if key not in self._done:
             await self._declare(key, lambda: self.topology.release_entities(queue))
@@ -102,7 +102,9 @@ class TopologyDeclarer:
         try:
             match entity:
                 case ExchangeDeclaration():
-                    await self._channel.declare_exchange(entity.name, entity.type, durable=True)
+                    await self._channel.declare_exchange(
+                        entity.name, entity.type, durable=True, arguments=entity.arguments or None
+                    )
                 case QueueDeclaration():
                     await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
                 case BindingDeclaration(to_exchange=True):
@@ -112,6 +114,10 @@ class TopologyDeclarer:
         except PreconditionFailed as error:
             _log.error("%s exists with other properties and is left as it is: %s", entity, error)
             raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
+        except CommandInvalid as error:
+            raise TopologyConflict(
+                f"this broker has no exchanges of the type of {entity}: use Topology(schedule_by='ladder')"
+            ) from error
 
     async def _settle_queue_type(self) -> None:
         """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""
