@@ -7,7 +7,6 @@ import socket
 import pytest
 
 from tests.client.breaking import until
-from tests.conformance.requirement import requirement
 from waybill.client import (
     AuthenticationFailed,
     Channel,
@@ -55,7 +54,6 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
             await connect(f"amqp://127.0.0.1:{port}?connection_timeout=50")
 
 
-@requirement("OJS-100")
 async def test_the_heartbeat_of_the_binding(connection: Connection) -> None:
     assert connection.heartbeat_s == 60
 

@@ -233,7 +233,6 @@ async def test_recover_delivers_again(channel: Channel, name: str) -> None:
     assert received[1].ack()
 
 
-@requirement("OJS-099")
 async def test_a_cancelled_consumer_registers_again(broker_uri: str, channel: Channel, name: str) -> None:
     await channel.declare_queue(name, durable=True)
     received: list[Delivery] = []
@@ -248,7 +247,6 @@ async def test_a_cancelled_consumer_registers_again(broker_uri: str, channel: Ch
         await other.delete_queue(name)
 
 
-@requirement("OJS-099")
 async def test_a_consumer_without_queue_leaves_others_alone(broker_uri: str, channel: Channel, name: str) -> None:
     missing = f"{name}-missing"
     await channel.declare_queue(name, exclusive=True)

@@ -1,13 +1,13 @@
 """Pools of channels and connections."""
 
 import asyncio
+import os
 
 from tests.client.conftest import QUICK
 from tests.conformance.requirement import requirement
 from waybill.client import Channel, ChannelPool, Connection, ConnectionPool
 
 
-@requirement("OJS-095")
 async def test_channels_are_used_again(connection: Connection) -> None:
     async with ChannelPool(connection, 2) as pool:
         seen: set[Channel] = set()
@@ -38,6 +38,14 @@ async def test_a_pool_may_close_while_channels_are_lent(connection: Connection) 
 
 
 @requirement("OJS-100")
+async def test_a_pool_begins_with_one_connection_and_ends_with_one_for_each_core(broker_uri: str) -> None:
+    async with ConnectionPool(broker_uri, reconnect=QUICK) as pool:
+        assert len(pool._connections) == 1
+        connections = {await pool.connection() for _ in range(3 * (os.cpu_count() or 1))}
+        assert len(connections) == os.cpu_count()
+        assert {connection.heartbeat_s for connection in connections} == {60}
+
+
 async def test_connections_are_handed_out_in_turn(broker_uri: str) -> None:
     async with ConnectionPool(broker_uri, 2, name="pool", reconnect=QUICK) as pool:
         connections = [await pool.connection() for _ in range(5)]

@@ -1,5 +1,6 @@
 """What the binding's web page advises about connections, and the delayed exchange that it allows."""
 
+import asyncio
 import time
 from datetime import timedelta
 
@@ -38,6 +39,22 @@ async def test_a_client_pushes_everything_over_one_connection(broker_uri: str, q
                 await jobs.push("advice.do", [number], queue=queue_name)
         assert {one.connection for one in tap.said} == {1}
         assert len(tap.by_client("Basic.Publish", lambda one: one.method.routing_key == queue_name)) == 3
+
+
+@requirement("OJS-095")
+async def test_no_channel_is_opened_for_a_push_or_a_job(broker_uri: str, queue_name: str) -> None:
+    async with WireTap(broker_uri) as tap, Jobs(tap.uri) as jobs:
+
+        @jobs.handler("advice.do", queue=queue_name)
+        async def do() -> None: ...
+
+        async with Worker(jobs) as worker:
+            await do.push()
+            await until(lambda: worker.counts["completed"] == 1)
+            before = len(tap.by_client("Channel.Open"))
+            await asyncio.gather(*(do.push() for _ in range(200)))
+            await until(lambda: worker.counts["completed"] == 201)
+            assert len(tap.by_client("Channel.Open")) == before
 
 
 @requirement("OJS-016", "OJS-087", "OJSW-022")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +168,11 @@ async def test_beats_extend_the_visibility(
 ) -> None:
     monkeypatch.setattr("waybill.ojs.leases.HEARTBEAT_SECONDS", 0.1)
     release = asyncio.Event()
+    attempts: list[int] = []
 
-    @jobs.handler("control.long", queue=queue_name)
+    @jobs.handler("control.long", queue=queue_name, visibility_timeout=2)
     async def long() -> None:
+        attempts.append(current_job().attempt)
         await release.wait()
 
     async with Coordinator(jobs, queues=[queue_name]), Worker(jobs) as worker:
@@ -181,4 +183,12 @@ async def test_beats_extend_the_visibility(
         assert beat.json() == {"job_id": job.id, "worker_id": worker.id}
         while (found := await jobs.info(job.id, queue_name)) is None or found.visible_until is None:
             await asyncio.sleep(0.02)
+        first = datetime.fromisoformat(found.visible_until)
+        while datetime.now(UTC) < first + timedelta(seconds=0.5):
+            await asyncio.sleep(0.1)
+        found = await jobs.info(job.id, queue_name)
+        assert found is not None
+        assert found.visible_until is not None
+        assert datetime.fromisoformat(found.visible_until) > datetime.now(UTC)
+        assert attempts == [1]
         release.set()

@@ -19,7 +19,9 @@ async def test_eager_declares_everything_twice_without_harm(broker_uri: str, eye
     topology = Topology(declaration=Declaration.EAGER)
     for _ in range(2):
         async with Jobs(broker_uri, topology=topology) as jobs:
-            await jobs.push("declare.eager", queue=queue_name)
+            jobs.handler("declare.eager", queue=queue_name)(print)
+            async with Worker(jobs):
+                pass
     for exchange in ("ojs.exchange.direct", "ojs.exchange.dlx", "ojs.exchange.retry"):
         assert not await exchange_refuses(eye, exchange, "direct", durable=True)
         assert await exchange_refuses(eye, exchange, "topic", durable=True)
@@ -57,6 +59,10 @@ async def test_lazy_declares_a_retry_queue_only_when_a_job_fails(broker_uri: str
         async def lazy() -> None:
             raise RuntimeError("no")
 
+        assert not await eye.exists(f"ojs.queue.{queue_name}")
+        await jobs.push("declare.other", queue=f"{queue_name}.first")
+        assert await eye.exists(f"ojs.queue.{queue_name}.first")
+        assert not await eye.exists(f"ojs.queue.control.{queue_name}.first")
         async with Worker(jobs) as worker:
             assert not await eye.exists(f"ojs.queue.retry.{queue_name}.1000")
             await lazy.push()

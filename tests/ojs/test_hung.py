@@ -125,6 +125,7 @@ async def test_a_worker_that_stands_still_on_a_live_connection_loses_its_job(
     assert await eye.count(f"ojs.queue.{queue_name}") == 0
 
 
+@requirement("OJS-040")
 async def test_a_coordinator_replaces_an_attempt_of_which_nothing_is_heard(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:

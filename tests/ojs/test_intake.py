@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
@@ -13,6 +14,7 @@ from tests.ojs.proxy import Proxy
 from tests.ojs.wire_tap import WireTap
 from waybill.client import Inspector, ReconnectPolicy, connect
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
+from waybill.ojs.metrics import WorkerMetrics
 
 
 @pytest.fixture
@@ -175,7 +177,9 @@ async def test_the_broker_is_asked_to_wait_as_long_as_the_longest_handler_may_ta
 
 
 @requirement("OJS-099", "OJS-121")
-async def test_a_worker_is_not_consuming_while_its_queue_is_away(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+async def test_a_worker_is_not_consuming_while_its_queue_is_away(
+    jobs: Jobs, eye: Eye, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     @jobs.handler("intake.gone", queue=queue_name)
     async def gone() -> None: ...
 
@@ -183,9 +187,17 @@ async def test_a_worker_is_not_consuming_while_its_queue_is_away(jobs: Jobs, eye
         assert worker.is_consuming
         await eye.call(lambda: eye.channel.queue_delete(f"ojs.queue.{queue_name}"))
         await until(lambda: not worker.is_consuming)
+        assert any(
+            message.startswith("the broker cancelled the consumer ")
+            and message.endswith(f" of queue ojs.queue.{queue_name}")
+            for message in caplog.messages
+        )
         await until(lambda: worker.is_consuming)
         await gone.push()
         await until(lambda: worker.counts["completed"] == 1)
+        registry = CollectorRegistry()
+        registry.register(WorkerMetrics(worker))
+        assert b"ojs_amqp_consumer_cancellations_total 1.0" in generate_latest(registry)
 
 
 async def test_a_worker_that_was_woken_while_its_connection_was_away_consumes_again(

@@ -1,6 +1,7 @@
 """The state of jobs in memory and in both databases: the same folds, shared by coordinators, made again on demand."""
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -221,18 +222,23 @@ async def test_rates_and_depth_are_metrics(broker_uri: str, queue_name: str) -> 
         await jobs.push("state.depth", queue=queue_name, delay=timedelta(hours=1))
         job = await jobs.push("state.depth", queue=queue_name)
         await state_of(jobs, job.id, queue_name, "available")
+        jobs.handler("state.done", queue=queue_name)(asyncio.Event().set)
+        done = await jobs.push("state.done", queue=queue_name)
         worker = Worker(jobs, queues=[queue_name])
         registry.register(WorkerMetrics(worker))
         async with worker:
             # There is no handler: the job goes to the dead letter queue.
             await state_of(jobs, job.id, queue_name, "discarded")
-            await until(lambda: worker.tally.nacked[queue_name] == 1)
+            await state_of(jobs, done.id, queue_name, "completed")
+            await until(lambda: worker.tally.nacked[queue_name] == worker.tally.acked[queue_name] == 1)
             text = (await asyncio.to_thread(generate_latest, registry)).decode()
     for state in ("scheduled", "discarded"):
         assert f'ojs_queue_depth{{queue="{queue_name}",state="{state}"}} 1.0' in text
-    for name in ("consumed", "nacked"):
-        assert f'ojs_amqp_messages_{name}_total{{queue="{queue_name}"}} 1.0' in text
-    assert 'ojs_amqp_messages_published_total{queue="events"}' in text
+    for name, count in (("consumed", 2), ("nacked", 1), ("acked", 1)):
+        assert f'ojs_amqp_messages_{name}_total{{queue="{queue_name}"}} {count}.0' in text
+    published = re.search(r'ojs_amqp_messages_published_total{queue="events"} (\d+)', text)
+    assert published is not None
+    assert int(published[1]) >= 2
 
 
 async def test_the_state_waits_for_a_database_that_is_away(

@@ -19,7 +19,7 @@ def scrape(port: int) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines) if name[:1] != "#"}
 
 
-@requirement("OJS-106")
+@requirement("OJS-106", "OJS-107", "OJS-108", "OJS-109", "OJS-110")
 async def test_the_eleven_metrics_tell_what_happened(broker_uri: str, queue_name: str) -> None:
     release, started = asyncio.Event(), asyncio.Event()
     async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST) as jobs:

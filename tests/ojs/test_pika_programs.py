@@ -93,7 +93,7 @@ def take(channel: Any, queue: str, count: int) -> list[tuple[Any, Any, bytes]]:
     return taken
 
 
-@requirement("OJS-002", "OJS-125")
+@requirement("OJS-125")
 async def test_a_publisher_pushes_to_our_worker(broker_uri: str, connection: Any, eye: Eye, queue_name: str) -> None:
     done: list[tuple[str, int]] = []
 
@@ -124,7 +124,7 @@ async def test_a_publisher_pushes_to_our_worker(broker_uri: str, connection: Any
     assert dead.headers["x-ojs-attempt"] == 2
 
 
-@requirement("OJS-002", "OJS-126", "OJS-127", "OJS-128")
+@requirement("OJS-126", "OJS-127", "OJS-128")
 async def test_a_consumer_does_our_jobs_and_retries_them(
     broker_uri: str, connection: Any, eye: Eye, queue_name: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
+from tests.ojs.job_rules import complaints
 from tests.ojs.proxy import Proxy
 from waybill.ojs import BatchFailed, InvalidJob, Jobs, NewJob, PushFailed, Retry, Topology, current_job
 from waybill.ojs.topology import Declaration
@@ -20,12 +21,17 @@ TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 @requirement(
     "OJS-005", "OJS-006", "OJS-024", "OJS-026", "OJS-043", "OJS-044", "OJS-045", "OJS-046", "OJS-047", "OJS-051",
-    "OJS-053", "OJS-054", "OJS-055", "OJS-056", "OJS-057", "OJS-059", "OJS-062", "OJS-114", "OJSW-013", "OJSW-015",
+    "OJS-003", "OJS-053", "OJS-054", "OJS-059", "OJS-062", "OJS-114", "OJSW-013", "OJSW-015",
 )  # fmt: skip
 async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as jobs:
         envelope = await jobs.push(
-            "email.send", ["ü", 1, {"a": None}], queue=queue_name, retry=Retry(max_attempts=5), meta={"k": [1]}
+            "email.send",
+            ["ü", 1, {"a": None}],
+            queue=queue_name,
+            retry=Retry(max_attempts=5),
+            meta={"k": [1]},
+            priority=100,
         )
         message = await eye.wait_for(f"ojs.queue.{queue_name}")
     assert (message.exchange, message.routing_key) == ("ojs.exchange.direct", queue_name)
@@ -37,7 +43,9 @@ async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: 
     assert properties.content_encoding == "utf-8"
     assert properties.delivery_mode == 2
     assert properties.app_id == "ojs"
+    assert properties.priority == 9
     body = message.json()
+    assert complaints(body) == []
     assert body["args"] == ["ü", 1, {"a": None}]
     assert "ü" in message.body.decode("utf-8")
     assert (body["specversion"], body["id"], body["type"], body["queue"]) == (
@@ -51,6 +59,28 @@ async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: 
     assert message.headers["x-ojs-max-attempts"] == 5
     assert message.headers["x-ojs-created-at"] == message.headers["x-ojs-enqueued-at"] == body["created_at"]
     assert TRACEPARENT.fullmatch(message.headers["x-ojs-trace-id"])
+
+
+@requirement("OJS-055", "OJS-056", "OJS-057")
+async def test_the_types_of_headers_on_the_wire(broker_uri: str, queue_name: str) -> None:
+    """Numbers are signed 32-bit integers (`I`), times are ISO 8601 in long strings (`S`)."""
+    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri) as jobs:
+
+        @jobs.handler("email.send", queue=queue_name, retry=Retry(max_attempts=7))
+        async def send() -> None: ...
+
+        proxy.requests = bytearray()
+        await send.push()
+        await send.options(delay=timedelta(seconds=60)).push()
+        sent = bytes(proxy.requests)
+    assert sent.count(b"\x0dx-ojs-attemptI\x00\x00\x00\x01") == 2
+    assert sent.count(b"\x12x-ojs-max-attemptsI\x00\x00\x00\x07") == 2
+    found: list[tuple[bytes, bytes]] = re.findall(
+        rb"x-ojs-(created|enqueued|scheduled)-atS\0\0\0\x18(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)", sent
+    )
+    assert sorted(name for name, _ in found) == [b"created", b"created", b"enqueued", b"enqueued", b"scheduled"]
+    times = dict(found)
+    assert times[b"scheduled"] > times[b"created"]
 
 
 @requirement("OJS-049", "OJS-058", "OJS-112", "OJSW-017")

@@ -4,6 +4,8 @@ import asyncio
 import json
 import time
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -84,7 +86,7 @@ async def test_each_delay_has_a_queue_with_the_arguments_of_the_binding(
     assert await eye.refuses(name, arguments=arguments | {"x-message-ttl": 4000}, durable=False)
 
 
-@requirement("OJS-081", "OJSW-021")
+@requirement("OJS-081")
 async def test_many_retries_through_one_queue_are_no_dead_letter_cycle(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
@@ -103,6 +105,32 @@ async def test_many_retries_through_one_queue_are_no_dead_letter_cycle(
             dead = await eye.wait_for(f"ojs.queue.dlx.{queue_name}")
     assert attempts == [1, 2, 3, 4]
     assert [error["attempt"] for error in dead.json()["errors"]] == [1, 2, 3]
+
+
+@requirement("OJSW-021")
+async def test_a_cycle_of_rejects_and_expiry_goes_on(eye: Eye, queue_name: str) -> None:
+    """The broker drops what dies in a cycle without anybody's doing; a consumer that rejects is somebody."""
+    work, wait = f"{queue_name}.work", f"{queue_name}.wait"
+
+    def declare() -> None:
+        for name, other, more in ((work, wait, {}), (wait, work, {"x-message-ttl": 1})):
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": other, **more}
+            eye.channel.queue_declare(name, durable=True, arguments=arguments)
+
+    def take() -> tuple[Any, Any, Any]:
+        got: tuple[Any, Any, Any] = eye.channel.basic_get(work)
+        return got
+
+    await eye.call(declare)
+    await eye.publish("", work, b"again", message_id="1")
+    for round_number in range(6):
+        while (got := await eye.call(take))[0] is None:
+            await asyncio.sleep(0.005)
+        method, properties, body = got
+        assert (body, properties.message_id) == (b"again", "1")
+        deaths = {(one["queue"], one["reason"]): one["count"] for one in (properties.headers or {}).get("x-death", [])}
+        assert deaths == ({(work, "rejected"): round_number, (wait, "expired"): round_number} if round_number else {})
+        await eye.call(partial(eye.channel.basic_reject, method.delivery_tag, requeue=False))
 
 
 @requirement("OJS-080")

@@ -180,7 +180,7 @@ async def test_the_command_drains_on_sigterm_and_says_what_it_did(
     assert await eye.count(f"ojs.queue.{queue_name}") == 2
 
 
-@requirement("OJS-029", "OJSW-008")
+@requirement("OJS-029")
 async def test_the_job_of_a_worker_that_was_killed_is_tried_again_elsewhere(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:

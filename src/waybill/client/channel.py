@@ -473,6 +473,7 @@ class Channel(ChannelEvents):
         self._registered.discard(consumer_tag)
         if consumer is not None:
             log.warning("the broker cancelled the consumer %s of queue %s", consumer_tag, consumer.queue)
+            self._connection.consumer_cancellations += 1
             self._restore_later()
 
     def flow_changed(self, active: bool) -> None:  # noqa: FBT001 - the argument of channel.flow

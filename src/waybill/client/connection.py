@@ -63,6 +63,7 @@ class Connection:
         self._on_loss: list[Callable[[Exception], None]] = []
         self._on_blocked: list[Callable[[str | None], None]] = []
         self.reconnections = 0
+        self.consumer_cancellations = 0
         """How many times it has come back."""
 
     def __await__(self) -> Generator[Any, None, Self]:

@@ -63,6 +63,10 @@ class WorkerMetrics(Collector):
         yield GaugeMetricFamily("ojs_amqp_channels_active", "Open channels.", value=channels)
         reconnections = 0 if connection is None else connection.reconnections
         yield CounterMetricFamily("ojs_amqp_reconnections", "Times the connection came back.", value=reconnections)
+        cancellations = 0 if connection is None else connection.consumer_cancellations
+        yield CounterMetricFamily(
+            "ojs_amqp_consumer_cancellations", "Consumers that the broker cancelled.", value=cancellations
+        )
 
     def _of_the_messages(self) -> Iterator[Metric]:
         tally = self._worker.tally

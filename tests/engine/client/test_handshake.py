@@ -58,7 +58,6 @@ def test_handshake_in_any_cut(cut: Cut) -> None:
         ((5, 9000, 0), (0, 0, 10), (5, 9000, 0)),
     ],
 )
-@requirement("OJS-100")
 def test_the_smaller_limit_holds(
     ours: tuple[int, int, int], theirs: tuple[int, int, int], agreed: tuple[int, int, int]
 ) -> None:
