@@ -15,6 +15,7 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.properties import SUBJECT, USER_ID
 from waybill.wire.amqp10 import codes, descriptors
 from waybill.wire.amqp10.disposition import DispositionFacts
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
@@ -103,7 +104,10 @@ class TransferShape:
             if code == descriptors.PROPERTIES:
                 if form != codes.LIST_8 or not _are_plain_properties(data, o + 4, end):
                     return DIFFERENT
-            elif code != descriptors.APPLICATION_PROPERTIES or form != codes.MAP_8 or data[o + 4] < 1:
+            elif code != descriptors.APPLICATION_PROPERTIES or form != codes.MAP_8:
+                return DIFFERENT
+            elif end - o < 6 or data[o + 5] >= data[o + 4]:
+                # It announces more keys and values than it has octets.
                 return DIFFERENT
             o += 5 + i64(data[o + 4])
         return DIFFERENT
@@ -146,25 +150,46 @@ class TransferShape:
 
 
 def _are_plain_properties(data: bytes, o: i64, end: i64) -> bool:
-    """Whether a list8 of properties, whose size is at `o`, has neither user-id nor absolute-expiry-time."""
+    """Whether a list8 of properties, whose size is at `o`, has neither user-id nor absolute-expiry-time.
+
+    Each field is looked at, as where messages are scanned one by one: what is refused there must not be taken here.
+    """
     if end - o < 3 or data[o] < 1 or data[o + 1] > PLAIN_PROPERTIES_MAX:
         return False
-    if data[o + 1] <= 1:
-        return True
-    form: i64 = data[o + 2]
-    if form == codes.NULL or form == codes.ULONG_0:  # noqa: PLR1714 - native integers
-        o += 3
-    elif form == codes.STRING_8 or form == codes.BINARY_8:  # noqa: PLR1714
-        o += 4 + i64(data[o + 3])
-    elif form == codes.SMALL_ULONG:
-        o += 4
-    elif form == codes.ULONG:
-        o += 11
-    elif form == codes.UUID:
-        o += 19
-    else:
+    stop = o + 1 + i64(data[o])
+    if stop > end:
         return False
-    return o < end and data[o] == codes.NULL
+    count: i64 = data[o + 1]
+    o += 2
+    index: i64 = 0
+    while index < count:
+        if o >= stop:
+            return False
+        form: i64 = data[o]
+        if form == codes.NULL:
+            o += 1
+        elif form == codes.STRING_8 and index != USER_ID:
+            if o + 1 >= stop:
+                return False
+            o += 2 + i64(data[o + 1])
+        elif USER_ID <= index <= SUBJECT:
+            return False
+        elif form == codes.SYMBOL_8 or form == codes.BINARY_8:  # noqa: PLR1714 - native integers
+            if o + 1 >= stop:
+                return False
+            o += 2 + i64(data[o + 1])
+        elif form == codes.SMALL_ULONG:
+            o += 2
+        elif form == codes.ULONG:
+            o += 9
+        elif form == codes.UUID:
+            o += 17
+        elif form == codes.ULONG_0:
+            o += 1
+        else:
+            return False
+        index += 1
+    return o == stop
 
 
 class AcceptedShape:
