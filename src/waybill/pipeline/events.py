@@ -3,6 +3,10 @@
 The envelope and the data of each event follow the Open Job Spec's event vocabulary (sections 2 and 4). An event is used
 only if what everything downstream relies upon is there and has its type; otherwise its row says why not. Nothing here
 raises for what a peer has published.
+
+What JSON can say and a table cannot hold is refused here, with the reason: numbers beyond their columns, times that are
+not plausible, text that is nested deeper than `nesting.DEEPEST`. The rules depend on nothing but the text, so an event
+has the same row whatever else its block or its message holds, and when it is read again.
 """
 
 from array import array
@@ -16,17 +20,17 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from waybill.pipeline.message import MessageBlock, Sent
-from waybill.pipeline.message_columns import Columns, SentColumns, times
-from waybill.pipeline.schemas import EVENT, HEADERS
+from waybill.pipeline.message_columns import TIME, Columns, SentColumns, times
+from waybill.pipeline.nesting import DEEPEST, elements, is_too_deep
+from waybill.pipeline.schemas import EVENT, FIRST_TIME, HEADERS, LONGEST_MS, TIMES_END
 
 _INT32_MAX: Final = 2**31 - 1
-# Milliseconds stay exact in a double up to here: producers may send 12 or 12.0.
-_EXACT_MAX: Final = 2**53
 _ATTEMPT_EVENTS: Final = frozenset({"job.started", "job.completed", "job.failed", "job.retrying"})
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_INT32_MAX)]
 _Signed: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
-_Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_EXACT_MAX)]
+# Producers may send 12 or 12.0: whole milliseconds of this length are exact in a double.
+_Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_MS)]
 _Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -69,8 +73,11 @@ class _Event(msgspec.Struct, gc=False):
 
 # Stands for an event that cannot be used: all its columns are null.
 _NO_EVENT: Any = _Event(*(None,) * 4)  # type: ignore[arg-type]
-# What the decoders raise for what is no JSON; ValidationError, for another JSON than was asked for, is one of them.
-_NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What the decoders raise: for what is no JSON, for another JSON than was asked for (ValidationError), for bytes that
+# are no text, and for what Python's own types refuse.
+_REFUSED: Final = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
+_TOO_DEEP: Final = f"not JSON that can be read: nested deeper than {DEEPEST} levels"
+_PLAUSIBLE: Final = (pa.scalar(FIRST_TIME, TIME), pa.scalar(TIMES_END, TIME))
 _event_decoder: Final = msgspec.json.Decoder(_Event)
 _array_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -96,8 +103,10 @@ class EventColumns(Columns):
     def add(self, block: MessageBlock) -> None:
         self.bytes += sum(map(len, block.bodies))
         try:
-            events = list(map(_event_decoder.decode, block.bodies))
-        except _NO_JSON:
+            events = [] if any(map(is_too_deep, block.bodies)) else list(map(_event_decoder.decode, block.bodies))
+        except _REFUSED:
+            events = []
+        if len(events) < len(block.bodies):
             for offset, body, sent in zip(block.offsets, block.bodies, block.sent, strict=True):
                 self._add_message(offset, body, sent)
             return
@@ -106,6 +115,7 @@ class EventColumns(Columns):
 
     def record_batch(self) -> pa.RecordBatch:
         texts = self._checked_texts()
+        moments = self._checked_times()
         events = self._events
         data = [event.data for event in events]
         sent = SentColumns(self._sent)
@@ -114,10 +124,8 @@ class EventColumns(Columns):
             "offset": _numbers(self._offsets, pa.int64()),
             "position": _numbers(self._positions, pa.int32()),
             "timestamp": sent.timestamps(),
-            "time": times([event.time for event in events]),
+            **moments,
             "duration_ms": pc.round(pa.array([one.duration_ms for one in data], pa.float64())).cast(pa.int64()),
-            "scheduled_at": times([one.scheduled_at for one in data]),
-            "next_retry_at": times([one.next_retry_at for one in data]),
             "event": texts,
             "malformed": pa.array(list(map(self._reasons.get, range(len(self)))), pa.string()),
         }
@@ -144,15 +152,17 @@ class EventColumns(Columns):
             self._add_event(offset, 0, body, sent)
             return
         try:
-            texts = list(map(bytes, _array_decoder.decode(body)))
-        except _NO_JSON as problem:
+            texts = _split(body)
+        except _REFUSED as problem:
             self._add_row(offset, 0, body, sent, _NO_EVENT, f"not JSON: {problem}")
             return
         if not texts:
             self._add_row(offset, 0, body, sent, _NO_EVENT, "a batch without events")
         try:
-            events = list(map(_event_decoder.decode, texts))
-        except _NO_JSON:
+            events = [] if any(map(is_too_deep, texts)) else list(map(_event_decoder.decode, texts))
+        except _REFUSED:
+            events = []
+        if len(events) < len(texts):
             for position, text in enumerate(texts):
                 self._add_event(offset, position, text, sent)
             return
@@ -180,11 +190,14 @@ class EventColumns(Columns):
         self._events += events
 
     def _add_event(self, offset: int, position: int, text: bytes, sent: Sent) -> None:
+        if is_too_deep(text):
+            self._add_row(offset, position, text, sent, _NO_EVENT, _TOO_DEEP)
+            return
         try:
             event = _event_decoder.decode(text)
-        except msgspec.ValidationError as problem:
+        except (msgspec.ValidationError, OverflowError) as problem:
             self._add_row(offset, position, text, sent, _NO_EVENT, str(problem))
-        except _NO_JSON as problem:
+        except _REFUSED as problem:
             self._add_row(offset, position, text, sent, _NO_EVENT, f"not JSON: {problem}")
         else:
             reason = _unusable(event)
@@ -216,6 +229,27 @@ class EventColumns(Columns):
                     self._events[row] = _NO_EVENT
         return pa.array(texts, pa.string())
 
+    def _checked_times(self) -> dict[str, pa.Array]:
+        """The columns of times. Whole columns are compared: it costs nothing as long as all are plausible."""
+        columns = self._time_columns()
+        for name, column in columns.items():
+            for row in _implausible(column):
+                if self._events[row] is not _NO_EVENT:
+                    self._reasons[row] = (
+                        f"{name} is not plausible: {_shown(self._events[row], name)} is not between "
+                        f"{FIRST_TIME:%Y-%m-%d} and {TIMES_END:%Y-%m-%d}"
+                    )
+                    self._events[row] = _NO_EVENT
+        return columns if not any(map(_implausible, columns.values())) else self._time_columns()
+
+    def _time_columns(self) -> dict[str, pa.Array]:
+        data = [event.data for event in self._events]
+        return {
+            "time": times([event.time for event in self._events]),
+            "scheduled_at": times([one.scheduled_at for one in data]),
+            "next_retry_at": times([one.next_retry_at for one in data]),
+        }
+
 
 class EventColumnsWithHeaders(EventColumns):
     """The same, followed by the headers of the message."""
@@ -226,6 +260,30 @@ class EventColumnsWithHeaders(EventColumns):
 def _numbers(values: "array[int]", kind: pa.DataType) -> pa.Array:
     """Numbers that lie one after the other, as a column of the same width without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _split(body: bytes) -> list[bytes]:
+    """The texts of the events of an array. One that is nested too deep for the decoder does not spoil the others."""
+    try:
+        return list(map(bytes, _array_decoder.decode(body)))
+    except RecursionError:
+        return list(elements(body))
+
+
+def _implausible(column: pa.Array) -> list[int]:
+    """The rows of a column of times that lie outside of what is plausible."""
+    first, end = _PLAUSIBLE
+    bounds = pc.min_max(column)
+    if not bounds["min"].is_valid or (bounds["min"].value >= first.value and bounds["max"].value < end.value):
+        return []
+    outside = pc.or_(pc.less(column, first), pc.greater_equal(column, end))
+    return [row for row, found in enumerate(outside.to_pylist()) if found]
+
+
+def _shown(event: _Event, name: str) -> str:
+    moment: datetime = event.time if name == "time" else getattr(event.data, name)
+    # As it came: in UTC it may be out of the calendar.
+    return moment.isoformat()
 
 
 def _error_columns(data: list[_Data]) -> dict[str, pa.Array]:

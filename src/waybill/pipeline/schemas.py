@@ -4,6 +4,7 @@ All timestamps are UTC with microseconds; names that end in `_ms` are whole mill
 row without it could not be used at all.
 """
 
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql.types import (
@@ -37,6 +38,13 @@ def _table(required: dict[str, DataType], optional: dict[str, DataType]) -> Stru
     fields += [StructField(name, kind, nullable=True) for name, kind in optional.items()]
     return StructType(fields)
 
+
+# The times that an event may have. They are fixed, and not near the clock of whoever reads: an event that is read again
+# must have the same row again.
+FIRST_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+TIMES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
+# How long an attempt may have run, 366 days: 290 million of the longest fit into a sum.
+LONGEST_MS: Final = 366 * 24 * 3600 * 1000
 
 # The properties of a basic content header, without `timestamp` and `headers`, which are columns of their own.
 PROPERTIES: Final = _table(

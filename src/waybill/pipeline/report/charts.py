@@ -12,7 +12,7 @@ from typing import Final
 
 from waybill.pipeline.report.figures import Bucket, JobType, Percentiles
 from waybill.pipeline.report.scales import LinearScale, LogScale, linear, logarithmic
-from waybill.pipeline.report.words import duration, moment, number, share
+from waybill.pipeline.report.words import clipped, duration, moment, number, share
 
 _LEFT: Final = 58.0
 _RIGHT: Final = 12.0
@@ -185,17 +185,18 @@ def bars(rows: Sequence[BarRow], name: str, *, to_full_width: bool) -> str:
     largest = max((sum(segment.value for segment in row.segments) for row in rows), default=1) or 1
     items = []
     for row in rows:
+        name_shown = clipped(row.name)
         total = sum(segment.value for segment in row.segments)
         scale = 100.0 / ((total if to_full_width else largest) or 1)
         parts = "".join(
             f'<span class="part {segment.kind}" style="width:{max(0.4, segment.value * scale):.3f}%" '
-            f'title="{escape(f"{row.name}: {number(segment.value)} {segment.meaning}")}"></span>'
+            f'title="{escape(f"{name_shown}: {number(segment.value)} {segment.meaning}")}"></span>'
             for segment in row.segments
             if segment.value
         )
         detail = f'<span class="detail" title="{escape(row.detail)}">{escape(row.detail)}</span>' if row.detail else ""
         items.append(
-            f'<li><span class="name">{escape(row.name)}</span><span class="figure">{escape(row.figure)}</span>'
+            f'<li><span class="name">{escape(name_shown)}</span><span class="figure">{escape(row.figure)}</span>'
             f'<span class="bar">{parts}</span>{detail}</li>'
         )
     return f'<ul class="bars" aria-label="{escape(name)}">{"".join(items)}</ul>'

@@ -3,18 +3,21 @@
 Everything after this file works on plain values: neither the terminal nor the page knows Spark.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import Final
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from waybill.pipeline import tables
 from waybill.pipeline.report.recommendations import Recommendation, recommend
+from waybill.pipeline.report.words import clipped
 from waybill.pipeline.tables import Store
-from waybill.pipeline.transforms import gold
+from waybill.pipeline.transforms import gold, silver
+from waybill.pipeline.transforms.sums import total
 
 # A time axis has at most this many buckets, each of one of these lengths.
 _BUCKETS_MAX: Final = 120
@@ -38,7 +41,14 @@ _BUCKET_SECONDS: Final = (
     2_592_000,
 )
 _STORED_BUCKET_S: Final = 60
+# Clocks of machines differ; what lies further ahead of this one's is counted, and not drawn.
+_AHEAD: Final = timedelta(hours=1)
+# Rows of a list. Of longer ones the last row holds all that have none of their own.
 _ROWS_MAX: Final = 50
+OTHERS: Final = "others"
+# Texts of jobs, as examples, and how many names are listed in a row.
+_TEXT_MAX: Final = 500
+_NAMES_MAX: Final = 12
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,8 @@ class Totals:
     """Counts over everything that was read.
 
     `pushed` are jobs whose push was seen. `redelivered` are attempts that were started more than once, `repeated` jobs
-    that were completed more than once. `open` are jobs that had not ended yet.
+    that were completed more than once. `open` are jobs that had not ended yet. `ahead` are events whose time is more
+    than an hour ahead of the clock of this machine: they are counted, and not drawn.
     """
 
     events: int
@@ -74,6 +85,7 @@ class Totals:
     repeated: int
     queue_wait: Percentiles | None
     run: Percentiles | None
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,15 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class ErrorTotal:
+    """Failed attempts with one error type, of all job types."""
+
+    error_type: str
+    failed: int
+    retried: int
+
+
+@dataclass(frozen=True)
 class DeadLetters:
     """Jobs that were given up for one reason, with one of them as an example."""
 
@@ -154,7 +175,10 @@ class WorkerShare:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report shows. Times are UTC; `start` and `end` are those of the first and last event."""
+    """Everything that a report shows. Times are UTC; `start` and `end` are those of the first and last event.
+
+    Lists have at most 50 rows, whose last one, `others`, holds the rest: so they add up to the totals.
+    """
 
     start: datetime | None
     end: datetime | None
@@ -167,6 +191,7 @@ class Report:
     workers: list[WorkerShare]
     recommendations: list[Recommendation]
     malformed_reasons: dict[str, int]
+    errors: list[ErrorTotal] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
         """The report as JSON types, times in RFC 3339."""
@@ -176,32 +201,65 @@ class Report:
         return plain
 
 
-def collect(spark: SparkSession, store: Store) -> Report:
-    """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros."""
+def collect(spark: SparkSession, store: Store, now: datetime | None = None) -> Report:
+    """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros. `now`: the reader's time."""
     jobs = store.read(spark, tables.JOBS)
     attempts = store.read(spark, tables.ATTEMPTS)
     activity = store.read(spark, tables.ACTIVITY)
-    reasons = (
-        store.read(spark, tables.QUARANTINE).groupBy("reason").count().orderBy(F.desc("count"), "reason").collect()
-    )
-    malformed = {row["reason"]: int(row["count"]) for row in reasons}
-    events = store.read(spark, tables.EVENTS).agg(F.count("*"), F.min("time"), F.max("time")).first()
-    count, start, end = events or (0, None, None)
+    failures = store.read(spark, tables.FAILURES)
+    malformed, reasons = _quarantined(store.read(spark, tables.QUARANTINE))
+    latest = (now or datetime.now(UTC)) + _AHEAD
+    events = _events(store.read(spark, tables.EVENTS), latest)
+    drawn = activity.where(F.col("bucket") <= F.lit(latest))
+    start, end = _span(events["start"], events["end"], drawn)
     seconds = _bucket_seconds(start, end)
-    fine = activity if seconds >= _STORED_BUCKET_S else gold.activity(jobs, attempts, seconds)
+    if seconds < _STORED_BUCKET_S:
+        drawn = gold.activity(jobs, attempts, seconds).where(F.col("bucket") <= F.lit(latest))
+    totals = _totals(jobs, attempts, activity, events=events["events"], malformed=malformed, ahead=events["ahead"])
     return Report(
         start=start,
         end=end,
         bucket_seconds=seconds,
-        totals=_totals(jobs, attempts, activity, events=count, malformed=sum(malformed.values())),
-        job_types=_job_types(jobs, activity, store.read(spark, tables.OBJECTIVES)),
-        timeline=_timeline(fine, seconds),
-        failures=_failures(store.read(spark, tables.FAILURES)),
+        totals=totals,
+        job_types=_job_types(jobs, activity, store.read(spark, tables.OBJECTIVES), totals),
+        timeline=_timeline(drawn, seconds),
+        failures=_failures(failures),
         dead_letters=_dead_letters(store.read(spark, tables.DEAD_LETTERS)),
         workers=_workers(attempts, store.read(spark, tables.WORKERS)),
         recommendations=recommend(spark, store),
-        malformed_reasons=dict(list(malformed.items())[:_ROWS_MAX]),
+        malformed_reasons=reasons,
+        errors=_errors(failures),
     )
+
+
+def _quarantined(rows: DataFrame) -> tuple[int, dict[str, int]]:
+    """How many events are there, and the most frequent reasons: with their places in texts there are any number."""
+    counted = rows.groupBy("reason").count()
+    top = counted.orderBy(F.desc("count"), "reason").limit(_ROWS_MAX).collect()
+    reasons = {clipped(row["reason"]): int(row["count"]) for row in top}
+    return (rows.count() if len(top) == _ROWS_MAX else sum(int(row["count"]) for row in top)), reasons
+
+
+def _events(events: DataFrame, latest: datetime) -> dict[str, Any]:
+    """How many events there are, how many of them are ahead, and the first and last time of the others."""
+    ahead = F.col("time") > F.lit(latest)
+    time = F.when(silver.plausible("time") & ~ahead, F.col("time"))
+    row = events.agg(
+        F.count("*").alias("events"),
+        F.count_if(ahead).alias("ahead"),
+        F.min(time).alias("start"),
+        F.max(time).alias("end"),
+    ).first()
+    return {"events": 0, "ahead": 0, "start": None, "end": None} if row is None else row.asDict()
+
+
+def _span(start: datetime | None, end: datetime | None, drawn: DataFrame) -> tuple[datetime | None, datetime | None]:
+    """The times of the first and last event, or of the first bucket: gold is kept longer than events are."""
+    row = drawn.agg(F.min("bucket")).first()
+    first = None if row is None else row[0]
+    if start is None or end is None or first is None:
+        return start, end
+    return (start if first > start - timedelta(seconds=_STORED_BUCKET_S) else first), end
 
 
 def _bucket_seconds(start: datetime | None, end: datetime | None) -> int:
@@ -209,7 +267,9 @@ def _bucket_seconds(start: datetime | None, end: datetime | None) -> int:
     if start is None or end is None:
         return _STORED_BUCKET_S
     span = (end - start).total_seconds()
-    return next((seconds for seconds in _BUCKET_SECONDS if span / seconds <= _BUCKETS_MAX), _BUCKET_SECONDS[-1])
+    fitting = next((seconds for seconds in _BUCKET_SECONDS if span / seconds <= _BUCKETS_MAX), None)
+    # Of so long a span, the longest bucket as often as it takes.
+    return fitting or _BUCKET_SECONDS[-1] * math.ceil(span / (_BUCKETS_MAX * _BUCKET_SECONDS[-1]))
 
 
 def _job_counts() -> list[Column]:
@@ -229,7 +289,9 @@ def _job_counts() -> list[Column]:
     return [F.count("*").alias("jobs"), *(F.count_if(test).alias(name) for name, test in conditions.items()), *sums]
 
 
-def _totals(jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events: int, malformed: int) -> Totals:
+def _totals(
+    jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events: int, malformed: int, ahead: int
+) -> Totals:
     counted = _only(jobs.agg(*_job_counts()))
     tried = _only(attempts.agg(F.count("*").alias("attempts"), F.count_if(F.col("starts") > 1).alias("redelivered")))
     rolled = gold.rolled_up(activity, F.lit(1).alias("all")).first()
@@ -239,17 +301,21 @@ def _totals(jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events
         **{name: int(value) for name, value in (counted | tried).items()},
         queue_wait=_percentiles(rolled, "queue_wait_ms"),
         run=_percentiles(rolled, "run_ms"),
+        ahead=ahead,
     )
 
 
-def _job_types(jobs: DataFrame, activity: DataFrame, objectives: DataFrame) -> list[JobType]:
+def _job_types(jobs: DataFrame, activity: DataFrame, objectives: DataFrame, totals: Totals) -> list[JobType]:
     keys = ("job_type", "queue")
-    attained = objectives.groupBy(*keys).agg(F.max("target_ms"), F.sum("ended"), F.sum("in_time")).collect()
+    counted = jobs.groupBy(*keys).agg(*_job_counts()).orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX + 1).collect()
+    shown, is_cut = _cut(counted)
+    one_of = _among(shown, keys)
+    ended, drawn = (objectives.where(one_of), activity.where(one_of)) if is_cut else (objectives, activity)
+    attained = ended.groupBy(*keys).agg(F.max("target_ms"), F.sum("ended"), F.sum("in_time")).collect()
     in_time = {(row[0], row[1]): (int(row[2]), int(row[3]), int(row[4])) for row in attained}
-    rolled = {(row["job_type"], row["queue"]): row for row in gold.rolled_up(activity, *keys).collect()}
-    counted = jobs.groupBy(*keys).agg(*_job_counts()).orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX).collect()
+    rolled = {(row["job_type"], row["queue"]): row for row in gold.rolled_up(drawn, *keys).collect()}
     names = ("pushed", "completed", "recovered", "discarded", "open", "failures", "retries")
-    return [
+    rows = [
         JobType(
             job_type=row["job_type"] or gold.UNKNOWN,
             queue=row["queue"] or gold.UNKNOWN,
@@ -258,8 +324,32 @@ def _job_types(jobs: DataFrame, activity: DataFrame, objectives: DataFrame) -> l
             run=_percentiles(rolled.get((row["job_type"], row["queue"])), "run_ms"),
             **_attained(in_time.get((row["job_type"], row["queue"]))),
         )
-        for row in counted
+        for row in shown
     ]
+    if not is_cut:
+        return rows
+    rest = {name: getattr(totals, name) - sum(getattr(row, name) for row in rows) for name in names}
+    others = objectives.where(~one_of).agg(F.lit(0), F.sum("ended"), F.sum("in_time")).first()
+    ends = None if others is None or others[1] is None else (0, int(others[1]), int(others[2]))
+    rolled_rest = gold.rolled_up(activity.where(~one_of), F.lit(1).alias("all")).first()
+    waits = _percentiles(rolled_rest, "queue_wait_ms"), _percentiles(rolled_rest, "run_ms")
+    return [*rows, JobType(OTHERS, OTHERS, **rest, queue_wait=waits[0], run=waits[1], **_attained(ends))]
+
+
+def _cut(rows: list[Row]) -> tuple[list[Row], bool]:
+    """The rows that are shown, of one more than there is room for, and whether others are summed up in the last."""
+    return (rows[: _ROWS_MAX - 1], True) if len(rows) > _ROWS_MAX else (rows, False)
+
+
+def _among(rows: list[Row], keys: Sequence[str]) -> Column:
+    """Whether a row has the keys of one of these, null being a key like others."""
+    found = F.lit(False)  # noqa: FBT003 - Spark's name
+    for row in rows:
+        same = F.lit(True)  # noqa: FBT003 - Spark's name
+        for key in keys:
+            same = same & F.col(key).eqNullSafe(F.lit(row[key]))
+        found = found | same
+    return found
 
 
 def _attained(found: tuple[int, int, int] | None) -> dict[str, int]:
@@ -284,13 +374,29 @@ def _bucket(start: datetime, row: Row | None) -> Bucket:
 
 
 def _failures(failures: DataFrame) -> list[Failure]:
-    grouped = failures.groupBy("job_type", "error_type").agg(
+    keys = ("job_type", "error_type")
+    grouped = failures.groupBy(*keys).agg(
         F.sum("failed").alias("failed"),
         F.sum("retried").alias("retried"),
-        F.min_by("example_message", F.struct("bucket", "queue")).alias("example_message"),
+        _short(F.min_by("example_message", F.struct("bucket", "queue"))).alias("example_message"),
     )
-    rows = grouped.orderBy(F.desc("failed"), "job_type", "error_type").limit(_ROWS_MAX).collect()
-    return [Failure(**row.asDict()) for row in rows]
+    found = grouped.orderBy(F.desc("failed"), *keys).limit(_ROWS_MAX + 1).collect()
+    shown, is_cut = _cut(found)
+    rows = [Failure(**row.asDict()) for row in shown]
+    if is_cut:
+        rest = _rest(failures, shown, keys, "failed", "retried")
+        rows.append(Failure(OTHERS, OTHERS, rest["failed"], rest["retried"], None))
+    return rows
+
+
+def _errors(failures: DataFrame) -> list[ErrorTotal]:
+    grouped = failures.groupBy("error_type").agg(F.sum("failed").alias("failed"), F.sum("retried").alias("retried"))
+    shown, is_cut = _cut(grouped.orderBy(F.desc("failed"), "error_type").limit(_ROWS_MAX + 1).collect())
+    rows = [ErrorTotal(**row.asDict()) for row in shown]
+    if is_cut:
+        rest = _rest(failures, shown, ("error_type",), "failed", "retried")
+        rows.append(ErrorTotal(OTHERS, rest["failed"], rest["retried"]))
+    return rows
 
 
 def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
@@ -298,29 +404,48 @@ def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
     grouped = dead_letters.groupBy("reason").agg(
         F.sum("jobs").alias("jobs"),
         F.sum("attempts").alias("attempts"),
-        F.sort_array(F.collect_set("job_type")).alias("job_types"),
-        F.min_by("example_job_id", first).alias("example_job_id"),
-        F.min_by("example_message", first).alias("example_message"),
+        F.slice(F.sort_array(F.collect_set("job_type")), 1, _NAMES_MAX).alias("job_types"),
+        _short(F.min_by("example_job_id", first)).alias("example_job_id"),
+        _short(F.min_by("example_message", first)).alias("example_message"),
     )
-    rows = grouped.orderBy(F.desc("jobs"), "reason").limit(_ROWS_MAX).collect()
-    return [DeadLetters(**row.asDict()) for row in rows]
+    shown, is_cut = _cut(grouped.orderBy(F.desc("jobs"), "reason").limit(_ROWS_MAX + 1).collect())
+    rows = [DeadLetters(**row.asDict()) for row in shown]
+    if is_cut:
+        rest = _rest(dead_letters, shown, ("reason",), "jobs", "attempts")
+        rows.append(DeadLetters(OTHERS, rest["jobs"], rest["attempts"], [], "", None))
+    return rows
 
 
 def _workers(attempts: DataFrame, utilisation: DataFrame) -> list[WorkerShare]:
     minutes = F.timestamp_diff("minute", F.min("bucket"), F.max("bucket")) + 1
+    room_ms = F.max("places").cast("double") * minutes * F.lit(_STORED_BUCKET_S * 1000)
     busy = utilisation.groupBy("worker_id").agg(
-        F.max("places").alias("places"),
-        (F.sum("busy_ms") / (F.max("places") * minutes * F.lit(_STORED_BUCKET_S * 1000))).alias("utilisation"),
+        F.max("places").alias("places"), (F.sum("busy_ms") / room_ms).alias("utilisation")
     )
-    grouped = attempts.groupBy(F.coalesce("worker_id", F.lit(gold.UNKNOWN)).alias("worker_id")).agg(
+    named = attempts.withColumn("worker_id", F.coalesce("worker_id", F.lit(gold.UNKNOWN)))
+    counts = [
         F.count("*").alias("attempts"),
         F.count_if(F.col("outcome") == "completed").alias("completed"),
         F.count_if(F.col("outcome") == "failed").alias("failed"),
-        F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
-    )
-    joined = grouped.join(busy, "worker_id", "left")
-    rows = joined.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX).collect()
-    return [WorkerShare(**row.asDict()) for row in rows]
+        F.coalesce(total(F.col("run_ms")), F.lit(0)).alias("busy_ms"),
+    ]
+    joined = named.groupBy("worker_id").agg(*counts).join(busy, "worker_id", "left")
+    shown, is_cut = _cut(joined.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX + 1).collect())
+    rows = [WorkerShare(**row.asDict()) for row in shown]
+    if is_cut:
+        rest = _only(named.where(~_among(shown, ("worker_id",))).agg(*counts))
+        rows.append(WorkerShare(OTHERS, **rest, places=None, utilisation=None))
+    return rows
+
+
+def _short(text: Column) -> Column:
+    """The beginning of a text: what jobs say of themselves may be of any length."""
+    return F.left(text, F.lit(_TEXT_MAX))
+
+
+def _rest(rows: DataFrame, shown: list[Row], keys: Sequence[str], *names: str) -> dict[str, int]:
+    """The sums over the rows that are not among those `shown`."""
+    return _only(rows.where(~_among(shown, keys)).agg(*(F.sum(name).alias(name) for name in names)))
 
 
 def _only(aggregate: DataFrame) -> dict[str, int]:

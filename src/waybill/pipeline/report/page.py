@@ -9,11 +9,13 @@ from typing import Final
 from waybill import __version__
 from waybill.pipeline.report import charts
 from waybill.pipeline.report.charts import BarRow, Segment
-from waybill.pipeline.report.figures import Failure, JobType, Percentiles, Report, WorkerShare
+from waybill.pipeline.report.figures import ErrorTotal, Failure, JobType, Percentiles, Report, WorkerShare
 from waybill.pipeline.report.recommendations import Recommendation, advices
-from waybill.pipeline.report.words import duration, number, ratio, share, span
+from waybill.pipeline.report.words import clipped, duration, number, ratio, share, span
 
 _BARS_MAX: Final = 12
+_NAMES_MAX: Final = 6
+_CELL_MAX: Final = 400
 
 
 def render(report: Report, made_at: datetime) -> str:
@@ -76,6 +78,8 @@ def _tiles(report: Report) -> str:
         f"{number(totals.redelivered)} attempts were delivered more than once, "
         f"{number(totals.repeated)} jobs completed more than once."
     )
+    if totals.ahead:
+        twice += f" {number(totals.ahead)} events are more than an hour ahead of this machine's clock, and not drawn."
     return f'<dl class="tiles">{cells}</dl><p class="note">{escape(twice)}</p>'
 
 
@@ -100,13 +104,13 @@ def _outcomes(report: Report) -> str:
         ("completed", "completed at once"), ("recovered", "after a retry"), ("failed", "discarded"), ("open", "open")
     )
     outcomes = charts.bars(charts.outcome_rows(report.job_types), "Outcomes by job type", to_full_width=True)
-    failures = _failure_rows(report.failures)
+    failures = _failure_rows(report.errors, report.failures)
     dead = [
         BarRow(
             row.reason,
             f"{number(row.jobs)} ({share(row.jobs, report.totals.discarded)})",
             (Segment(row.jobs, "failed", "jobs"),),
-            f"{', '.join(row.job_types)}: {row.example_message or ''}",
+            f"{', '.join(map(clipped, row.job_types))}: {clipped(row.example_message)}",
         )
         for row in report.dead_letters[:_BARS_MAX]
     ]
@@ -120,20 +124,21 @@ def _outcomes(report: Report) -> str:
     )
 
 
-def _failure_rows(failures: list[Failure]) -> list[BarRow]:
-    """A bar for each error, the most frequent first; its small print names the job types and an example."""
+def _failure_rows(errors: list[ErrorTotal], failures: list[Failure]) -> list[BarRow]:
+    """A bar for each error, the most frequent first; its small print names job types with it, and an example."""
     by_error: dict[str, list[Failure]] = {}
     for failure in failures:
         by_error.setdefault(failure.error_type, []).append(failure)
     rows = []
-    for error, parts in sorted(by_error.items(), key=lambda item: -sum(part.failed for part in item[1])):
-        failed, retried = sum(part.failed for part in parts), sum(part.retried for part in parts)
-        segments = (Segment(retried, "recovered", "retried"), Segment(failed - retried, "failed", "given up"))
-        where = ", ".join(f"{part.job_type} {number(part.failed)}" for part in parts)
-        example = next((part.example_message for part in parts if part.example_message), "")
-        figure = f"{number(failed)}, {number(retried)} retried" if retried else number(failed)
-        rows.append(BarRow(error, figure, segments, f"{where}: {example}" if example else where))
-    return rows[:_BARS_MAX]
+    for error in errors[:_BARS_MAX]:
+        parts = by_error.get(error.error_type, [])
+        given_up = error.failed - error.retried
+        segments = (Segment(error.retried, "recovered", "retried"), Segment(given_up, "failed", "given up"))
+        where = ", ".join(f"{clipped(part.job_type)} {number(part.failed)}" for part in parts[:_NAMES_MAX])
+        example = clipped(next((part.example_message for part in parts if part.example_message), ""))
+        figure = f"{number(error.failed)}, {number(error.retried)} retried" if error.retried else number(error.failed)
+        rows.append(BarRow(error.error_type, figure, segments, f"{where}: {example}" if example else where))
+    return rows
 
 
 def _job_types(rows: list[JobType]) -> str:
@@ -223,7 +228,9 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]], texts: int) -> st
     headings = "".join(f'<th class="{kind}">{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
     rows = "".join(
         "<tr>"
-        + "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
+        + "".join(
+            f'<td class="{kind}">{escape(clipped(cell, _CELL_MAX))}</td>' for kind, cell in zip(kinds, row, strict=True)
+        )
         + "</tr>"
         for row in body
     )

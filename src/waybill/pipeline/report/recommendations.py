@@ -21,6 +21,7 @@ from waybill.pipeline import tables
 from waybill.pipeline.report.words import duration, number, share
 from waybill.pipeline.tables import Store
 from waybill.pipeline.transforms import gold
+from waybill.pipeline.transforms.sums import total
 
 TARGET_WAIT_MS: Final = 1000
 _KEPT_RECOVERIES: Final = 0.99
@@ -29,6 +30,7 @@ _RUNS_MIN: Final = 100
 _RUN_RANKS: Final = (0.5, 0.99, 0.999)
 _RECOVERY_RANKS: Final = (0.5, 0.95)
 _TYPES_MAX: Final = 50
+_ATTEMPTS_MAX: Final = 1000
 _PLACES_MAX: Final = 10_000
 _BUCKET_S: Final = 60
 
@@ -87,19 +89,25 @@ def advices(recommendation: Recommendation) -> list[tuple[str, Advice]]:
 
 def gather(spark: SparkSession, store: Store) -> list[Evidence]:
     """Collect the evidence from gold, the types with the most attempts first."""
-    activity = store.read(spark, tables.ACTIVITY)
+    activity, retries = store.read(spark, tables.ACTIVITY), store.read(spark, tables.RETRIES)
+    ends = F.sum(F.col("completed") + F.col("failed")).alias("ends")
+    top = activity.groupBy("job_type").agg(ends).orderBy(F.desc("ends"), "job_type").limit(_TYPES_MAX + 1).collect()
+    if len(top) > _TYPES_MAX:
+        chosen = [row["job_type"] for row in top[:_TYPES_MAX]]
+        activity, retries = (rows.where(F.col("job_type").isin(chosen)) for rows in (activity, retries))
     minutes = activity.groupBy("job_type", "bucket").agg(F.sum("started").alias("started"))
     busiest = {row["job_type"]: row["busiest"] for row in _rows(minutes.groupBy("job_type"), busiest=F.max("started"))}
     runs = _rows(
         activity.groupBy("job_type"),
         ends=F.sum(F.col("completed") + F.col("failed")),
-        busy_ms=F.sum("busy_ms"),
+        busy_ms=total(F.col("busy_ms")),
         run=gold.merged_percentiles("run_sketch", _RUN_RANKS),
         wait=gold.merged_percentiles("queue_wait_sketch", (0.95,)),
     )
-    retries = store.read(spark, tables.RETRIES)
     tries: dict[str, dict[int, tuple[int, int]]] = {}
-    for row in _rows(retries.groupBy("job_type", "attempt"), ended=F.sum("ended"), completed=F.sum("completed")):
+    # A number of attempts is whatever somebody sent: those beyond any policy count together.
+    numbered = retries.withColumn("attempt", F.least("attempt", F.lit(_ATTEMPTS_MAX)))
+    for row in _rows(numbered.groupBy("job_type", "attempt"), ended=F.sum("ended"), completed=F.sum("completed")):
         tries.setdefault(row["job_type"], {})[row["attempt"]] = (row["ended"], row["completed"])
     recoveries = {
         row["job_type"]: row["recovery"]

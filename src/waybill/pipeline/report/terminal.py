@@ -7,7 +7,7 @@ from rich.text import Text
 
 from waybill.pipeline.report.figures import Percentiles, Report, Totals
 from waybill.pipeline.report.recommendations import advices
-from waybill.pipeline.report.words import duration, number, ratio, share, span
+from waybill.pipeline.report.words import clipped, duration, number, ratio, share, span
 
 
 def show(report: Report, console: Console) -> None:
@@ -37,6 +37,8 @@ def _summary(report: Report) -> RenderableType:
         f"{number(totals.repeated)} jobs completed more than once, {number(totals.malformed)} events in quarantine",
         style="dim",
     )
+    if totals.ahead:
+        twice.append(f", {number(totals.ahead)} events ahead of this machine's clock and not drawn")
     return Group(grid, Text(), _waits(totals), counts, twice)
 
 
@@ -69,8 +71,8 @@ def _job_types(report: Report) -> Table:
     for row in report.job_types:
         counts = (row.pushed, row.completed, row.recovered, row.discarded, row.open, row.failures)
         table.add_row(
-            row.job_type,
-            row.queue,
+            _name(row.job_type),
+            _name(row.queue),
             *map(number, counts),
             _three(row.queue_wait),
             _three(row.run),
@@ -85,7 +87,7 @@ def _objectives(report: Report) -> Table:
     for row in report.job_types:
         if row.ended:
             counts = (number(row.ended), number(row.in_time), share(row.in_time, row.ended))
-            table.add_row(row.job_type, row.queue, duration(row.target_ms), *counts)
+            table.add_row(_name(row.job_type), _name(row.queue), duration(row.target_ms), *counts)
     return table
 
 
@@ -96,7 +98,8 @@ def _failures(report: Report) -> Table:
     table.add_column("for example", style="dim", max_width=60, no_wrap=True)
     for row in report.failures:
         example = _one_line(row.example_message)
-        table.add_row(row.job_type, row.error_type, number(row.failed), number(row.retried), example)
+        counts = (number(row.failed), number(row.retried))
+        table.add_row(_name(row.job_type), _name(row.error_type), *counts, example)
     return table
 
 
@@ -108,7 +111,8 @@ def _dead_letters(report: Report) -> Table:
     total = sum(row.jobs for row in report.dead_letters)
     for row in report.dead_letters:
         counts = (number(row.jobs), share(row.jobs, total))
-        table.add_row(row.reason, ", ".join(row.job_types), *counts, _one_line(row.example_message))
+        job_types = Text(", ").join(map(_name, row.job_types))
+        table.add_row(_name(row.reason), job_types, *counts, _one_line(row.example_message))
     return table
 
 
@@ -118,7 +122,7 @@ def _recommendations(report: Report) -> Table:
     table.add_column("because", style="dim")
     for row in report.recommendations:
         for name, advice in advices(row):
-            table.add_row(row.job_type, name, number(advice.value), Text(advice.evidence))
+            table.add_row(_name(row.job_type), name, number(advice.value), Text(advice.evidence))
     return table
 
 
@@ -128,7 +132,7 @@ def _workers(report: Report) -> Table:
         table.add_column(heading, justify="right")
     for row in report.workers:
         counts = (row.attempts, row.completed, row.failed)
-        table.add_row(row.worker_id, *map(number, counts), duration(row.busy_ms), ratio(row.utilisation))
+        table.add_row(_name(row.worker_id), *map(number, counts), duration(row.busy_ms), ratio(row.utilisation))
     return table
 
 
@@ -155,4 +159,14 @@ def _three(values: Percentiles | None) -> str:
 
 def _one_line(text: str | None) -> Text:
     """A message as plain text: what jobs say about themselves is no markup."""
-    return Text(" ".join((text or "").split()))
+    return Text(_printable(" ".join((text or "").split())))
+
+
+def _name(text: str) -> Text:
+    """A name as plain text, and not longer than a name is."""
+    return Text(_printable(clipped(text)))
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would take for orders."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)

@@ -6,6 +6,13 @@ from typing import Final
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _DAY_S: Final = 86_400
+_LONGEST: Final = 160
+
+
+def clipped(text: str | None, longest: int = _LONGEST) -> str:
+    """What a job says of itself, no longer than a reader wants it."""
+    text = text or ""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def number(value: float) -> str:

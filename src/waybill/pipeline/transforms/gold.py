@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from waybill.pipeline.schemas import ACTIVITY, DEAD_LETTERS, FAILURES, PERCENTILES, RETRIES
+from waybill.pipeline.transforms.sums import total
 
 UNKNOWN: Final = "unknown"
 # The k of a KLL sketch: ranks are right within 0.4 %, which the 99th percentile needs.
@@ -40,7 +41,7 @@ def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> 
     union = facts[0].unionByName(facts[1]).unionByName(facts[2]).unionByName(facts[3])
     counted = union.groupBy(_bucket(bucket_seconds), "queue", "job_type").agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
-        F.coalesce(F.sum("run_ms"), F.lit(0)).alias("busy_ms"),
+        F.coalesce(total(F.col("run_ms")), F.lit(0)).alias("busy_ms"),
         *(F.kll_sketch_agg_bigint(name, _SKETCH_SIZE).alias(f"{name}_sketch") for name in ("queue_wait_ms", "run_ms")),
     )
     ends = F.col("completed") + F.col("failed")
@@ -62,7 +63,8 @@ def rolled_up(activity: DataFrame, *keys: Column | str) -> DataFrame:
     """Counts summed and sketches merged over the rows of `activity` with equal `keys`, with percentiles of each."""
     sketches = ("queue_wait", "run")
     merged = activity.groupBy(*keys).agg(
-        *(F.sum(name).alias(name) for name in (*_COUNTS, "busy_ms")),
+        *(F.sum(name).alias(name) for name in _COUNTS),
+        total(F.col("busy_ms")).alias("busy_ms"),
         *(F.kll_merge_agg_bigint(f"{name}_sketch", _SKETCH_SIZE).alias(f"{name}_sketch") for name in sketches),
     )
     return merged.withColumns({f"{name}_ms": percentiles(F.col(f"{name}_sketch")) for name in sketches}).drop(

@@ -18,7 +18,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
-from waybill.pipeline.schemas import ATTEMPTS, JOBS
+from waybill.pipeline.schemas import ATTEMPTS, FIRST_TIME, JOBS, LONGEST_MS, TIMES_END
+from waybill.pipeline.transforms.sums import total
 
 # Types of events as small numbers, which are compared much more often than they are read. The order matters: of what
 # ended an attempt, a failure says more than that the job was given up.
@@ -36,6 +37,8 @@ _TYPES: Final = (
 _STARTED, _COMPLETED, _ENQUEUED, _DISCARDED, _FAILED, _RETRYING, _SCHEDULED, _CANCELLED, _EXPIRED, _OTHER = range(10)
 _ERROR_COLUMNS: Final = ("error_type", "error_message", "error_retryable")
 _LAST_ERROR_COLUMNS: Final = ("error_type", "error_message")
+# The number of the last attempt that there can be: the type of the column ends one later.
+_LAST_ATTEMPT: Final = 2**31 - 2
 _ENDS: Final = ("completed", "discarded", "cancelled", "expired")
 _EVENT_COLUMNS: Final = (
     *("event_id", "time", "job_type", "queue", "worker_id", "attempt", "priority", "duration_ms"),
@@ -53,13 +56,13 @@ _SLOT_COLUMNS: Final = (
 def slots(events: DataFrame) -> DataFrame:
     """One row for each job and slot, from events in the columns of bronze: what `attempts` and `jobs` are made of."""
     numbers = (
-        F.when(_is(_RETRYING), F.array("attempt", F.col("attempt") + 1))
+        F.when(_is(_RETRYING), F.array("attempt", F.least("attempt", F.lit(_LAST_ATTEMPT)) + 1))
         .when(_is(_ENQUEUED), F.array(F.lit(1)))
         .when(_is(_STARTED, _COMPLETED, _FAILED, _DISCARDED), F.array(F.coalesce("attempt", F.lit(0))))
         .otherwise(F.array(F.lit(0)))
     )
     folded = (
-        events.where(F.col("subject").isNotNull() & F.col("type").startswith("job."))
+        events.where(F.col("subject").isNotNull() & F.col("type").startswith("job.") & plausible("time"))
         .select(F.col("subject").alias("job_id"), _kind().alias("kind"), *_EVENT_COLUMNS)
         .repartition("job_id")
         .withColumn("slot", F.explode(numbers))
@@ -92,6 +95,11 @@ def jobs(slots: DataFrame) -> DataFrame:
     then discarded, cancelled and expired; then what the highest attempt says.
     """
     return slots.groupBy("job_id").agg(*_job_aggregates()).withColumns(_job_columns()).select(*JOBS.fieldNames())
+
+
+def plausible(time: str) -> Column:
+    """Whether a time can be counted: bronze that was written by earlier versions may hold any."""
+    return (F.col(time) >= F.lit(FIRST_TIME)) & (F.col(time) < F.lit(TIMES_END))
 
 
 def _kind() -> Column:
@@ -147,12 +155,13 @@ def _slot_columns() -> dict[str, Column]:
     """What follows from the aggregates of a slot."""
     finished_at = F.coalesce("completed_at", "failed_at")
     available_at = F.coalesce("retry_at", "opened_at")
+    run_ms = F.coalesce("completed_ms", "failed_ms", _elapsed_ms(F.col("started_at"), finished_at))
     failed = F.col("completed_at").isNull()
     return {
         "available_at": available_at,
         "finished_at": finished_at,
         "queue_wait_ms": _elapsed_ms(available_at, F.col("started_at")),
-        "run_ms": F.coalesce("completed_ms", "failed_ms", _elapsed_ms(F.col("started_at"), finished_at)),
+        "run_ms": F.when(run_ms.isNotNull(), F.least(run_ms, F.lit(LONGEST_MS))),
         **{name: F.when(failed, F.col("error")[name]) for name in _ERROR_COLUMNS},
         "last_error_known": F.col("last_error").isNotNull(),
         **{f"last_{name}": F.col("last_error")[name] for name in _LAST_ERROR_COLUMNS},
@@ -181,7 +190,7 @@ def _job_aggregates() -> list[Column]:
             }.items()
         ),
         F.min_by("queue_wait_ms", F.when(begun, F.col("slot"))).alias("queue_wait_ms"),
-        F.sum(F.when(begun, F.col("run_ms"))).alias("run_ms"),
+        total(F.when(begun, F.col("run_ms"))).alias("run_ms"),
     ]
 
 

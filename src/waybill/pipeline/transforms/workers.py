@@ -41,7 +41,7 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
         .withColumns(
             {
                 "bucket": F.timestamp_millis(F.col("number") * length),
-                "utilisation": F.col("busy_ms") / (F.col("places") * length),
+                "utilisation": F.col("busy_ms") / (F.col("places").cast("double") * length),
             }
         )
         .select(*WORKERS.fieldNames())
