@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from tests.conformance.requirement import requirement
@@ -41,7 +42,18 @@ async def test_cancel_is_a_message_in_the_control_queue(jobs: Jobs, eye: Eye, qu
 
 
 @requirement("OJS-042")
-async def test_info_asks_over_an_exclusive_queue(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+async def test_info_asks_over_an_exclusive_queue(broker_uri: str, eye: Eye, queue_name: str) -> None:
+    async with Jobs(broker_uri) as jobs:
+        reply_to = await _ask_and_answer(jobs, eye, queue_name)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+            await eye.call(lambda: eye.channel.queue_declare(reply_to, passive=True))
+        eye.reopen()
+    while await eye.exists(reply_to):
+        await asyncio.sleep(0.01)
+
+
+async def _ask_and_answer(jobs: Jobs, eye: Eye, queue_name: str) -> str:
+    """Play the coordinator for one question; the name of the queue that the answer went to."""
     asking = asyncio.get_running_loop().create_task(jobs.info("018f0000-0000-7000-8000-000000000000", queue_name))
     await until(lambda: jobs._control is not None)
     while not await eye.exists(f"ojs.queue.control.{queue_name}"):
@@ -56,6 +68,8 @@ async def test_info_asks_over_an_exclusive_queue(jobs: Jobs, eye: Eye, queue_nam
     job = await asking
     assert job is not None
     assert job.state == "active"
+    reply_to: str = message.properties.reply_to
+    return reply_to
 
 
 async def test_without_a_coordinator_info_fails_in_time(jobs: Jobs, queue_name: str) -> None:
