@@ -7,7 +7,7 @@ from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.server.peer import MEMORY_LIMIT_BYTES, NodeBench
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
-from waybill.wire.amqp10.message import Header
+from waybill.wire.amqp10.message import Header, Properties
 from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released, Source, Target
 from waybill.wire.amqp10.performatives import Attach, Detach, Disposition, Flow, Transfer
 from waybill.wire.amqp10.sections import encode_data
@@ -420,23 +420,43 @@ def test_attach_transfer_and_detach_in_one_write(bench: NodeBench, session: Sess
 
 @requirement("M10-031")
 def test_the_anonymous_terminus_takes_the_address_from_the_message(bench: NodeBench, session: Session) -> None:
-    from waybill.wire.amqp10.message import Properties
-
     queue = declare(bench)
     sender = session.sender(None, target=Target())
     assert sender.send(Properties(to="/queues/q").encode() + message()).state == Accepted()
-    assert queue.message_count == 1
-    assert sender.send(message()).state == Released()
-    refused = sender.send(Properties(to="/queues/none").encode() + message()).state
-    assert isinstance(refused, Rejected)
-    assert refused.error is not None
-    assert refused.error.condition == "amqp:not-found"
+    sender.send(Properties(to="/queues/q").encode() + message(), settled=None)
+    assert queue.message_count == 2
+
+
+NOWHERE = [
+    (Properties(to="/queues/none").encode(), "amqp:not-found"),
+    (Properties(to="/queue/old").encode(), "amqp:invalid-field"),
+    (b"", "amqp:precondition-failed"),
+]
+
+
+@pytest.mark.parametrize(("head", "condition"), NOWHERE)
+@pytest.mark.parametrize(
+    ("outcomes", "settled"),
+    [(("amqp:rejected:list",), None), (("amqp:rejected:list",), True), (("amqp:accepted:list",), None), ((), None)],
+)
+def test_the_anonymous_terminus_tells_which_message_went_nowhere(
+    session: Session, head: bytes, condition: str, outcomes: tuple[str, ...], *, settled: bool | None
+) -> None:
+    """Anonymous terminus, 2.2.2: rejected if the source lists that and hears of it, a detach otherwise."""
+    sender = session.sender(None, target=Target(), source=Source(outcomes=outcomes))
+    sender.transfer(head + message(), delivery_tag=b"which", settled=settled)
+    if "amqp:rejected:list" in outcomes and not settled:
+        state = session.expect(Disposition).state
+        assert isinstance(state, Rejected)
+        error = state.error
+    else:
+        error = session.expect(Detach).error
+    assert error is not None
+    assert (error.condition, error.info) == (condition, {"delivery-tag": b"which"})
 
 
 @requirement("M10-032")
 def test_the_subject_is_the_routing_key(bench: NodeBench, session: Session) -> None:
-    from waybill.wire.amqp10.message import Properties
-
     virtual_host = bench.node.virtual_hosts["/"]
     queue = declare(bench)
     virtual_host.bind_queue(queue, "amq.direct", "key", {})

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp10.server.faults import Fault, link_fault
+from waybill.engine.amqp10.server.faults import LINK, Fault, link_fault
 from waybill.engine.amqp10.server.incoming import CREDIT, IncomingLink
-from waybill.engine.amqp10.server.outcomes import REJECTED
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import Terminus
@@ -20,6 +19,7 @@ from waybill.wire.amqp10.error import (
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_UNKNOWN_ID,
+    Error,
 )
 from waybill.wire.amqp10.messaging import Rejected, Source
 from waybill.wire.amqp10.performatives import Attach
@@ -47,11 +47,8 @@ class CoordinatorLink(IncomingLink):
     def __init__(self, session: "Session", attach: Attach, handle: i64, terminus: Terminus) -> None:
         super().__init__(session, attach, handle, TargetNode(session.connection, None), terminus)
         source = attach.source
-        self._takes_rejected = (
-            isinstance(source, COMPOSITE)
-            and isinstance(source, Source)
-            and (not source.outcomes or REJECTED in source.outcomes)
-        )
+        lists_none = isinstance(source, COMPOSITE) and isinstance(source, Source) and not source.outcomes
+        self._takes_rejected = lists_none or self.lists_rejected
         self._declared: dict[bytes, LinkTransaction] = {}
 
     def grant(self) -> None:
@@ -92,7 +89,7 @@ class CoordinatorLink(IncomingLink):
         connection = self.connection
         connection.transaction_count += 1
         identifier = b"%d" % connection.transaction_count
-        transaction = LinkTransaction(identifier)
+        transaction = LinkTransaction(identifier, self)
         self._declared[identifier] = transaction
         connection.transactions[identifier] = transaction
         self.session.send_outcome(self._delivery_id, Declared(identifier).encode())
@@ -109,9 +106,16 @@ class CoordinatorLink(IncomingLink):
             return
         runtime = connection.host.runtime
         retired = transaction.retired
-        if not transaction.commit(runtime):
+        if transaction.partial_count:
             transaction.rollback()
-            raise link_fault(TRANSACTION_ROLLBACK, "a queue has no room for the messages of the transaction")
+            self.session.detach_incoming(
+                self, Error(TRANSACTION_ROLLBACK, "a transaction is discharged while more of a message is awaited")
+            )
+            return
+        failure = transaction.commit(runtime)
+        if failure is not None:
+            transaction.rollback()
+            raise Fault(LINK, failure.condition, failure.description or "", failure.info)
         runtime.store.wait(_Discharged(self, self._delivery_id, retired), 0)
 
     def detached(self, event: int, *, closed: bool) -> None:
@@ -137,5 +141,5 @@ class _Discharged(CommitWaiter):
             return
         session.send_outcome(self._number, ACCEPTED_STATE)
         for retired in self._retired:
-            if not retired.is_settled and retired.link.session.is_open:
+            if not retired.is_settled and retired.link.is_attached:
                 retired.link.session.settled_by_us(retired.number, retired.outcome.state.encode())

@@ -34,10 +34,11 @@ _CONDITIONS: Final[tuple[tuple[type[ModelError], str], ...]] = (
 
 
 class Fault(Exception):
-    """A condition and a text for a person. `scope` is what it ends: one of LINK, SESSION, CONNECTION."""
+    """A condition, a text for a person, `info` for programs. `scope`: what it ends, LINK, SESSION or CONNECTION."""
 
-    def __init__(self, scope: str, condition: str, text: str) -> None:
+    def __init__(self, scope: str, condition: str, text: str, info: dict[str, object] | None = None) -> None:
         super().__init__(text)
+        self.info = info
         self.scope = scope
         self.condition = condition
         self.text = text
@@ -45,7 +46,7 @@ class Fault(Exception):
     @property
     def error(self) -> Error:
         """What the peer is told."""
-        return Error(self.condition, self.text)
+        return Error(self.condition, self.text, self.info)
 
 
 def link_fault(condition: str, text: str) -> Fault:

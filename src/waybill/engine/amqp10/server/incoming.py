@@ -11,11 +11,12 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault
+from waybill.engine.amqp10.server.outcomes import REJECTED
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.shape import TransferShape
 from waybill.engine.amqp10.server.target import TargetNode
-from waybill.engine.amqp10.server.transaction import LinkTransaction
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Posted
 from waybill.engine.amqp10.termini import QUEUE_FULL, LinkEnd, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
@@ -25,9 +26,10 @@ from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp10 import descriptors
-from waybill.wire.amqp10.composite import Composite
+from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
 from waybill.wire.amqp10.error import (
+    DETACH_FORCED,
     ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -35,12 +37,13 @@ from waybill.wire.amqp10.error import (
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
+    TRANSACTION_UNKNOWN_ID,
     TRANSFER_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
     Error,
 )
 from waybill.wire.amqp10.errors import DecodeError
-from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Accepted, Rejected, Released
+from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE, Accepted, Rejected, Released, Source
 from waybill.wire.amqp10.performatives import (
     DELIVERY_TAG_LIMIT,
     RECEIVER_FIRST,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 CREDIT: Final = 1024
 WRAP: Final = 0xFFFFFFFF
 NO_DELIVERY: Final = -1
+DELIVERY_TAG: Final = "delivery-tag"
 OUTRUN_PAUSE_S: Final = 0.01
 OUTRUN: Final = 4096
 
@@ -90,6 +94,10 @@ class IncomingLink(Timer):
         # Whether the present delivery is settled second, which it may decline on a link that does.
         self._waits = False
         self._message_format: i64 = 0
+        source = attach.source
+        self.lists_rejected = (
+            isinstance(source, COMPOSITE) and isinstance(source, Source) and REJECTED in source.outcomes
+        )
         self._sender_mode: i64 = attach.snd_settle_mode
         self._transaction: LinkTransaction | None = None
         self._properties = PropertyFacts()
@@ -170,21 +178,34 @@ class IncomingLink(Timer):
             else:
                 pieces = BytesWriter()
             self._pieces = pieces
+            if self._transaction is not None:
+                self._transaction.partial_count += 1
         else:
             self._check_continuation(data, facts)
             if facts.settled == 1:
                 self._is_settled = True
         if facts.aborted:
-            self._pieces = None
+            self._end_pieces()
             self._use_credit()
             return
         if len(pieces) + end - facts.payload > self.max_message_size:
             raise self._too_big()
         pieces.write(data[facts.payload : end])
         if not facts.more:
-            self._pieces = None
+            self._end_pieces()
             content = pieces.getvalue()
             self._complete(content, 0, len(content))
+
+    def _end_pieces(self) -> None:
+        """Nothing more is awaited of the delivery."""
+        if self._pieces is not None and self._transaction is not None:
+            self._transaction.partial_count -= 1
+        self._pieces = None
+
+    def fail_transaction(self, error: Error) -> None:
+        """4.4.4.1: a delivery that cannot be processed must keep its transaction from being committed."""
+        if self._transaction is not None:
+            self._transaction.fail(error)
 
     def take_alike(self, data: bytes, start: i64, end: i64) -> bool:
         """Take a transfer that looks like the last one, with a message that does; False if it is another kind.
@@ -231,6 +252,11 @@ class IncomingLink(Timer):
             self._shape.learn(data, start, facts, self.connection.message_facts)
 
     def _begin_delivery(self, data: bytes, facts: TransferFacts) -> None:
+        self._transaction = None
+        if facts.state == descriptors.TRANSACTIONAL_STATE:
+            # Before all else: what goes wrong with the delivery is the transaction's affair too (4.4.4.1).
+            state = decode_state(data, facts.state_start, facts.state_end)
+            self._transaction = self.connection.transaction(state)
         if facts.delivery_id < 0:
             raise link_fault(INVALID_FIELD, "the first transfer of a delivery needs a delivery-id")
         if facts.tag < 0 or facts.tag_end - facts.tag > DELIVERY_TAG_LIMIT:
@@ -245,12 +271,8 @@ class IncomingLink(Timer):
             raise link_fault(TRANSFER_LIMIT_EXCEEDED, "more deliveries than the link-credit allows")
         self._delivery_id = facts.delivery_id
         self._is_settled = facts.settled == 1
-        self._transaction = None
-        if facts.state == descriptors.TRANSACTIONAL_STATE:
-            state = decode_state(data, facts.state_start, facts.state_end)
-            self._transaction = self.connection.transaction(state)
         self._waits = self.settles_second and facts.rcv_settle_mode != RECEIVER_FIRST
-        if facts.more or facts.resume or self.settles_second:
+        if facts.more or facts.resume or self.settles_second or self.target.is_anonymous:
             self._tag = data[facts.tag : facts.tag_end]
             self._message_format = facts.message_format
 
@@ -455,27 +477,41 @@ class IncomingLink(Timer):
         limit = self.connection.host.runtime.memory_limit_bytes
         if transaction.size + message.size > limit:
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
+        if transaction.is_over:
+            raise link_fault(TRANSACTION_UNKNOWN_ID, "the transaction of the delivery was discharged before it came")
         transaction.publish(queues, message)
         if not self._is_settled:
-            self.session.send_outcome(self._delivery_id, transaction.state(Accepted()))
+            self._tell_provisional(transaction, Accepted())
+
+    def _tell_provisional(self, transaction: LinkTransaction, outcome: Composite) -> None:
+        """The outcome of a commit (4.4.1). Who settles second is told of it again only by a resumed link."""
+        state = transaction.state(outcome)
+        if self._waits:
+            self.terminus.settling[self._tag] = self._delivery_id
+            self.terminus.outcomes[self._tag] = state
+            is_accepted = isinstance(outcome, Accepted)
+            transaction.post(Posted(self.terminus, self._tag, b"" if is_accepted else outcome.encode()))
+        self.session.send_outcome(self._delivery_id, state, settled=not self._waits)
 
     def _find_route(self, data: bytes, found: PropertyFacts) -> Route | None:
         """The route of a message that is not known yet; None if its outcome is that it has none."""
         try:
-            route = self.target.route_of(data, found)
+            return self.target.route_of(data, found)
         except ModelError as error:
             if not self.target.is_anonymous:
                 raise
-            # The node is this message's affair, not the link's (anonymous terminus).
+            # The node is this message's affair, not the link's (anonymous terminus, 2.2.2).
             fault = fault_of(error)
-            if self._is_settled:
+            fault.info = {DELIVERY_TAG: self._tag}
+            if self._is_settled and self._transaction is not None:
+                # Nobody hears of a settled delivery, but the discharge must not succeed.
+                self._transaction.fail(fault.error)
+                return None
+            if self._is_settled or not self.lists_rejected:
                 raise fault from None
             refusal = Rejected(fault.error)
             self._refuse(refusal.encode(), refusal)
             return None
-        if route is None:
-            self._not_routed()
-        return route
 
     def _not_routed(self) -> None:
         """As RabbitMQ 4: released, so that the sender knows that nobody has it."""
@@ -487,7 +523,7 @@ class IncomingLink(Timer):
         if self._transaction is None:
             self._tell(encoded)
         else:
-            self.session.send_outcome(self._delivery_id, self._transaction.state(outcome))
+            self._tell_provisional(self._transaction, outcome)
 
     def _tell(self, outcome: bytes) -> None:
         """Tell of an outcome other than `accepted`. Who settles second remembers it until the sender has settled."""
@@ -523,7 +559,9 @@ class IncomingLink(Timer):
         self.is_attached = False
         terminus = self.terminus
         pieces = self._pieces
-        self._pieces = None
+        if pieces is not None:
+            self.fail_transaction(Error(DETACH_FORCED, "a link was detached before the whole of its delivery came"))
+        self._end_pieces()
         if pieces is not None and 0 < len(pieces) <= PARTIAL_LIMIT:
             terminus.partial_tag = self._tag
             terminus.partial = pieces.getvalue()

@@ -21,7 +21,7 @@ from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction
-from waybill.engine.amqp10.termini import LinkEnd, Terminus
+from waybill.engine.amqp10.termini import LINK_DETACHED, LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
@@ -29,7 +29,7 @@ from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.wire.amqp10.error import INVALID_FIELD, RESOURCE_DELETED, STOLEN, Error
+from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_DELETED, STOLEN, Error
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
 from waybill.wire.amqp10.messaging import Received
 from waybill.wire.amqp10.performatives import Attach, Flow
@@ -331,6 +331,8 @@ class OutgoingLink(Consumer):
         if identifier is None:
             self.acquiring = None
         elif isinstance(identifier, bytes):
+            if self.no_ack or self.copies or self._is_stream:
+                raise link_fault(NOT_IMPLEMENTED, "transactional acquisition of what is settled when it is sent")
             transaction = self.connection.transaction(TransactionalState(identifier))
             if transaction is not self.acquiring:
                 transaction.begin_acquiring(self)
@@ -432,6 +434,8 @@ class OutgoingLink(Consumer):
             entry.holder = None
             self.unsettled_count -= 1
             held[int(entry.sequence).to_bytes(TAG_SIZE, "big")] = entry
+            if event == LINK_DETACHED and not closed:
+                session.left_behind.add(self, number, entry)
         for delivery in self.resuming:
             held[delivery.tag] = delivery.entry
         self.resuming.clear()

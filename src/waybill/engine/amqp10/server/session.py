@@ -14,8 +14,9 @@ from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, f
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.retirement import LeftBehind, retire, settle_late
 from waybill.engine.amqp10.server.shape import AcceptedShape
-from waybill.engine.amqp10.server.transaction import Retired
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
@@ -39,7 +40,6 @@ from waybill.wire.amqp10.error import (
 )
 from waybill.wire.amqp10.performatives import Attach, Begin, Detach, Flow, Performative
 from waybill.wire.amqp10.scan import NO_STATE
-from waybill.wire.amqp10.transactions import TransactionalState
 from waybill.wire.amqp10.transfer import scan_transfer
 from waybill.wire.amqp10.types import Described
 
@@ -57,7 +57,8 @@ NO_DELIVERY: Final = -1
 class Session(CommitWaiter):
     """`next_incoming_id` and `next_outgoing_id` count transfers, modulo 2^32; windows count how many more may come.
 
-    `unsettled`: what the peer was sent and has not settled, by delivery-id.
+    `unsettled`: what the peer was sent and has not settled, by delivery-id. `retired` has what has an outcome that
+    waits for its transaction, `acquired` what was delivered in one, `left_behind` what detached links hold.
     """
 
     def __init__(self, connection: "Connection", channel: i64, begin: Begin) -> None:
@@ -75,6 +76,9 @@ class Session(CommitWaiter):
         self.detaching: set[i64] = set()
         self.next_delivery_id: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
+        self.retired: dict[i64, Retired] = {}
+        self.acquired: dict[i64, LinkTransaction] = {}
+        self.left_behind = LeftBehind()
         self.parked: deque[OutgoingLink] = deque()
         self.suspended: list[Terminus] = []
         self._disposition = DispositionFacts()
@@ -300,6 +304,7 @@ class Session(CommitWaiter):
             return
         if fault.scope != LINK or link is None:
             raise fault
+        link.fail_transaction(fault.error)
         self.detach_incoming(link, fault.error)
 
     # --- outcomes of what came in ---
@@ -385,6 +390,8 @@ class Session(CommitWaiter):
             return
         entry = self.unsettled.get(number)
         if entry is None:
+            if self.left_behind.entries:
+                self._take_other_disposition(data, start, end)
             return
         link = entry.holder
         if isinstance(link, OutgoingLink) and link.takes_accepted:
@@ -440,46 +447,28 @@ class Session(CommitWaiter):
         if facts.state != NO_STATE:
             state = decode_state(data, facts.state_start, facts.state_end)
         if facts.state == descriptors.TRANSACTIONAL_STATE:
-            self._retire(identifiers, state, facts, count)
+            retire(self, identifiers, state, facts)
             return
         outcome = outcome_of(state)
         for number in identifiers if outcome is None or outcome.keeps_order else reversed(identifiers):
             entry = self.unsettled.get(number)
             if entry is None:
                 continue
-            link = entry.holder
-            assert isinstance(link, OutgoingLink)  # noqa: S101 - nothing else fills `unsettled`
+            link = self.link_of(entry)
             try:
                 settle(self, link, number, entry, outcome, settled=facts.settled)
             except Fault as fault:
                 if fault.scope != LINK:
                     raise
                 self.detach_outgoing(link, fault.error)
+        if self.left_behind.entries:
+            settle_late(self, facts, outcome)
 
-    def _retire(
-        self, identifiers: list[i64], state: Composite | Described | None, facts: DispositionFacts, count: i64
-    ) -> None:
-        """Outcomes that take effect with a transaction (4.4.2)."""
-        transaction = self.connection.transaction(state)
-        outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
-        if outcome is None:
-            return
-        for retired in transaction.retired:
-            # A provisional outcome may change until the discharge.
-            if retired.link.session is self and (retired.number - facts.first) & WRAP < count:
-                retired.outcome = outcome
-                retired.is_settled = facts.settled
-        for number in identifiers:
-            entry = self.unsettled.get(number)
-            if entry is None:
-                continue
-            link = entry.holder
-            assert isinstance(link, OutgoingLink)  # noqa: S101 - nothing else fills `unsettled`
-            if outcome.name not in link.outcomes:
-                self.detach_outgoing(link, Error(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link"))
-                continue
-            del self.unsettled[number]
-            transaction.retire(Retired(link, number, entry, outcome, is_settled=facts.settled))
+    def link_of(self, entry: Entry) -> OutgoingLink:
+        """The link that has a delivery."""
+        link = entry.holder
+        assert isinstance(link, OutgoingLink)  # noqa: S101 - nothing else fills `unsettled`
+        return link
 
     def _take_sender_disposition(self, facts: DispositionFacts) -> None:
         """The peer settles what it sent (rcv-settle-mode second), or says nothing new."""

@@ -8,7 +8,7 @@ from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, parse_address
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
-from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.errors import InvalidArgument, NotFound, PreconditionFailed
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import Route
@@ -67,15 +67,15 @@ class TargetNode:
             self.connection.check_permission("write", "exchange", self._exchange)
             self.connection.virtual_host.resolve(self._exchange, "")
 
-    def route_of(self, data: bytes, found: PropertyFacts) -> Route | None:
-        """The route of one message; None if it has no address where it needs one. Raises what the model refuses."""
+    def route_of(self, data: bytes, found: PropertyFacts) -> Route:
+        """The route of one message. Raises what the model refuses, also for one without the address that it needs."""
         if self._routing_key is not None:
             self.route = self._find(self._exchange, self._routing_key)
             return self.route
         key = b""
         if self.is_anonymous:
             if found.to < 0:
-                return None
+                raise PreconditionFailed("a message to the anonymous terminus needs an address in `to`")
             key = data[found.to : found.to_end] + b"\0"
         if found.subject >= 0:
             key += data[found.subject : found.subject_end]

@@ -1,0 +1,156 @@
+"""Outcomes that are not simply applied to a link's deliveries (1.0, 4.4.2): those of transactions, and late ones.
+
+A delivery stays known by its number while its session is there: what the peer says of it after it detached the link,
+and before it attached it again, counts.
+"""
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.server.faults import Fault
+from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
+from waybill.engine.amqp10.server.resume import TAG_SIZE
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
+from waybill.model.entry import Entry
+from waybill.wire.amqp10.composite import Composite
+from waybill.wire.amqp10.disposition import DispositionFacts
+from waybill.wire.amqp10.error import NOT_ALLOWED, TRANSACTION_ROLLBACK, Error
+from waybill.wire.amqp10.transactions import TransactionalState
+from waybill.wire.amqp10.types import Described
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.outgoing import OutgoingLink
+    from waybill.engine.amqp10.server.session import Session
+
+WRAP = 0xFFFFFFFF
+
+
+class LeftBehind:
+    """The deliveries of links that were detached and may be attached again, by number."""
+
+    def __init__(self) -> None:
+        self.entries: dict[i64, tuple[OutgoingLink, Entry]] = {}
+        self._mark = 1024
+
+    def add(self, link: "OutgoingLink", number: i64, entry: Entry) -> None:
+        """To be called once the terminus of the link holds the delivery."""
+        self.entries[number] = (link, entry)
+        if len(self.entries) > self._mark:
+            # Their links were attached again, or are gone for good.
+            kept = {number: pair for number, pair in self.entries.items() if _is_held(pair[0], pair[1])}
+            self.entries = kept
+            self._mark = 2 * len(kept) + 1024
+
+    def numbers(self, first: i64, count: i64) -> list[i64]:
+        """Those of its deliveries that are among `count` from `first` on, in order."""
+        entries = self.entries
+        if count > len(entries):
+            return [number for number in entries if (number - first) & WRAP < count]
+        return [number for number in [(first + index) & WRAP for index in range(int(count))] if number in entries]
+
+    def take(self, number: i64) -> "tuple[OutgoingLink, Entry] | None":
+        """The delivery, which the terminus holds no more; None if it is not there."""
+        pair = self.entries.pop(number, None)
+        if pair is None or not _is_held(pair[0], pair[1]):
+            return None
+        link = pair[0]
+        del link.terminus.held[_tag(pair[1])]
+        link.unsettled_count += 1
+        return pair
+
+
+def _tag(entry: Entry) -> bytes:
+    return int(entry.sequence).to_bytes(TAG_SIZE, "big")
+
+
+def _is_held(link: "OutgoingLink", entry: Entry) -> bool:
+    return link.terminus.held.get(_tag(entry)) is entry
+
+
+def retire(
+    session: "Session", identifiers: list[i64], state: Composite | Described | None, facts: DispositionFacts
+) -> None:
+    """Outcomes that take effect with a transaction (4.4.2). Raises a link fault for what is none."""
+    try:
+        transaction = session.connection.transaction(state)
+    except Fault as fault:
+        _detach_all(session, identifiers, fault.error)
+        return
+    outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
+    if outcome is None:
+        return
+    first = facts.first
+    count = ((facts.last - first) & WRAP) + 1
+    others: list[i64]
+    if count > len(session.retired):
+        others = [number for number in session.retired if (number - first) & WRAP < count]
+    else:
+        others = [(first + index) & WRAP for index in range(int(count))]
+    for number in others:
+        retired = session.retired.get(number)
+        if retired is None:
+            continue
+        if retired.transaction is not transaction:
+            _end_control(retired.transaction)
+            return
+        # A provisional outcome may change until the discharge.
+        retired.outcome = outcome
+        retired.is_settled = facts.settled
+    for number in identifiers:
+        entry = session.unsettled.get(number)
+        if entry is not None and not _retire_one(session, transaction, number, entry, outcome, settled=facts.settled):
+            return
+    left_behind = session.left_behind
+    for number in left_behind.numbers(first, count):
+        pair = left_behind.take(number)
+        if pair is not None:
+            transaction.retire(Retired(pair[0], number, pair[1], outcome, transaction, is_settled=facts.settled))
+
+
+def _detach_all(session: "Session", identifiers: list[i64], error: Error) -> None:
+    """The links whose deliveries these are."""
+    for number in identifiers:
+        entry = session.unsettled.get(number)
+        if entry is not None:
+            session.detach_outgoing(session.link_of(entry), error)
+
+
+def _retire_one(
+    session: "Session", transaction: LinkTransaction, number: i64, entry: Entry, outcome: Outcome, *, settled: bool
+) -> bool:
+    """False if the transaction was ended by it."""
+    link = session.link_of(entry)
+    acquired = session.acquired.get(number)
+    if acquired is not None and acquired is not transaction:
+        # 4.4.2: it "MUST NOT be associated with a different non discharged transaction than the outcome."
+        _end_control(acquired)
+        return False
+    if outcome.name not in link.outcomes:
+        session.detach_outgoing(link, Error(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link"))
+        return True
+    del session.unsettled[number]
+    transaction.retire(Retired(link, number, entry, outcome, transaction, is_settled=settled))
+    return True
+
+
+def _end_control(transaction: LinkTransaction) -> None:
+    control = transaction.control
+    control.session.detach_incoming(
+        control, Error(TRANSACTION_ROLLBACK, "a delivery was associated with two transactions")
+    )
+
+
+def settle_late(session: "Session", facts: DispositionFacts, outcome: Outcome | None) -> None:
+    """Outcomes for deliveries whose link is detached for the time being."""
+    if outcome is None and not facts.settled:
+        return
+    left_behind = session.left_behind
+    numbers = left_behind.numbers(facts.first, ((facts.last - facts.first) & WRAP) + 1)
+    for number in numbers if outcome is None or outcome.keeps_order else reversed(numbers):
+        pair = left_behind.take(number)
+        if pair is not None:
+            link = pair[0]
+            given = outcome if outcome is not None and outcome.name in link.outcomes else link.default_outcome
+            given.apply(link, pair[1])
+            link.settled_later()
