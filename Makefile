@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
+.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate search soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -103,6 +103,11 @@ bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again
 	@$(BUILT_RUN) -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs 2)
+
+CASES ?= 200000
+SEARCH_SEED ?= 1
+search: $(BUILT)/stamp ## random, mutated and expensive sessions: CASES=how many, SEARCH_SEED=from where, AGAIN=one finding's file
+	@$(BUILT_RUN) -m tests.search.search $(if $(AGAIN),--again "$(AGAIN)",--cases $(CASES) --seed $(SEARCH_SEED) --jobs 2)
 
 ROUNDS ?= 100
 SOAK_SECONDS ?= 3600

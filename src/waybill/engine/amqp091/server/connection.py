@@ -632,9 +632,7 @@ class Connection(ServerEngine):
             return
         self._closing_channels.add(channel.number)
         self._remove_channel(channel)
-        self.send_method(
-            int(channel.number), ChannelClose(fault.code, fault.text[:255], fault.class_id, fault.method_id)
-        )
+        self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _close_connection(self, fault: Fault) -> None:
         if self.state in {CLOSING, CLOSED}:
@@ -642,7 +640,7 @@ class Connection(ServerEngine):
         self._free()
         self.state = CLOSING
         self._deadline = self._received_at + self.host.limits.close_timeout_s
-        self.send_method(0, ConnectionClose(fault.code, fault.text[:255], fault.class_id, fault.method_id))
+        self.send_method(0, ConnectionClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _set_closed(self) -> None:
         self._is_peer_leaving = False

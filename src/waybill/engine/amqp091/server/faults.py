@@ -1,5 +1,7 @@
 """Errors on the server side, each with the scope and the reply code that the protocol gives it."""
 
+from typing import Final
+
 from waybill.model.errors import (
     AccessRefused,
     ModelError,
@@ -23,6 +25,23 @@ from waybill.wire.amqp091.reply_codes import (
     RESOURCE_LOCKED,
 )
 
+REPLY_TEXT_OCTETS_MAX: Final = 255
+
+
+def reply_text(text: str) -> str:
+    """As much of a text as a short string holds. Names in it come from peers, and their characters take 1 to 4 octets.
+
+    What is cut in the middle of a character loses that character.
+    """
+    octets = text.encode("utf-8", "surrogateescape")
+    if len(octets) <= REPLY_TEXT_OCTETS_MAX:
+        return text
+    end = REPLY_TEXT_OCTETS_MAX
+    # The first octet left out continues a character, of four octets at most: names need not be UTF-8.
+    while octets[end] & 0xC0 == 0x80 and end > REPLY_TEXT_OCTETS_MAX - 3:
+        end -= 1
+    return octets[:end].decode("utf-8", "surrogateescape")
+
 
 class Fault(Exception):
     """A reply code and a text for a person. `is_connection_wide` tells the scope: one channel, or the connection."""
@@ -32,7 +51,7 @@ class Fault(Exception):
     ) -> None:
         super().__init__(text)
         self.code = code
-        self.text = f"{REPLY_NAMES[code]} - {text}"
+        self.text = reply_text(f"{REPLY_NAMES[code]} - {text}")
         self.is_connection_wide = is_connection_wide
         self.class_id = class_id
         self.method_id = method_id

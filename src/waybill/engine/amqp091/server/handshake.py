@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from waybill.engine.amqp091.server.faults import connection_fault, fault_of
+from waybill.engine.amqp091.server.faults import connection_fault, fault_of, reply_text
 from waybill.engine.login import Login
 from waybill.model.errors import NotAllowed
 from waybill.wire.amqp091.methods import (
@@ -105,8 +105,10 @@ class Handshake:
             connection.refuse_login(
                 ConnectionClose(
                     reply_code=ACCESS_REFUSED,
-                    reply_text=f"ACCESS_REFUSED - Login was refused using authentication mechanism {self._mechanism}. "
-                    "For details see the broker logfile.",
+                    reply_text=reply_text(
+                        f"ACCESS_REFUSED - Login was refused using authentication mechanism {self._mechanism}. "
+                        "For details see the broker logfile."
+                    ),
                     class_id=0,
                     method_id=0,
                 ),

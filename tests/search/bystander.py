@@ -1,0 +1,119 @@
+"""Somebody who publishes with confirms and consumes, over both protocols, while others misbehave."""
+
+from typing import Final
+
+from tests.search.machine import AMQP10_LOGIN, BYSTANDER, Machine, Wire
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
+from waybill.wire.amqp091.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicPublish,
+    ChannelOpen,
+    ConfirmSelect,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    QueueDeclare,
+)
+from waybill.wire.amqp091.properties import BasicProperties
+from waybill.wire.amqp10.encode import encode_value
+from waybill.wire.amqp10.frames import frame
+from waybill.wire.amqp10.messaging import Accepted, Source, Target
+from waybill.wire.amqp10.performatives import (
+    ROLE_RECEIVER,
+    ROLE_SENDER,
+    Attach,
+    Begin,
+    Disposition,
+    Flow,
+    Open,
+    Transfer,
+)
+from waybill.wire.amqp10.types import Described, ULong
+
+QUEUE_091: Final = "bystander-091"
+QUEUE_10: Final = "bystander-10"
+ACK: Final = b"\x00\x3c\x00\x50"
+DELIVER: Final = b"\x00\x3c\x00\x3c"
+TRANSFER: Final = 0x14
+DISPOSITION: Final = 0x15
+
+LOGIN: Final = PROTOCOL_HEADER + b"".join(
+    method_frame(channel, method)
+    for channel, method in (
+        (0, ConnectionStartOk(mechanism="EXTERNAL")),
+        (0, ConnectionTuneOk(2047, 131_072, 0)),
+        (0, ConnectionOpen("/")),
+        (1, ChannelOpen()),
+    )
+)
+BEGIN_091: Final = b"".join(
+    method_frame(1, method)
+    for method in (
+        QueueDeclare(QUEUE_091, durable=True, no_wait=True),
+        QueueDeclare(QUEUE_10, durable=True, no_wait=True),
+        ConfirmSelect(nowait=True),
+        BasicConsume(QUEUE_091, "b", no_wait=True),
+    )
+)
+PUBLISH: Final = method_frame(1, BasicPublish("", QUEUE_091)) + content_frames(
+    1, BasicProperties(delivery_mode=2), b"bystander", 0
+)
+BEGIN_10: Final = AMQP10_LOGIN + b"".join(
+    frame(0, performative.encode())
+    for performative in (
+        Open("bystander"),
+        Begin(next_outgoing_id=0, incoming_window=1 << 30, outgoing_window=1 << 30),
+        Attach("out", 0, ROLE_SENDER, source=Source(), target=Target("/queues/" + QUEUE_10), initial_delivery_count=0),
+        Attach("in", 1, ROLE_RECEIVER, source=Source("/queues/" + QUEUE_10), target=Target()),
+        Flow(
+            next_incoming_id=0,
+            incoming_window=1 << 30,
+            next_outgoing_id=0,
+            outgoing_window=1 << 30,
+            handle=1,
+            delivery_count=0,
+            link_credit=1 << 20,
+        ),
+    )
+)
+MESSAGE: Final = b"\0\x53\x70\xc0\x02\x01\x41" + encode_value(Described(ULong(0x75), b"bystander"))
+
+
+class Waited(AssertionError):
+    """A bystander did not get what it was owed."""
+
+
+class Bystanders:
+    """One of each protocol."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.old = Wire(machine, BYSTANDER)
+        machine.feed(self.old, LOGIN + BEGIN_091)
+        self.new = Wire(machine, BYSTANDER)
+        machine.feed(self.new, BEGIN_10)
+        self.count = 0
+        self.check("before anything happened")
+
+    def check(self, when: str) -> None:
+        """Publish one message each; it must be confirmed and delivered when the node comes to rest."""
+        machine = self.machine
+        self.count += 1
+        number = self.count
+        self.old.answers.seen.clear()
+        self.new.answers.seen.clear()
+        machine.feed(self.old, PUBLISH)
+        transfer = Transfer(0, number - 1, b"%d" % number, 0).encode()
+        machine.feed(self.new, frame(0, transfer, MESSAGE))
+        for wire, protocol, owed in (
+            (self.old, "0-9-1", ((ACK, "confirm"), (DELIVER, "delivery"))),
+            (self.new, "1.0", ((DISPOSITION, "outcome"), (TRANSFER, "delivery"))),
+        ):
+            if wire.is_lost or wire.engine is None or wire.engine.closed:
+                raise Waited(f"{when} the bystander of {protocol} is cut off: {wire.answers.errors}")
+            for kind, noun in owed:
+                if kind not in wire.answers.seen:
+                    raise Waited(f"{when} the bystander of {protocol} has no {noun}; {wire.answers.errors}")
+        machine.feed(self.old, method_frame(1, BasicAck(0, multiple=True)))
+        machine.feed(self.new, frame(0, Disposition(ROLE_RECEIVER, number - 1, None, True, Accepted()).encode()))

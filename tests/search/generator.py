@@ -1,0 +1,96 @@
+"""From the octets of a case to a script: which peers there are, what each of them does, and how it is damaged."""
+
+from typing import Final
+
+from tests.search import amqp091_moves, amqp10_moves
+from tests.search.choices import Choices, genes
+from tests.search.mutation import mutated
+from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, RAW, READ_BYTES_MAX, STALL, WAIT, Script, Step
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER
+from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
+
+PEERS: Final = (AMQP091, AMQP10, AMQP091, AMQP10)
+GENES_MAX: Final = 12
+BYTES_MAX: Final = 6 * READ_BYTES_MAX
+"""What one case sends, all peers together."""
+SCALES: Final = (8, 8, 8, 40, 40, 40, 300, 1 << 20)
+"""Most cases are small and quick, and odd; the others show what much of the same costs."""
+WAITS: Final = (0.001, 1.0, 20.0, 61.0, 4000.0)
+POLICIES: Final[tuple[dict[str, object], ...]] = (
+    {"max-length": 0, "dead-letter-exchange": "fanout"},
+    {"message-ttl": 0, "dead-letter-exchange": "topic", "dead-letter-routing-key": "a"},
+    {"max-length": 3, "overflow": "reject-publish-dlx", "dead-letter-exchange": ""},
+    {"expires": 1000},
+    {"delivery-limit": 0, "dead-letter-exchange": "headers"},
+    {"alternate-exchange": "fanout"},
+)
+
+
+class _Peer:
+    def __init__(self, number: int, protocol: str) -> None:
+        self.number = number
+        self.protocol = protocol
+        self.is_open = False
+
+
+def generate(case: bytes, scale_max: int = 1 << 20) -> Script:
+    """The same octets give the same script. `scale_max` bounds the amounts of everything in it."""
+    head, *moves = genes(case)
+    choices = Choices(head)
+    scale = min(choices.pick(SCALES), scale_max)
+    script = Script(is_durable=choices.chance(3))
+    if choices.chance(2):
+        script.policies = [choices.pick(POLICIES) for _ in range(choices.number(1, 2))]
+    peers = [_Peer(number, protocol) for number, protocol in enumerate(PEERS)]
+    others: list[bytes] = []
+    for gene in moves[:GENES_MAX]:
+        if script.size < BYTES_MAX:
+            _add(script, Choices(gene, scale), peers, others)
+    return script
+
+
+def _add(script: Script, choices: Choices, peers: list[_Peer], others: list[bytes]) -> None:
+    peer = peers[choices.pick((0, 1, 0, 1, 0, 1, 2, 3))]
+    kind = choices.number(0, 39)
+    if kind == 0:
+        script.steps.append(Step(WAIT, amount=choices.pick(WAITS)))
+        return
+    if kind == 1 and peer.is_open:
+        peer.is_open = False
+        script.steps.append(Step(LOSE, peer.number))
+        return
+    if kind == 2:
+        script.steps += _strangers(choices, peer)
+        peer.is_open = True
+        return
+    if not peer.is_open:
+        peer.is_open = True
+        script.steps.append(Step(OPEN, peer.number, text=peer.protocol))
+    if kind == 3:
+        script.steps.append(Step(STALL, peer.number))
+    if peer.protocol == AMQP091:
+        channel = choices.pick((1, 1, 1, 1, 1, 2))
+        frames = choices.pick(amqp091_moves.MOVES)(choices, channel)
+    else:
+        channel = choices.pick((0, 0, 0, 0, 0, 1))
+        frames = choices.pick(amqp10_moves.MOVES)(choices, channel)
+    frames = mutated(choices, frames, others)
+    others += frames[:20]
+    _feed(script, choices, peer, b"".join(frames))
+
+
+def _strangers(choices: Choices, peer: _Peer) -> list[Step]:
+    """A peer that does not get as far as a session."""
+    header = choices.pick((PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, b"AMQP\2\1\0\0", b"GET / HTTP/1.1\r\n", b""))
+    rest = choices.pick((b"", b"\0" * choices.amount(5000), choices.octets(choices.amount(300)), header * 20))
+    return [Step(OPEN, peer.number, text=RAW), Step(FEED, peer.number, header + rest)]
+
+
+def _feed(script: Script, choices: Choices, peer: _Peer, data: bytes) -> None:
+    """In one read if it fits, at times in pieces."""
+    shape = choices.number(0, 9)
+    size = READ_BYTES_MAX if shape < 8 else max(1, len(data) // choices.number(2, 12))
+    if shape == 9 and len(data) < 200:
+        size = 1
+    for start in range(0, len(data), size):
+        script.steps.append(Step(FEED, peer.number, data[start : start + size]))
