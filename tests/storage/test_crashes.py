@@ -11,7 +11,7 @@ from tests.storage.faulty_filesystem import (
     SyncsNothingAfterRecovery,
 )
 from tests.storage.history import History, Violation, run_history
-from waybill.model.errors import StoreFailed
+from waybill.model.errors import DefinitionsLost, StoreFailed
 from waybill.testing.simulated_disk import SimulatedDisk
 
 HISTORIES = 3000
@@ -63,6 +63,6 @@ def test_a_planted_bug_is_caught(bug: type[FaultyFilesystem]) -> None:
         disk = SimulatedDisk(Random(seed + 1_000_000))
         try:
             History(seed, disk, bug(disk), segment_bytes=SEGMENT_BYTES, max_steps=150).run()
-        except (Violation, StoreFailed, OSError):
+        except (Violation, DefinitionsLost, StoreFailed, OSError):
             return
     pytest.fail(f"{bug.__name__} was not noticed in {PLANTED_HISTORIES} histories")

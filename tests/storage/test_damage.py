@@ -119,7 +119,8 @@ def test_any_flipped_bit_is_noticed() -> None:
         assert report.damage or report.torn_bytes, f"seed {seed}: a bit of {name} at {at} went unnoticed"
 
 
-def test_a_group_with_a_damaged_record_is_dropped_whole() -> None:
+def test_of_a_group_with_a_damaged_record_nothing_else_is_lost() -> None:
+    """Not even what it settles: the record that is lost may be what was to take its place."""
     disk = new_disk()
     journal = open_journal(disk)
     original = journal.put(1, 1, message(b"original"))
@@ -137,7 +138,7 @@ def test_a_group_with_a_damaged_record_is_dropped_whole() -> None:
     disk.flip_bit(FIRST_SEGMENT, place_of(disk, b"second of group"))
     for _ in range(2):
         journal = open_journal(disk)
-        assert contents(journal, 1) == [b"original", b"before", b"after"]
+        assert contents(journal, 1) == [b"original", b"before", b"first of group", b"after"]
         commit_durably(journal)
         disk.kill()
         repair(disk)
@@ -153,7 +154,7 @@ def test_check_and_repair() -> None:
     disk.flip_bit("definitions.log", place_of(disk, content_of(3), "definitions.log"))
     found = check(disk)
     assert sorted(damage.name for damage in found.damage) == ["definitions.log", FIRST_SEGMENT, stream_name]
-    assert found.files == 3
+    assert found.files == 4
     assert found.records > 150
     assert len(repair(disk).damage) == 3
     assert check(disk).damage == []
@@ -161,7 +162,8 @@ def test_check_and_repair() -> None:
     journal = open_journal(disk)
     assert journal.report.damage == []
     assert sequences_found(journal) == [number for number in range(50) if number != 22]
-    assert len(list(journal.definitions("queue"))) == 49
+    # One bit of a definition is found by trying.
+    assert len(list(journal.definitions("queue"))) == 50
     assert len(journal.stream(9, 1 << 20).read(0, 100, 1 << 20)) == 50
 
 

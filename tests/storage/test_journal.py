@@ -218,20 +218,27 @@ def test_messages_of_a_removed_queue_do_not_come_back() -> None:
     assert open_journal(disk).report.messages == 0
 
 
-def test_messages_that_no_queue_claims_can_be_removed() -> None:
+def test_messages_that_no_queue_claims_are_removed_if_their_queue_was_deleted() -> None:
+    """Those of the others are kept: it may be the definition that is lost."""
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"claimed"))
-    journal.put(2, 1, message(b"not"))
-    journal.put(2, 2, message(b"not"))
+    for queue_id in (1, 2, 3):
+        journal.define("queue", str(queue_id), {"id": queue_id})
+        journal.put(queue_id, 1, message(b"a"))
+        journal.put(queue_id, 2, message(b"b"))
+    # A crash has come before the queue's messages were purged.
+    journal.undefine("queue", "2")
     commit_durably(journal)
     disk.kill()
     journal = open_journal(disk)
-    assert contents(journal, 1) == [b"claimed"]
+    assert contents(journal, 1) == [b"a", b"b"]
     assert journal.remove_unclaimed() == 2
+    assert journal.unclaimed() == ({3: 2}, [])
     commit_durably(journal)
     disk.kill()
-    assert open_journal(disk).report.messages == 1
+    journal = open_journal(disk)
+    assert journal.report.messages == 4
+    assert contents(journal, 3) == [b"a", b"b"]
 
 
 def test_ids_are_not_given_again_after_a_crash() -> None:
@@ -384,9 +391,9 @@ def test_after_an_error_of_the_disk_the_store_takes_no_more_work(operation: str)
 
 
 def test_a_full_disk_is_an_error_of_the_disk() -> None:
-    disk = SimulatedDisk(Random(1), capacity=2000)
+    disk = SimulatedDisk(Random(1), capacity=300_000)
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"a" * 3000))
+    journal.put(1, 1, message(b"a" * 300_000))
     work = journal.begin_commit()
     assert work is not None
     with pytest.raises(OSError, match="space"):

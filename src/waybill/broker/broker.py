@@ -29,6 +29,8 @@ DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 MEMORY_LIMIT_MAX_BYTES: Final = 1 << 50
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
+# So soon after the last commit what it wrote is marked as durable.
+MARK_DELAY_S: Final = 0.25
 # A quarter of the descriptors is for streams, of which so many are kept back; an eighth stays free for all else.
 DESCRIPTORS_OF_STORE: Final = 64
 
@@ -128,7 +130,12 @@ class Broker:
     async def start(self) -> None:
         """Recover, then listen. Raises OSError (address or directory in use), or `waybill.storage` errors."""
         self._loop = asyncio.get_running_loop()
-        self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
+        try:
+            self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
+        except Exception:
+            if self._lock is not None:
+                self._lock.release()
+            raise
         self._disk = CommitThread(self._loop)
         self._turns = Turns(self._node, self._disk, self._clock, self._fail)
         if self._definitions is not None:
@@ -290,7 +297,7 @@ class Broker:
         """Compact the store in small steps."""
         if self._failure is not None:
             return
-        delay = MAINTENANCE_INTERVAL_S
+        delay = MARK_DELAY_S if self._node.is_unmarked else MAINTENANCE_INTERVAL_S
         if not self._turns.is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
         self._turns.work()

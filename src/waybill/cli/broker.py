@@ -12,6 +12,7 @@ from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import read_document, show_report
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT
+from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
@@ -92,7 +93,7 @@ def command(
         run(_serve(broker))
     except OSError as error:
         raise click.ClickException(f"cannot start on {host}:{port}: {error}") from None
-    except BrokerFailed as error:
+    except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from waybill import __version__
 from waybill.broker.broker import DEFAULT_MEMORY_LIMIT_BYTES
-from waybill.model.errors import InvalidArgument
+from waybill.model.errors import DefinitionsLost, InvalidArgument, UnsupportedStoreVersion
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
 from waybill.node.node import Node, NodeOptions
 from waybill.transport.clock import Clock
@@ -102,5 +102,7 @@ def opened_node(data_dir: Path, *, makes_guest: bool = True) -> Iterator[Node]:
             commit.execute()
             node.end_commit(commit)
         node.close()
+    except (DefinitionsLost, UnsupportedStoreVersion) as error:
+        raise click.ClickException(str(error)) from None
     finally:
         lock.release()

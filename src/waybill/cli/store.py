@@ -9,7 +9,7 @@ from typing import Final
 import click
 import msgspec
 
-from waybill.model.errors import UnsupportedStoreVersion
+from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.storage.check import CheckReport, check, repair
 from waybill.transport.disk import FILE_FLAGS, DirectoryLock, DiskFile, DiskFilesystem
 
@@ -66,7 +66,7 @@ def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport]) -> 
         with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("reading", total=sum(path.stat().st_size for path in directory.rglob("*.log")))
             return work(WatchedFilesystem(directory, lambda size: progress.advance(task, size)))
-    except (OSError, UnsupportedStoreVersion) as error:
+    except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise CannotLook(f"{directory}: {error}") from None
     finally:
         lock.release()

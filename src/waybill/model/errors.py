@@ -45,5 +45,9 @@ class StoreFailed(Exception):
     """Writing or syncing failed. What is durable is unknown from here on, so the store takes no more work."""
 
 
+class DefinitionsLost(Exception):
+    """What is declared in a data directory cannot be read. Nobody goes on without: rights and messages hang on it."""
+
+
 class UnsupportedStoreVersion(Exception):
     """The data directory was written by a newer version, in a format that this one cannot read."""

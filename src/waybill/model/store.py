@@ -200,11 +200,15 @@ class Store:
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Drop recovered messages whose queue nobody asked for: it was deleted. Returns how many."""
+        """Drop recovered messages that nobody asked for and whose queue is known to be deleted. Returns how many."""
         raise NotImplementedError
 
     def new_id(self) -> i64:
         """An id for a queue or a stream: never given twice in the life of a data directory."""
+        raise NotImplementedError
+
+    def unclaimed(self) -> tuple[dict[int, int], list[int]]:
+        """What is kept though nobody knows it: messages by id of a queue, and ids of streams."""
         raise NotImplementedError
 
     def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:

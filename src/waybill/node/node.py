@@ -29,6 +29,7 @@ from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
+from waybill.node.recovery import report_recovery
 from waybill.storage.commit import Commit
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
@@ -133,6 +134,9 @@ class Node(Host):
             self._host_of(definition).restore_binding(definition)
         self.termini.recover(self.virtual_hosts)
         store.remove_unclaimed()
+        if isinstance(self._store, Journal):
+            self._store.operator_log = self.runtime.operator_log
+            report_recovery(self._store, self.runtime.operator_log)
 
     def _recover_messages(self, queue: Queue) -> None:
         store = self.runtime.store
@@ -210,6 +214,11 @@ class Node(Host):
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call back once all that was done so far is durable. `flush` must follow."""
         self.runtime.store.wait(_DurableCall(call), 0)
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether `maintain` is to be called again soon, to mark what is durable."""
+        return self._store.is_unmarked
 
     @property
     def pending_bytes(self) -> int:

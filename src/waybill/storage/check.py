@@ -1,15 +1,19 @@
 """Looking through a data directory that no broker works on, and repairing what is damaged in it.
 
-`check` changes nothing. `repair` cannot bring anything back: it puts empty records where bad ones were, so that the
-damage is not met again at each start, and leaves everything else where it is. A torn end is neither's concern: the next
-start cuts it off.
+`check` changes nothing. `repair` cannot bring messages back: it puts empty records where bad ones were, so that the
+damage is not met again at each start, and leaves everything else where it is. Files that are gone or cut are not missed
+any longer. Definitions with one wrong bit are put right; what is worse is left to `rebuild`. A torn end is neither's
+concern: the next start cuts it off.
 """
 
 from dataclasses import dataclass, field
+from errno import ENOENT
 
 from mypy_extensions import i64
 
+from waybill.model.errors import DefinitionsLost
 from waybill.storage.definitions import NAME as DEFINITIONS_NAME
+from waybill.storage.definitions import WAY_OUT, file_number, missing_end
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
@@ -22,8 +26,18 @@ from waybill.storage.log import (
     check_file_header,
     file_header,
 )
-from waybill.storage.record import RECORD_HEAD_SIZE, VOID, record_is_whole, record_length, small_record
-from waybill.storage.report import Damage
+from waybill.storage.manifest import NAME as MANIFEST_NAME
+from waybill.storage.manifest import Extent, Manifest, encode_manifest, lacks_manifest, read_manifest, write_manifest
+from waybill.storage.record import (
+    RECORD_HEAD_SIZE,
+    VOID,
+    mended,
+    mended_length,
+    record_is_whole,
+    record_length,
+    small_record,
+)
+from waybill.storage.report import MISSING, Damage, cut_short
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
 from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
 from waybill.storage.stream import NUMBER_MASK
@@ -54,11 +68,33 @@ class _LogName:
 def check(filesystem: Filesystem) -> CheckReport:
     """Read every file of a data directory. Raises OSError, and UnsupportedStoreVersion."""
     report = CheckReport()
-    for names in _groups(filesystem):
-        durable = _highest_durable(filesystem, names)
+    manifest = read_manifest(filesystem)
+    _check_manifest(filesystem, manifest, report)
+    for names in _groups(filesystem, manifest):
+        durable = _highest_durable(filesystem, names, manifest)
         for log in names:
-            _check_log(filesystem, log, durable, report)
+            _check_log(filesystem, log, durable, manifest, report)
     return report
+
+
+def _check_manifest(filesystem: Filesystem, manifest: Manifest, report: CheckReport) -> None:
+    """Whether it is good itself, and every file that it knows is there."""
+    if manifest.is_bad:
+        report.damage.append(Damage(MANIFEST_NAME, 0, "the manifest is bad"))
+    elif manifest.is_present:
+        report.files += 1
+    elif lacks_manifest(filesystem):
+        report.damage.append(Damage(MANIFEST_NAME, 0, MISSING))
+    for extent in manifest.extents.values():
+        directory, _, name = extent.name.rpartition("/")
+        if directory and name not in filesystem.list_directory(directory):
+            report.damage.append(Damage(extent.name, 0, MISSING))
+    is_used = any(filesystem.list_directory(name) for name in (MESSAGES_DIRECTORY, STREAMS_DIRECTORY))
+    if DEFINITIONS_NAME not in filesystem.list_directory(""):
+        if is_used or DEFINITIONS_NAME in manifest.extents:
+            report.damage.append(Damage(DEFINITIONS_NAME, 0, MISSING))
+        elif not manifest.is_present:
+            raise FileNotFoundError(ENOENT, "there is no data of a broker")
 
 
 def repair(filesystem: Filesystem) -> CheckReport:
@@ -68,19 +104,63 @@ def repair(filesystem: Filesystem) -> CheckReport:
     """
     report = check(filesystem)
     damaged = {damage.name for damage in report.damage}
-    for names in _groups(filesystem):
-        durable = _highest_durable(filesystem, names)
+    if not damaged:
+        return report
+    if DEFINITIONS_NAME not in filesystem.list_directory(""):
+        raise DefinitionsLost(f"{DEFINITIONS_NAME} is missing, which no repair brings back. {WAY_OUT}")
+    manifest = read_manifest(filesystem)
+    _keep_stream_ends(filesystem, manifest)
+    entries: list[bytes] = []
+    for names in _groups(filesystem, manifest):
+        durable = _highest_durable(filesystem, names, manifest)
         for log in names:
             if log.name in damaged:
                 _repair_log(filesystem, log, durable)
+            entries.append(_entry(filesystem, log, manifest))
+    # What is gone or cut is not missed any longer.
+    write_manifest(filesystem, encode_manifest(manifest.next_id, entries, is_clean=False))
     return report
 
 
-def _groups(filesystem: Filesystem) -> list[list[_LogName]]:
+def _keep_stream_ends(filesystem: Filesystem, manifest: Manifest) -> None:
+    """Where a stream's last file is gone or cut, begin another: what was lost had offsets that readers may know."""
+    for extent in manifest.within(STREAMS_DIRECTORY):
+        directory, _, name = extent.name.rpartition("/")
+        names = filesystem.list_directory(directory)
+        following = f"{extent.next_offset:020d}.log"
+        if extent.next_offset == 0 or (names and names[-1] >= following):
+            continue
+        if name in names:
+            file = filesystem.open(extent.name)
+            size = file.size()
+            file.close()
+            if size >= extent.size:
+                continue
+        filesystem.make_directory(directory)
+        filesystem.sync_directory(STREAMS_DIRECTORY)
+        file = filesystem.create(f"{directory}/{following}")
+        file.append(file_header(STREAM, extent.next_offset & NUMBER_MASK))
+        file.sync()
+        file.close()
+        filesystem.sync_directory(directory)
+
+
+def _entry(filesystem: Filesystem, log: _LogName, manifest: Manifest) -> bytes:
+    """What the manifest may say of a file as it is now."""
+    file = filesystem.open(log.name)
+    size = file.size()
+    file.close()
+    known = manifest.extents.get(log.name)
+    if known is None or known.number != log.number:
+        return Extent(log.name, log.number, 0, 0).encoded()
+    return Extent(log.name, log.number, min(int(known.size), size), known.next_offset).encoded()
+
+
+def _groups(filesystem: Filesystem, manifest: Manifest) -> list[list[_LogName]]:
     groups: list[list[_LogName]] = []
     if DEFINITIONS_NAME in filesystem.list_directory(""):
         file = filesystem.open(DEFINITIONS_NAME)
-        number = int.from_bytes(file.read(16, 8), "big", signed=True)
+        number = file_number(file.read(0, FILE_HEADER_SIZE), manifest.extents.get(DEFINITIONS_NAME))
         file.close()
         groups.append([_LogName(DEFINITIONS_NAME, DEFINITIONS, number, "")])
     groups.append(_logs_in(filesystem, MESSAGES_DIRECTORY, JOURNAL))
@@ -95,24 +175,42 @@ def _logs_in(filesystem: Filesystem, directory: str, purpose: int) -> list[_LogN
     return [_LogName(f"{directory}/{name}", purpose, int(name[:-4]) & NUMBER_MASK, directory) for name in names]
 
 
-def _highest_durable(filesystem: Filesystem, names: list[_LogName]) -> i64:
+def _highest_durable(filesystem: Filesystem, names: list[_LogName], manifest: Manifest) -> i64:
+    marked: i64 = 0
+    for log in names:
+        extent = manifest.extents.get(log.name)
+        if extent is not None and extent.number == log.number:
+            marked = max(marked, extent.position)
+        if log.purpose == DEFINITIONS and log.number > 1:
+            # It has taken the place of another file, with all of its first batch.
+            marked = max(marked, (i64(log.number) << 32) | (FILE_HEADER_SIZE + 1))
     # Each header knows of all that was durable before it: the newest file with a good one knows most.
     for log in reversed(names):
         file = filesystem.open(log.name)
         highest = LogReader(file, log.number).highest_durable(FILE_HEADER_SIZE)
         file.close()
         if highest > 0:
-            return highest
-    return 0
+            return max(highest, marked)
+    return marked
 
 
-def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, report: CheckReport) -> None:
+def _check_size(log: _LogName, size: int, extent: Extent | None, report: CheckReport) -> None:
+    if log.purpose == DEFINITIONS:
+        lacking = missing_end(extent, log.number, size)
+        if lacking or size < FILE_HEADER_SIZE:
+            report.damage.append(Damage(log.name, size, lacking or "the file is empty"))
+    elif extent is not None and size < extent.size:
+        report.damage.append(Damage(log.name, size, cut_short(size, int(extent.size))))
+
+
+def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, manifest: Manifest, report: CheckReport) -> None:
     file = filesystem.open(log.name)
     reader = LogReader(file, log.number)
     report.files += 1
     report.bytes += int(reader.size)
-    if not check_file_header(log.name, file.read(0, FILE_HEADER_SIZE), log.purpose, log.number):
-        if durable <= log.number << 32:
+    _check_size(log, int(reader.size), manifest.extents.get(log.name), report)
+    if not check_file_header(log.name, reader.read(0, FILE_HEADER_SIZE), log.purpose, log.number):
+        if durable <= i64(log.number) << 32 and not manifest.is_clean:
             report.torn_bytes += reader.torn_bytes(0)
             file.close()
             return
@@ -122,7 +220,10 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, report: Chec
         is_whole = reader.load(offset)
         if not is_whole or reader.bad_count > 0:
             if durable <= (log.number << 32) | offset:
-                report.torn_bytes += reader.torn_bytes(offset)
+                torn_bytes = reader.torn_bytes(offset)
+                report.torn_bytes += torn_bytes
+                if torn_bytes and manifest.is_clean:
+                    report.damage.append(Damage(log.name, int(offset), "nothing was written here, and something is"))
                 break
             if not is_whole:
                 reader.salvage(offset)
@@ -152,13 +253,15 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
         if not is_whole:
             reader.salvage(offset)
         size = reader.end_offset - offset - BATCH_HEADER_SIZE
+        if reader.end_offset == reader.size and size < RECORD_HEAD_SIZE:
+            break
         if size < RECORD_HEAD_SIZE:
             # Too little room for a header and a record: it stays as it is, and is stepped over at each start.
             replacement.append(file.read(offset, int(reader.end_offset - offset)))
             offset = reader.end_offset
             continue
         records = file.read(offset + BATCH_HEADER_SIZE, int(size))
-        body = _without_bad(records)
+        body = _without_bad(records, is_mended=log.purpose == DEFINITIONS, is_last=reader.end_offset == reader.size)
         replacement.append(batch_header((log.number << 32) | offset, known_durable, len(body)) + body)
         offset = reader.end_offset
     replacement.sync()
@@ -168,8 +271,12 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
     filesystem.sync_directory(log.name.rpartition("/")[0])
 
 
-def _without_bad(records: bytes) -> bytes:
-    """The records of a batch, with an empty one wherever one is bad: same bytes, same places otherwise."""
+def _without_bad(records: bytes, *, is_mended: bool, is_last: bool) -> bytes:
+    """The records of a batch, with an empty one wherever one is bad: same bytes, same places otherwise.
+
+    `is_last`: nothing follows, so what is too short for a record is left out.
+    `is_mended`: a record with one wrong bit is put right instead. Raises DefinitionsLost if more is wrong.
+    """
     pieces: list[bytes] = []
     index: i64 = 0
     end: i64 = len(records)
@@ -179,10 +286,22 @@ def _without_bad(records: bytes) -> bytes:
             pieces.append(records[index : index + length])
         else:
             following = record_length(records, index + length, end) if length > 0 else -1
-            if length < 0 or not (
+            true_length = mended_length(records, index, end)
+            if true_length > 0:
+                length = true_length
+            elif length < 0 or not (
                 index + length == end or (following > 0 and record_is_whole(records, index + length, following))
             ):
                 length = end - index
+            if is_mended:
+                record = mended(records[index : index + length])
+                if record is None:
+                    raise DefinitionsLost(f"{DEFINITIONS_NAME} is damaged beyond repair. {WAY_OUT}")
+                pieces.append(record)
+                index += length
+                continue
+            if length < RECORD_HEAD_SIZE and is_last:
+                break
             if length < RECORD_HEAD_SIZE:
                 pieces.append(records[index:])
                 break

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 from waybill.model.store import CommitWaiter, Store
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import LogFile
+from waybill.storage.manifest import write_manifest
 
 # From so many bytes a piece on, naming the pieces to the kernel is cheaper than copying them together.
 LARGE_PIECE_BYTES: Final = 2048
@@ -28,6 +29,18 @@ class Replacement:
     def __init__(self, log: LogFile, data: bytes) -> None:
         self.log = log
         self.data = data
+
+
+def replace_file(filesystem: Filesystem, replacement: Replacement) -> None:
+    """Put a new file in the place of a log's old one, durably. The log goes on with it."""
+    log = replacement.log
+    file = filesystem.create(log.name + ".new")
+    file.append(replacement.data)
+    file.sync()
+    filesystem.rename(log.name + ".new", log.name)
+    filesystem.sync_directory(log.directory)
+    log.close()
+    log.file = file
 
 
 class Commit:
@@ -61,7 +74,7 @@ class DiskCommit(Commit):
     """Its methods do blocking work and touch nothing but this object and its files.
 
     The order is what recovery relies on: directories before the files in them, definitions before streams before
-    messages, everything durable before anything is removed.
+    messages, everything durable before the manifest says so, and that before anything is removed.
     """
 
     def __init__(self, filesystem: Filesystem, batch: i64) -> None:
@@ -74,6 +87,8 @@ class DiskCommit(Commit):
         self.dirty_sizes: list[int] = []
         self.dirty_directories: list[str] = []
         self.removals: list[str] = []
+        # Written when all that it speaks of is durable, and before what it does not name is removed.
+        self.manifest: bytes = b""
         # One after the other, so that a crash leaves no gap.
         self.ordered_removals: list[str] = []
 
@@ -82,7 +97,7 @@ class DiskCommit(Commit):
         for directory in self.directories:
             filesystem.make_directory(directory)
         for replacement in self.replacements:
-            self._replace(replacement)
+            replace_file(filesystem, replacement)
         for write in self.writes:
             pieces = write.pieces
             if write.size < LARGE_PIECE_BYTES * len(pieces):
@@ -97,19 +112,10 @@ class DiskCommit(Commit):
                 log.opened().sync()
             for directory in self.dirty_directories:
                 self.filesystem.sync_directory(directory)
+        if self.manifest:
+            write_manifest(self.filesystem, self.manifest)
         self._remove()
         self.is_done = True
-
-    def _replace(self, replacement: Replacement) -> None:
-        filesystem = self.filesystem
-        log = replacement.log
-        file = filesystem.create(log.name + ".new")
-        file.append(replacement.data)
-        file.sync()
-        filesystem.rename(log.name + ".new", log.name)
-        filesystem.sync_directory(log.directory)
-        log.close()
-        log.file = file
 
     def _remove(self) -> None:
         for name in self.ordered_removals:
@@ -134,6 +140,8 @@ class CommittingStore(Store):
     """
 
     has_failed: bool
+    # Something was committed that is not marked as durable yet: `maintain` does that when nothing follows.
+    is_unmarked: bool
 
     @property
     def pending_bytes(self) -> int:
@@ -164,7 +172,7 @@ class CommittingStore(Store):
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Remove messages of queues that nobody has asked for, because they are defined no more. Returns how many."""
+        """Remove messages of queues that nobody has asked for and that are known to be deleted. Returns how many."""
         raise NotImplementedError
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:

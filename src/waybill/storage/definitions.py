@@ -2,6 +2,9 @@
 
 One record is MessagePack: [kind, key, value or nil if it is undefined, next id]. When most of the log is history, it is
 replaced by a new file with what is defined now; its number in the file header is one higher.
+
+The file is made before any other, and what cannot be read in it is never stepped over: a lost record may be the end of
+a user's rights, or the queue of a million messages. One wrong bit in a record is found by trying.
 """
 
 from decimal import Decimal
@@ -10,7 +13,8 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
-from waybill.storage.commit import DiskCommit, Replacement, Write
+from waybill.model.errors import DefinitionsLost
+from waybill.storage.commit import DiskCommit, Replacement, Write, replace_file
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
@@ -22,12 +26,21 @@ from waybill.storage.log import (
     check_file_header,
     file_header,
 )
-from waybill.storage.record import DEFINE, KIND_OFFSET, RECORD_HEAD_SIZE, record_length, small_record
-from waybill.storage.report import Damage, RecoveryReport
+from waybill.storage.manifest import Extent
+from waybill.storage.record import DEFINE, KIND_OFFSET, RECORD_HEAD_SIZE, mended, record_length, small_record
+from waybill.storage.report import RecoveryReport, cut_short
 
 NAME: Final = "definitions.log"
 REPLACEMENT_NAME: Final = "definitions.log.new"
 HISTORY_RECORDS: Final = 1000  # so many superseded records are kept, whatever their share
+# Which ids have been given back lately: their messages may still be there, and are wanted no more.
+DELETED: Final = "deleted"
+DELETED_IDS: Final = 4096
+ID_FIELDS: Final = ("id", "delay_id", "records")
+WAY_OUT: Final = (
+    "Put the file back from a backup and run `waybill store repair` on the directory; or let `waybill store rebuild` "
+    "make definitions for the messages that are there, without any user."
+)
 
 DECIMAL_EXTENSION: Final = 1
 TEXT_EXTENSION: Final = 2  # text with bytes in it that are not UTF-8
@@ -69,6 +82,23 @@ def _unpack_extension(code: int, data: memoryview) -> object:
     raise ValueError(f"unknown extension {code} in a definition")
 
 
+def file_number(head: bytes, extent: Extent | None) -> int:
+    """The number of the file with this header, which may be bad."""
+    number = int.from_bytes(head[16:24], "big", signed=True) if len(head) >= 24 else 1
+    if extent is not None and not check_file_header(NAME, head, DEFINITIONS, number):
+        return int(extent.number)
+    return number
+
+
+def missing_end(extent: Extent | None, number: i64, size: i64) -> str:
+    """What is wrong if a file of that number and size is less than what the manifest knows; empty if it is not."""
+    if extent is None or number > extent.number:
+        return ""
+    if number < extent.number:
+        return f"{NAME} is older than the one that was here last"
+    return f"{NAME}: {cut_short(int(size), int(extent.size))}" if size < extent.size else ""
+
+
 class Definitions:
     """The definitions of one data directory. `next_id` is the next id to give out."""
 
@@ -77,40 +107,65 @@ class Definitions:
         self.next_id: i64 = 1
         self._values: dict[str, dict[str, dict[str, object]]] = {}
         self._pieces: list[bytes] = []
+        self.pending_bytes: i64 = 0
         self._record_count: i64 = 0
-        self._log = LogFile("", NAME, DEFINITIONS, 1)
+        self.log = LogFile("", NAME, DEFINITIONS, 1)
+        # Ids of queues, streams and the like that are deleted, the last ones.
+        self.deleted_ids: dict[int, None] = {}
 
-    def recover(self, report: RecoveryReport) -> None:
-        """Read the log, cut off a torn end, and sync it."""
-        names = self.filesystem.list_directory("")
+    def recover(self, report: RecoveryReport, extent: Extent | None, *, is_used: bool) -> None:
+        """Read the log, cut off a torn end, and sync it. Make it where there is none yet.
+
+        `extent`: what the manifest knows of it; `is_used`: there are messages or streams. Raises DefinitionsLost.
+        """
+        filesystem = self.filesystem
+        names = filesystem.list_directory("")
         if REPLACEMENT_NAME in names:
-            self.filesystem.remove(REPLACEMENT_NAME)
+            filesystem.remove(REPLACEMENT_NAME)
         if NAME not in names:
+            if extent is not None or is_used:
+                raise DefinitionsLost(f"{NAME} is missing, which says what exists and who may use it. {WAY_OUT}")
+            self._make()
             return
-        file = self.filesystem.open(NAME)
+        file = filesystem.open(NAME)
         head = file.read(0, FILE_HEADER_SIZE)
-        number = int.from_bytes(head[16:24], "big", signed=True) if len(head) >= 24 else 1
+        number = file_number(head, extent)
         reader = LogReader(file, number)
-        is_header_good = check_file_header(NAME, head, DEFINITIONS, number)
-        if not is_header_good:
+        if not check_file_header(NAME, head, DEFINITIONS, number):
             if reader.size <= FILE_HEADER_SIZE or reader.find_batch(FILE_HEADER_SIZE) == reader.size:
-                report.torn_bytes += int(reader.size)
                 file.close()
+                if extent is not None or is_used:
+                    raise DefinitionsLost(f"{NAME} is empty: what exists and who may use it is lost. {WAY_OUT}")
+                report.torn_bytes += int(reader.size)
+                self._make()
                 return
-            report.damage.append(Damage(NAME, 0, "the file header is bad"))
-        end = self._scan(reader, report)
+            report.damaged(NAME, 0, "the file header is bad")
+        lacking = missing_end(extent, number, reader.size)
+        if lacking:
+            file.close()
+            raise DefinitionsLost(f"{lacking}: what was defined last is lost. {WAY_OUT}")
+        end = self._scan(reader, report, 0 if extent is None else extent.position)
+        if reader.unreadable is not None:
+            raise reader.unreadable
         if end < reader.size:
             report.torn_bytes += int(reader.size - end)
             file.truncate(end)
         file.sync()
         self.filesystem.sync_directory("")
-        self._log = LogFile("", NAME, DEFINITIONS, number)
-        self._log.file = file
-        self._log.is_begun = True
-        self._log.size = end
-        self._log.durable_size = end
+        self.log = LogFile("", NAME, DEFINITIONS, number)
+        self.log.file = file
+        self.log.is_begun = True
+        self.log.size = end
+        self.log.durable_size = end
 
-    def _scan(self, reader: LogReader, report: RecoveryReport) -> i64:
+    def _make(self) -> None:
+        """Begin the log of a new data directory, before anything else that would be lost without it."""
+        log = self.log
+        replace_file(self.filesystem, Replacement(log, file_header(DEFINITIONS, log.number)))
+        log.is_begun = True
+        log.durable_size = log.size
+
+    def _scan(self, reader: LogReader, report: RecoveryReport, marked_durable: i64) -> i64:
         offset: i64 = FILE_HEADER_SIZE
         known_durable: i64 = -1
         while offset < reader.size:
@@ -118,33 +173,64 @@ class Definitions:
             if not is_whole or reader.bad_count > 0:
                 if known_durable < 0:
                     known_durable = LogReader(reader.file, reader.number).highest_durable(offset)
+                    known_durable = max(known_durable, marked_durable)
+                    if reader.number > 1:
+                        # It has taken the place of another file, with all of its first batch.
+                        known_durable = max(known_durable, (reader.number << 32) | (FILE_HEADER_SIZE + 1))
                 if known_durable <= (reader.number << 32) | offset:
                     return offset
                 if not is_whole:
                     reader.salvage(offset)
-                report.damage.append(Damage(NAME, int(offset), "definitions are bad and missing"))
+                    report.damaged(NAME, int(offset), "a batch header is bad")
+            bad = 0
             for index in reader.records:
-                if index >= 0 and reader.data[index + KIND_OFFSET] == DEFINE:
+                if index >= 0:
                     self._apply(reader.data, index)
+                    continue
+                start, stop = reader.bad[bad]
+                bad += 1
+                record = mended(reader.data[start:stop])
+                if record is None:
+                    raise DefinitionsLost(f"{NAME} is damaged at {reader.base + start}. {WAY_OUT}")
+                self._apply(record, 0)
+                report.damaged(NAME, int(reader.base + start), "a bit of a definition is wrong, it is read as it was")
             offset = reader.end_offset
         return offset
 
     def _apply(self, data: bytes, index: i64) -> None:
+        if data[index + KIND_OFFSET] != DEFINE:
+            return
         record = data[index + RECORD_HEAD_SIZE : index + record_length(data, index, len(data))]
         kind, key, value, next_id = msgspec.msgpack.decode(record, ext_hook=_unpack_extension)
-        self._set(kind, key, value)
+        if kind == DELETED:
+            for number in value["ids"]:
+                self._note_deleted(number)
+        else:
+            self._set(kind, key, value)
         self.next_id = max(self.next_id, next_id)
 
     def _set(self, kind: str, key: str, value: dict[str, object] | None) -> None:
         self._record_count += 1
         if value is None:
-            self._values.get(kind, {}).pop(key, None)
+            old = self._values.get(kind, {}).pop(key, None)
+            if old is not None:
+                for name in ID_FIELDS:
+                    number = old.get(name)
+                    if isinstance(number, int) and number > 0:
+                        self._note_deleted(number)
         else:
             self._values.setdefault(kind, {})[key] = value
 
+    def _note_deleted(self, number: int) -> None:
+        self.deleted_ids[number] = None
+        if len(self.deleted_ids) > DELETED_IDS:
+            del self.deleted_ids[next(iter(self.deleted_ids))]
+
     def define(self, kind: str, key: str, value: dict[str, object] | None) -> None:
         """Set, replace or (None) remove a definition, in memory now and on disk with the next commit."""
-        self._pieces.append(encode_definition(kind, key, value, self.next_id))
+        record = encode_definition(kind, key, value, self.next_id)
+        self._pieces.append(record)
+        self.pending_bytes += len(record)
         self._set(kind, key, value)
 
     def items(self, kind: str) -> list[tuple[str, dict[str, object]]]:
@@ -162,8 +248,9 @@ class Definitions:
             return None
         pieces = self._pieces
         self._pieces = []
+        self.pending_bytes = 0
         live = sum(len(values) for values in self._values.values())
-        log = self._log
+        log = self.log
         if log.is_begun and self._record_count > 2 * live + HISTORY_RECORDS:
             self._replace(commit)
             return None
@@ -176,13 +263,15 @@ class Definitions:
         return log
 
     def _replace(self, commit: DiskCommit) -> None:
-        log = self._log
+        log = self.log
         log.number += 1
         records = [
             encode_definition(kind, key, value, self.next_id)
             for kind, values in self._values.items()
             for key, value in values.items()
         ]
+        if self.deleted_ids:
+            records.append(encode_definition(DELETED, DELETED, {"ids": list(self.deleted_ids)}, self.next_id))
         body = b"".join(records)
         self._record_count = len(records)
         header = batch_header((log.number << 32) | FILE_HEADER_SIZE, 0, len(body))
@@ -191,4 +280,4 @@ class Definitions:
         commit.replacements.append(Replacement(log, file_header(DEFINITIONS, log.number) + header + body))
 
     def close(self) -> None:
-        self._log.close()
+        self.log.close()

@@ -1,5 +1,6 @@
 """The durable store: messages, definitions and streams of one data directory, under one group commit.
 
+    manifest                  which files there are, and how much of them is durable for certain
     definitions.log           what is declared
     messages/00000001.log     the messages of all queues, see `message_log`
     streams/7/...             one directory a stream
@@ -20,22 +21,36 @@ from waybill.model.errors import DamagedMessage, StoreFailed
 from waybill.model.message import MessageFormat
 from waybill.model.store import CommitWaiter, StoredMessage, StreamLog
 from waybill.storage.commit import Commit, DiskCommit
+from waybill.storage.definitions import NAME as DEFINITIONS_NAME
 from waybill.storage.definitions import Definitions
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import DEFINITIONS, JOURNAL, STREAM, LogFile
+from waybill.storage.manifest import NAME as MANIFEST_NAME
+from waybill.storage.manifest import (
+    Extent,
+    Manifest,
+    encode_manifest,
+    extent_of,
+    lacks_manifest,
+    read_manifest,
+    write_manifest,
+)
 from waybill.storage.message_log import Mark, MessageLog
 from waybill.storage.open_logs import OPEN_LOGS_MAX
 from waybill.storage.queue_table import QueueTable
 from waybill.storage.reclaim import Reclaimer
 from waybill.storage.record import CLEAN, small_record
 from waybill.storage.recovery import ENTIRE_QUEUE, Recovery
-from waybill.storage.report import Damage, RecoveryReport
+from waybill.storage.report import MISSING, RecoveryReport
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
 from waybill.storage.segment import Requeued, Segment
 from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
 from waybill.storage.stream import JournalStream
 
 NOT_REQUEUED: Final = Requeued(0, b"")
+# Nothing was committed for so long: then all that is there is marked as durable, and while it is busy so often.
+IDLE_S: Final = 0.2
+MARK_INTERVAL_S: Final = 10.0
 SYNC_ORDER: Final = [DEFINITIONS, STREAM, JOURNAL]
 
 
@@ -74,12 +89,22 @@ class Journal(MessageLog):
         self._directories: list[str] = []
         self._waiters: list[CommitWaiter] = []
         self._waiter_marks: list[int] = []
+        # Entries of the manifest for what nobody has asked for, or what is lost: they stay as they are.
+        self._unclaimed_extents: dict[int, list[Extent]] = {}
+        self._lost: list[Extent] = []
+        self._is_closing = False
+        self._is_mark_wanted = False
+        self.is_unmarked = False
+        self._seen_batch: i64 = 0
+        self._seen_at = 0.0
+        self._marked_at = 0.0
+        self._marked_files: i64 = 0
 
     @staticmethod
     def open(filesystem: Filesystem, formats: list[MessageFormat], options: JournalOptions | None = None) -> "Journal":
         """Recover a data directory, or begin a new one. `report` tells what was found.
 
-        Raises OSError, and UnsupportedStoreVersion if a newer version has written there.
+        Raises OSError, UnsupportedStoreVersion if a newer version has written there, and DefinitionsLost.
         """
         journal = Journal(filesystem, formats, options or JournalOptions())
         journal._recover()
@@ -87,12 +112,13 @@ class Journal(MessageLog):
 
     def _recover(self) -> None:
         filesystem = self.filesystem
+        manifest = self._take_manifest()
         for directory in (MESSAGES_DIRECTORY, STREAMS_DIRECTORY):
             filesystem.make_directory(directory)
         filesystem.sync_directory("")
-        self._definitions.recover(self.report)
-        recovery = Recovery(self, self.report)
+        recovery = Recovery(self, self.report, manifest)
         recovery.run()
+        self._lost = recovery.lost
         highest_id: i64 = 0
         for queue_id, table in recovery.tables.items():
             highest_id = max(highest_id, queue_id)
@@ -103,13 +129,34 @@ class Journal(MessageLog):
             if name.isdigit():
                 self._stream_names[int(name)] = filesystem.list_directory(f"{STREAMS_DIRECTORY}/{name}")
                 highest_id = max(highest_id, int(name))
+        for extent in manifest.within(STREAMS_DIRECTORY):
+            stream_id = int(extent.name.split("/")[1])
+            self._unclaimed_extents.setdefault(stream_id, []).append(extent)
+            highest_id = max(highest_id, stream_id)
         # As with messages: what is built upon must be durable, and the process before may have died before its sync.
         filesystem.sync_directory(STREAMS_DIRECTORY)
-        self._definitions.next_id = max(self._definitions.next_id, highest_id + 1)
+        self._definitions.next_id = max(self._definitions.next_id, highest_id + 1, manifest.next_id)
         self._commit_now()
 
+    def _take_manifest(self) -> Manifest:
+        """Read the manifest and the definitions, without which nothing else is touched."""
+        filesystem = self.filesystem
+        manifest = read_manifest(filesystem)
+        report = self.report
+        if manifest.is_bad:
+            report.damaged(MANIFEST_NAME, 0, "the manifest is bad")
+        elif not manifest.is_present and lacks_manifest(filesystem):
+            report.damaged(MANIFEST_NAME, 0, MISSING)
+        is_used = any(filesystem.list_directory(name) for name in (MESSAGES_DIRECTORY, STREAMS_DIRECTORY))
+        if not (manifest.is_present or is_used):
+            report.is_new = True
+            # Before any file of which it could be told that its manifest is missing.
+            write_manifest(filesystem, encode_manifest(1, [], is_clean=False))
+        self._definitions.recover(report, manifest.extents.get(DEFINITIONS_NAME), is_used=is_used)
+        return manifest
+
     def _commit_now(self) -> None:
-        self.is_sync_wanted = True
+        self._is_mark_wanted = True
         commit = self.begin_commit()
         if commit is not None:
             commit.execute()
@@ -144,7 +191,8 @@ class Journal(MessageLog):
             try:
                 message = self.read(location)
             except DamagedMessage as error:
-                self.report.damage.append(Damage(segment.log.name, location & 0xFFFFFFFF, str(error)))
+                segment.is_damaged = True
+                self.report.damaged(segment.log.name, location & 0xFFFFFFFF, str(error))
                 continue
             was_delivered = sequence <= mark.redelivered_up_to or sequence in redelivered
             requeued = segment.requeued.get((queue_id, sequence), NOT_REQUEUED)
@@ -159,13 +207,22 @@ class Journal(MessageLog):
 
     def remove_unclaimed(self) -> int:
         count = 0
-        for queue_id, table in self._recovered.items():
+        deleted = self._definitions.deleted_ids
+        for queue_id in [queue_id for queue_id in self._recovered if queue_id in deleted]:
+            table = self._recovered.pop(queue_id)
             self.remove_queue(queue_id)
             for _, location in table.pairs():
                 self.forget(location)
                 count += 1
-        self._recovered.clear()
+        for stream_id in sorted({*self._stream_names, *self._unclaimed_extents}):
+            if stream_id in deleted:
+                self.remove_stream(stream_id)
         return count
+
+    def unclaimed(self) -> tuple[dict[int, int], list[int]]:
+        """What is kept though nobody knows it: messages by id of a queue, and ids of streams."""
+        messages = {queue_id: int(table.live) for queue_id, table in self._recovered.items()}
+        return messages, sorted({*self._stream_names, *self._unclaimed_extents})
 
     # --- streams ---
 
@@ -176,8 +233,9 @@ class Journal(MessageLog):
                 self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes, self._busy_streams
             )
             names = self._stream_names.pop(stream_id, None)
-            if names is not None:
-                stream.recover(names, self.report)
+            extents = self._unclaimed_extents.pop(stream_id, [])
+            if names is not None or extents:
+                stream.recover(names, extents, self.report)
             self._streams[stream_id] = stream
         return stream
 
@@ -196,7 +254,7 @@ class Journal(MessageLog):
 
     @property
     def pending_bytes(self) -> int:
-        total = int(self.batch_bytes())
+        total = int(self.batch_bytes() + self._definitions.pending_bytes)
         for stream in self._busy_streams:
             total += stream.pending_bytes
         return total
@@ -215,14 +273,16 @@ class Journal(MessageLog):
             commit.removals.append(segment.log.name)
         self._removing = removable
         # Removing is slow as well, so it goes with the syncs, to where blocking is allowed.
-        is_synced = (
-            bool(commit.removals or commit.ordered_removals or commit.replacements or self._waiters)
-            or self.is_sync_wanted
-        )
+        has_removals = bool(commit.removals or commit.ordered_removals)
+        is_marked = has_removals or self._is_mark_wanted
+        is_synced = bool(commit.replacements or self._waiters) or is_marked or self.is_sync_wanted
         if not (commit.writes or is_synced):
             return None
         if is_synced:
             self._take_dirty(commit)
+        if is_marked:
+            commit.manifest = self._manifest(removable)
+            self._is_mark_wanted = False
         self.batch += 1
         self._running = commit
         return commit
@@ -232,12 +292,29 @@ class Journal(MessageLog):
         return bool(
             self._waiters
             or self.is_sync_wanted
+            or self._is_mark_wanted
             or self.dying
             or self._busy_streams
             or self._removed_streams
             or self.batch_bytes() > 0
             or self._definitions.has_pending
         )
+
+    def _manifest(self, leaving: list[Segment]) -> bytes:
+        """What is durable once the commit that is being made has synced."""
+        definitions = self._definitions
+        entries = [extent_of(definitions.log)]
+        entries.extend(extent.encoded() for extent in self._lost)
+        lost = {extent.name for extent in self._lost}
+        for segment in self.segments.values():
+            log = segment.log
+            if segment.is_present and log.is_begun and log.name not in lost and segment not in leaving:
+                entries.append(extent_of(log))
+        for stream in self._streams.values():
+            entries.extend(stream.extents())
+        for extents in self._unclaimed_extents.values():
+            entries.extend(extent.encoded() for extent in extents)
+        return encode_manifest(definitions.next_id, entries, is_clean=self._is_closing)
 
     def _take_everything(self, commit: DiskCommit) -> None:
         """Definitions, then streams, then messages: the order in which they are written and synced."""
@@ -310,6 +387,10 @@ class Journal(MessageLog):
             self.has_failed = True
             raise StoreFailed("a commit could not be written: nothing is known about what is durable now")
         self.written_batch = commit.batch
+        if running.manifest:
+            self.is_unmarked = False
+        elif running.writes or running.replacements:
+            self.is_unmarked = True
         if running.is_synced:
             self._became_durable(running)
         for segment in self._removing:
@@ -338,10 +419,25 @@ class Journal(MessageLog):
     # --- upkeep ---
 
     def maintain(self, now: float) -> bool:
+        if self.is_unmarked:
+            self._consider_mark(now)
         return self.reclaimer.step()
+
+    def _consider_mark(self, now: float) -> None:
+        """Have a manifest written if nothing was committed for a while, files have come, or the last one is old."""
+        is_idle = self.batch == self._seen_batch and now - self._seen_at >= IDLE_S
+        if self.batch != self._seen_batch:
+            self._seen_batch = self.batch
+            self._seen_at = now
+        files = self.head.number + self._definitions.log.size + self._definitions.log.number + len(self._streams)
+        if is_idle or now - self._marked_at >= MARK_INTERVAL_S or files != self._marked_files:
+            self._marked_files = files
+            self._marked_at = now
+            self._is_mark_wanted = True
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
         if clean and not self.has_failed:
+            self._is_closing = True
             if redelivered is not None:
                 self._replace_marks(redelivered)
             self.append_record(small_record(CLEAN, b""))

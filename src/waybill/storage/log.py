@@ -23,6 +23,7 @@ what it had promised to keep: damage, which is reported and stepped over.
 A minor version may add kinds of records that an older reader can skip; a file of a newer major version is refused.
 """
 
+from errno import EAGAIN, EINTR, EIO, ENOMEM
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
@@ -31,20 +32,30 @@ from xxhash import xxh3_64_digest
 
 from waybill.model.errors import UnsupportedStoreVersion
 from waybill.storage.filesystem import File, Filesystem
-from waybill.storage.record import record_is_whole, record_length
+from waybill.storage.record import (
+    MAX_RECORD_BYTES,
+    RECORD_HEAD_SIZE,
+    mended_length,
+    record_is_whole,
+    record_length,
+)
 
 FILE_MAGIC: Final = b"WAYBILL\0"
 BATCH_MAGIC: Final = b"\xf7WBatch\n"
 VERSION_MAJOR: Final = 1
-VERSION_MINOR: Final = 0
+VERSION_MINOR: Final = 1  # 0 had no manifest
 FILE_HEADER_SIZE: Final = 32
 BATCH_HEADER_SIZE: Final = 40
 
 JOURNAL: Final = 1
 DEFINITIONS: Final = 2
 STREAM: Final = 3
+MANIFEST_FILE: Final = 4
 
 WINDOW_BYTES: Final = 1 << 20
+PAGE_BYTES: Final = 4096
+# What one page may have and another not. Of all others a second try can expect nothing.
+PAGE_ERRORS: Final = (EIO, EINTR, EAGAIN, ENOMEM)
 
 
 def file_header(purpose: i64, number: i64) -> bytes:
@@ -98,6 +109,10 @@ class LogFile:
         self.size: i64 = FILE_HEADER_SIZE
         self.durable_size: i64 = 0
         self.reserved_size: i64 = 0
+        # Its entry in the manifest, as of a size and, of a stream, the next offset.
+        self.extent = b""
+        self.extent_size: i64 = -1
+        self.extent_offset: i64 = -1
 
     def append(self, filesystem: Filesystem, pieces: list[bytes]) -> None:
         """Write a batch, after the header if it is the first."""
@@ -132,11 +147,23 @@ def check_file_header(name: str, data: bytes, purpose: i64, number: i64) -> bool
     return i64(read_i32_be(data, 12)) == purpose and read_i64_be(data, 16) == number
 
 
+def knows_manifest(data: bytes) -> bool:
+    """Whether a file with this header was made by a version that keeps a manifest."""
+    return (
+        len(data) >= FILE_HEADER_SIZE
+        and xxh3_64_digest(data[:24]) == data[24:32]
+        and read_i32_be(data, 8) & 0xFFFF >= 1
+    )
+
+
 class LogReader:
     """Walks through a log file batch by batch. Indexes are into `data`, a window of the file that begins at `base`.
 
     After `load(offset)` has returned True: `records` has the index of each record's first byte, or -1 where one was
-    bad; `bad_count` is how many of them; `end_offset` is where the next batch should be.
+    bad; `bad_count` is how many of them, `bad` from where to where they are; `end_offset` is where the next batch is to
+    be.
+
+    Pages that the disk cannot give are read as zeros, which no checksum fits; `unreadable` is the last such error.
     """
 
     def __init__(self, file: File, number: i64) -> None:
@@ -147,8 +174,29 @@ class LogReader:
         self.base: i64 = 0
         self.records: list[int] = []
         self.bad_count: i64 = 0
+        self.bad: list[tuple[int, int]] = []
         self.durable: i64 = 0
         self.end_offset: i64 = 0
+        self.unreadable: OSError | None = None
+
+    def read(self, offset: i64, size: i64) -> bytes:
+        """As `File.read`, with zeros for what the disk cannot read."""
+        try:
+            return self.file.read(offset, size)
+        except OSError as error:
+            self.unreadable = error
+        end = min(offset + size, self.size)
+        pieces: list[bytes] = []
+        while offset < end:
+            count = min(PAGE_BYTES - offset % PAGE_BYTES, end - offset)
+            try:
+                pieces.append(self.file.read(offset, count))
+            except OSError as error:
+                if error.errno not in PAGE_ERRORS:
+                    raise
+                pieces.append(bytes(count))
+            offset += count
+        return b"".join(pieces)
 
     def _require(self, offset: i64, size: i64) -> bool:
         """Have `size` bytes from `offset` in the window. False if the file ends before."""
@@ -156,7 +204,7 @@ class LogReader:
             return False
         if offset < self.base or offset + size > self.base + len(self.data):
             wanted: i64 = max(size, WINDOW_BYTES)
-            self.data = self.file.read(offset, wanted)
+            self.data = self.read(offset, wanted)
             self.base = offset
         return size <= len(self.data)
 
@@ -164,7 +212,7 @@ class LogReader:
         """How much from `offset` on, where the log ends, was written: what is only reserved are zeros."""
         while self.size > offset:
             start = max(offset, self.size - WINDOW_BYTES)
-            written = len(self.file.read(start, self.size - start).rstrip(b"\0"))
+            written = len(self.read(start, self.size - start).rstrip(b"\0"))
             if written > 0:
                 return int(start - offset) + written
             self.size = start
@@ -199,16 +247,30 @@ class LogReader:
         `end_offset` is then the next place with a good batch header, or the end of the file.
         """
         first = offset + BATCH_HEADER_SIZE
-        self.end_offset = self.find_batch(offset + 1)
+        # What looks like a header within a whole record is a part of somebody's message.
+        self.end_offset = self.find_batch(self._end_of_whole_records(first, offset + 1))
         self.records = []
         self.bad_count = 0
+        self.bad = []
         if first < self.end_offset and self._require(first, self.end_offset - first):
             self._check_records(first - self.base, self.end_offset - self.base)
+
+    def _end_of_whole_records(self, offset: i64, otherwise: i64) -> i64:
+        """Where whole records end that begin at an offset; `otherwise` if there is none."""
+        while self._require(offset, RECORD_HEAD_SIZE):
+            length = record_length(self.data, offset - self.base, offset - self.base + MAX_RECORD_BYTES)
+            if length < 0 or not self._require(offset, length):
+                break
+            if not record_is_whole(self.data, offset - self.base, length):
+                break
+            offset += length
+            otherwise = offset
+        return otherwise
 
     def find_batch(self, offset: i64) -> i64:
         """The first good batch header at or after `offset`; the file's size if there is none."""
         while offset < self.size:
-            window = self.file.read(offset, WINDOW_BYTES)
+            window = self.read(offset, WINDOW_BYTES)
             found = window.find(BATCH_MAGIC)
             while found >= 0:
                 if self.load_header(offset + found):
@@ -231,6 +293,7 @@ class LogReader:
     def _check_records(self, index: i64, end: i64) -> None:
         records: list[int] = []
         self.bad_count = 0
+        self.bad = []
         data = self.data
         while index < end:
             length = record_length(data, index, end)
@@ -239,9 +302,14 @@ class LogReader:
             else:
                 records.append(-1)
                 self.bad_count += 1
-                if length < 0 or not self._continues(index + length, end):
+                true_length = mended_length(data, index, end)
+                if true_length > 0:
+                    length = true_length
+                elif length < 0 or not self._continues(index + length, end):
                     # Its length cannot be trusted either: nothing more to be had from this batch.
+                    self.bad.append((index, end))
                     break
+                self.bad.append((index, index + length))
             index += length
         self.records = records
 

@@ -37,6 +37,7 @@ class MemoryStore(CommittingStore):
 
     def __init__(self) -> None:
         self.frees_memory = False
+        self.is_unmarked = False
         self.batch: i64 = 1
         self.written_batch: i64 = 0
         self.durable_batch: i64 = 0
@@ -127,6 +128,9 @@ class MemoryStore(CommittingStore):
 
     def remove_unclaimed(self) -> int:
         return 0
+
+    def unclaimed(self) -> tuple[dict[int, int], list[int]]:
+        return {}, []
 
     def new_id(self) -> i64:
         given = self._next_id

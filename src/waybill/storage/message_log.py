@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.errors import DamagedMessage
 from waybill.model.message import Address, Message, MessageFormat
+from waybill.model.operator_log import OperatorLog
 from waybill.model.store import AtomicSection
 from waybill.storage.commit import CommittingStore, DiskCommit, Write
 from waybill.storage.filesystem import Filesystem
@@ -128,6 +129,7 @@ class MessageLog(CommittingStore):
         self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64, open_logs_max: i64
     ) -> None:
         self.frees_memory = True
+        self.operator_log = OperatorLog()
         self.filesystem = filesystem
         self.open_logs = OpenLogs(filesystem, open_logs_max)
         self.segment_bytes: i64 = segment_bytes
@@ -281,7 +283,7 @@ class MessageLog(CommittingStore):
 
     def bury(self, segment: Segment) -> None:
         """Nobody needs what is in a sealed segment: remove it as soon as that is durable."""
-        if not segment.is_leaving and segment not in self.dying:
+        if not (segment.is_leaving or segment.is_damaged) and segment not in self.dying:
             segment.dead_batch = self.batch
             self.dying.append(segment)
 
@@ -442,6 +444,14 @@ class MessageLog(CommittingStore):
             del self.purges[queue_id]
 
     # --- reading ---
+
+    def note_damage(self, segment: Segment, offset: i64, detail: str) -> None:
+        """Something in a segment cannot be read: it stays, and the operator hears of it."""
+        segment.is_damaged = True
+        self.operator_log.error(
+            "damage in the store",
+            f"{segment.log.name} at {offset}: {detail}. The file is kept; see `waybill store check` and `repair`",
+        )
 
     def read_all(self, locations: "array[int]") -> list[Message | None]:
         messages: list[Message | None] = []

@@ -135,6 +135,8 @@ class Reclaimer:
         for segment in log.segments.values():
             if segment is log.head or not segment.is_present or segment.live == 0 or segment.is_emptied:
                 continue
+            if segment.is_damaged:
+                continue
             if segment.sealed_batch > log.durable_batch:
                 continue
             if segment.moved is not None:
@@ -173,8 +175,12 @@ class Reclaimer:
         while self._offset < source.log.size:
             if self._offset >= scan_limit or log.batch_bytes() >= copy_limit:
                 return
-            if not reader.load(self._offset):
-                reader.salvage(self._offset)
+            is_whole = reader.load(self._offset)
+            if not is_whole or reader.bad_count > 0:
+                # What is copied already is valid in either place, and the rest is left where it is.
+                log.note_damage(source, self._offset, "a batch fails its checksums")
+                self._end()
+                return
             self._copy_batch(source, reader)
             self._offset = reader.end_offset
         source.is_emptied = True

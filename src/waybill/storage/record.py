@@ -47,6 +47,7 @@ CLEAN: Final = 11  # the process has let go of the log in order
 ENTRY: Final = 12  # a message of a stream
 DEFINE: Final = 13  # a definition or its end, as MessagePack
 VOID: Final = 14  # what repair leaves where a damaged record was
+MANIFEST: Final = 16  # what a data directory has, see `manifest`
 GIVEN: Final = 15  # queue id, the highest sequence by which a consumer of a former process may know a message
 
 DIGEST_SIZE: Final = 8
@@ -55,6 +56,7 @@ MESSAGE_HEAD_SIZE: Final = 52
 KIND_OFFSET: Final = 12
 MAX_NAME_BYTES: Final = 0xFFFF
 MAX_RECORD_BYTES: Final = 0x7FFFFFFF
+MAX_MENDED_BYTES: Final = 32 << 10
 MAX_CACHED_ADDRESSES: Final = 4096
 
 
@@ -143,6 +145,36 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
         seed = xxh3_64_intdigest(data[index + DIGEST_SIZE : head_end])
         return xxh3_64_digest(data[head_end:stop], seed) == data[index : index + DIGEST_SIZE]
     return xxh3_64_digest(data[index + DIGEST_SIZE : stop]) == data[index : index + DIGEST_SIZE]
+
+
+def mended_length(data: bytes, index: i64, end: i64) -> i64:
+    """The length of a bad record of which one bit of the length, and no other, is wrong; -1 if it is not so."""
+    if end - index < RECORD_HEAD_SIZE:
+        return -1
+    claimed: i64 = read_i64_be(data, index + DIGEST_SIZE) >> 32 & 0xFFFFFFFF
+    for bit in range(32):
+        length: i64 = claimed ^ (1 << bit)
+        if RECORD_HEAD_SIZE <= length <= end - index:
+            head = data[index : index + DIGEST_SIZE] + int(length).to_bytes(4, "big")
+            if record_is_whole(head + data[index + 12 : index + length], 0, length):
+                return length
+    return -1
+
+
+def mended(record: bytes) -> bytes | None:
+    """A bad record as it was, if only one bit of it is wrong. None if more are, or if it is too long to try."""
+    length: i64 = len(record)
+    if not RECORD_HEAD_SIZE <= length <= MAX_MENDED_BYTES:
+        return None
+    octets = bytearray(record)
+    for index in range(len(record)):
+        for bit in range(8):
+            octets[index] ^= 1 << bit
+            tried = bytes(octets)
+            if record_length(tried, 0, length) == length and record_is_whole(tried, 0, length):
+                return tried
+            octets[index] ^= 1 << bit
+    return None
 
 
 def content_index(data: bytes, index: i64) -> i64:

@@ -14,6 +14,7 @@ from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from waybill.storage.log import FILE_HEADER_SIZE, JOURNAL, LogReader, check_file_header
+from waybill.storage.manifest import Extent, Manifest
 from waybill.storage.message_log import Mark, MessageLog, Purge
 from waybill.storage.queue_table import NOWHERE, QueueTable
 from waybill.storage.record import (
@@ -34,7 +35,7 @@ from waybill.storage.record import (
     VOID,
     record_length,
 )
-from waybill.storage.report import Damage, RecoveryReport
+from waybill.storage.report import MISSING, RecoveryReport, cut_short
 from waybill.storage.segment import DIRECTORY, Requeued, Segment
 
 ENTIRE_QUEUE: Final = 1 << 62
@@ -49,9 +50,13 @@ def segment_numbers(names: list[str]) -> list[int]:
 class Recovery:
     """Reads the segments of `log` and fills it. `tables` has the live messages by queue."""
 
-    def __init__(self, log: MessageLog, report: RecoveryReport) -> None:
+    def __init__(self, log: MessageLog, report: RecoveryReport, manifest: Manifest) -> None:
         self.log = log
         self.report = report
+        # Files that the manifest knows and that are gone, or shorter than they were.
+        self.lost: list[Extent] = []
+        self._manifest = manifest
+        self._marked_durable: i64 = manifest.durable_in(DIRECTORY)
         self.tables: dict[int, QueueTable] = {}
         self._files: list[Segment] = []
         self._readers: list[LogReader] = []
@@ -64,6 +69,7 @@ class Recovery:
         """Read everything, cut off what is torn. Nothing is changed before all of it was read."""
         files = [self._open(number) for number in segment_numbers(self.log.filesystem.list_directory(DIRECTORY))]
         self._files = files
+        self._compare({segment.log.name: segment for segment in files})
         cut: tuple[int, int] | None = None
         for index, reader in enumerate(self._readers):
             offset = self._scan(files[index], index, reader)
@@ -85,6 +91,18 @@ class Recovery:
         self._readers.append(reader)
         return segment
 
+    def _compare(self, files: dict[str, Segment]) -> None:
+        """Find files that are gone or cut."""
+        for extent in self._manifest.within(DIRECTORY):
+            segment = files.get(extent.name)
+            if segment is None:
+                self.report.damaged(extent.name, 0, MISSING)
+                self.lost.append(extent)
+            elif segment.log.size < extent.size:
+                self.report.damaged(extent.name, int(segment.log.size), cut_short(segment.log.size, extent.size))
+                segment.is_damaged = True
+                self.lost.append(extent)
+
     def _scan(self, segment: Segment, index: i64, reader: LogReader) -> i64:
         """Read one segment. Returns the offset at which the log ends, or -1 if it goes on."""
         name = segment.log.name
@@ -93,7 +111,7 @@ class Recovery:
         if not check_file_header(name, reader.file.read(0, FILE_HEADER_SIZE), JOURNAL, segment.number):
             if not self._was_durable(index, 0):
                 return 0
-            self._damaged(name, 0, "the file header is bad")
+            self._damaged(segment, 0, "the file header is bad")
         offset: i64 = FILE_HEADER_SIZE
         while offset < reader.size:
             is_whole = reader.load(offset)
@@ -102,19 +120,23 @@ class Recovery:
                     return offset
                 if not is_whole:
                     reader.salvage(offset)
-                    self._damaged(name, offset, "a batch header is bad")
+                    self._damaged(segment, offset, "a batch header is bad")
                 if reader.bad_count > 0:
-                    self._damaged(name, offset, f"{reader.bad_count} records of a batch are bad")
+                    self._damaged(segment, offset, f"{reader.bad_count} records of a batch are bad")
             self._apply_batch(segment, reader)
             offset = reader.end_offset
         reader.data = b""
         return -1
 
-    def _damaged(self, name: str, offset: i64, detail: str) -> None:
-        self.report.damage.append(Damage(name, int(offset), detail))
+    def _damaged(self, segment: Segment, offset: i64, detail: str) -> None:
+        segment.is_damaged = True
+        self.report.damaged(segment.log.name, int(offset), detail)
 
     def _was_durable(self, index: i64, offset: i64) -> bool:
         """Whether the disk had promised to keep what is at an offset of the segment with that index."""
+        position = (self._readers[index].number << 32) | offset
+        if position < self._marked_durable:
+            return True
         if self._known_durable < 0:
             open_logs = self.log.open_logs
             reader = self._readers[index]
@@ -125,7 +147,13 @@ class Recovery:
                 highest = max(highest, other.highest_durable(FILE_HEADER_SIZE))
             reader.file = open_logs.file(self._files[index].log)
             self._known_durable = highest
-        return self._known_durable > (self._readers[index].number << 32) | offset
+        if self._known_durable > position:
+            return True
+        unreadable = self._readers[index].unreadable
+        if unreadable is not None:
+            # It may be readable another time: nothing is cut off for that.
+            raise unreadable
+        return False
 
     def _cut(self, files: list[Segment], index: int, offset: int) -> None:
         """The log ends at an offset of the segment with that index."""
@@ -158,8 +186,9 @@ class Recovery:
                 segment.dead_batch = 0
         if self._readers:
             log.filesystem.sync_directory(DIRECTORY)
+        log.durable_position = self._marked_durable
         if files:
-            log.durable_position = (files[-1].number << 32) | files[-1].log.size
+            log.durable_position = max(log.durable_position, (files[-1].number << 32) | files[-1].log.size)
         for queue_id, mark in list(log.marks.items()):
             table = self._table(queue_id)
             table.highest = max(table.highest, mark.given_up_to, mark.delivering_up_to)
@@ -173,7 +202,8 @@ class Recovery:
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
         # A number that a lost segment had is not given again.
-        log.start_segment(self._readers[-1].number + 1 if self._readers else 1)
+        last = max(self._readers[-1].number if self._readers else 0, self._marked_durable >> 32)
+        log.start_segment(last + 1)
 
     # --- records ---
 
@@ -202,16 +232,16 @@ class Recovery:
             self._end_group(segment, reader)
 
     def _end_group(self, segment: Segment, reader: LogReader) -> None:
-        """A group that is not whole leaves only the memory that its messages are not wanted."""
+        """Of a group that damage has hit, messages stay, and what it settled comes back: perhaps for the one it hit.
+
+        A group that a crash interrupted is never met here: the end of the log is cut off batch by batch.
+        """
         data = reader.data
         self._is_in_group = False
         for index in self._group:
             kind = data[index + KIND_OFFSET]
-            if not self._is_group_bad:
+            if not self._is_group_bad or kind not in (SETTLE, PURGE):
                 self._apply(segment, reader, index, kind)
-            elif kind in (PUT, REFERENCE):
-                segment.put_count += 1
-                segment.add_dead(read_i64_be(data, index + 16), read_i64_be(data, index + 24))
         self._group = []
 
     def _apply(self, segment: Segment, reader: LogReader, index: i64, kind: i64) -> None:

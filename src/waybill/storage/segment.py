@@ -35,6 +35,8 @@ class Segment:
         self.log = LogFile(DIRECTORY, f"{number:08d}.log", JOURNAL, number)
         self.is_present = True
         self.is_from_before = False
+        # Some of it cannot be read now. It stays for whoever can read it, until `repair` says that nobody will.
+        self.is_damaged = False
         self.live: i64 = 0
         self.put_count: i64 = 0
         self.sealed_batch: i64 = -1

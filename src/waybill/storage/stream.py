@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from waybill.model.message import Message
 from waybill.model.store import StreamLog, StreamRecord
 from waybill.storage.commit import DiskCommit, Write
-from waybill.storage.filesystem import Filesystem
+from waybill.storage.filesystem import File, Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
     FILE_HEADER_SIZE,
@@ -25,6 +25,7 @@ from waybill.storage.log import (
     batch_size,
     check_file_header,
 )
+from waybill.storage.manifest import Extent, extent_of
 from waybill.storage.open_logs import OpenLogs
 from waybill.storage.record import (
     ENTRY,
@@ -32,11 +33,12 @@ from waybill.storage.record import (
     RECORD_HEAD_SIZE,
     AddressWriter,
     RecordReader,
+    mended_length,
     message_record,
     record_is_whole,
     record_length,
 )
-from waybill.storage.report import Damage, RecoveryReport
+from waybill.storage.report import MISSING, RecoveryReport, cut_short
 
 DIRECTORY: Final = "streams"
 NUMBER_MASK: Final = 0x7FFFFFFF
@@ -52,6 +54,7 @@ class StreamSegment:
         self.first_offset: i64 = first_offset
         self.log = LogFile(f"{DIRECTORY}/{stream_id}", f"{first_offset:020d}.log", STREAM, first_offset & NUMBER_MASK)
         self.is_indexed = True
+        self.marked_size: i64 = 0
         self.last_timestamp_ms: i64 = -1
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
@@ -104,17 +107,26 @@ class JournalStream(StreamLog):
         self._taken_offset: i64 = 0
         self._places: dict[int, Place] = {}
         self._segments: list[StreamSegment] = [StreamSegment(stream_id, 0)]
+        # What the manifest knows and the disk has lost, by name.
+        self.lost: dict[str, Extent] = {}
+        self._marked: dict[str, Extent] = {}
+        self._known_end: i64 = 0
         self.first_offset = 0
         self.next_offset = 0
         self.committed_offset = 0
 
     # --- opening ---
 
-    def recover(self, names: list[str], report: RecoveryReport) -> None:
-        """Open the files of the stream's directory."""
-        firsts = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
-        self.is_new = False
+    def recover(self, names: list[str] | None, extents: list[Extent], report: RecoveryReport) -> None:
+        """Open the files of the stream's directory; None: there is none. `extents`: what the manifest knows of them."""
+        firsts = sorted(int(name[:-4]) for name in names or [] if name.endswith(".log") and name[:-4].isdigit())
+        self.is_new = names is None
+        for extent in extents:
+            self._known_end = max(self._known_end, extent.next_offset)
+            self._marked[extent.name] = extent
         if not firsts:
+            self._note_missing(set(), report)
+            self._begin_at(self._known_end)
             return
         self._segments = [StreamSegment(self.stream_id, first) for first in firsts]
         for segment in self._segments:
@@ -128,10 +140,49 @@ class JournalStream(StreamLog):
             segment.is_indexed = False
         self.first_offset = firsts[0]
         self.next_offset = firsts[-1]
+        self._note_missing({segment.log.name for segment in self._segments}, report)
         self._recover_last(report)
+        if self._known_end > self.next_offset:
+            # What is lost had offsets that readers may know: no other message is given them.
+            self._begin_at(self._known_end)
         self.committed_offset = self.next_offset
         self._taken_offset = self.next_offset
         self._batch_first = self.next_offset
+
+    def _note_missing(self, names: set[str], report: RecoveryReport) -> None:
+        """Report files that are gone or shorter than they were."""
+        for segment in self._segments:
+            extent = self._marked.pop(segment.log.name, None)
+            if extent is not None and segment.log.name in names:
+                segment.marked_size = extent.size
+                if segment.log.size < extent.size:
+                    report.damaged(
+                        extent.name, int(segment.log.size), cut_short(int(segment.log.size), int(extent.size))
+                    )
+                    self.lost[extent.name] = extent
+        for extent in self._marked.values():
+            if extent.name not in names:
+                report.damaged(extent.name, 0, MISSING)
+                self.lost[extent.name] = extent
+        self._marked = {}
+
+    def _begin_at(self, offset: i64) -> None:
+        """Go on in a new file, from an offset on."""
+        if offset == 0:
+            return
+        segment = StreamSegment(self.stream_id, offset)
+        last = self._segments[-1]
+        if last.log.is_begun:
+            self._open_logs.seal(last.log)
+            segment.last_timestamp_ms = last.last_timestamp_ms
+            self._segments.append(segment)
+        else:
+            self._segments = [segment]
+            self.first_offset = offset
+        self.next_offset = offset
+        self.committed_offset = offset
+        self._taken_offset = offset
+        self._batch_first = offset
 
     def _recover_last(self, report: RecoveryReport) -> None:
         segment = self._segments[-1]
@@ -139,29 +190,35 @@ class JournalStream(StreamLog):
         name = segment.log.name
         reader = LogReader(file, segment.log.number)
         known_durable: i64 = -1
-        if not check_file_header(name, file.read(0, FILE_HEADER_SIZE), STREAM, segment.log.number):
-            if reader.find_batch(FILE_HEADER_SIZE) == reader.size:
+        marked_durable: i64 = (segment.log.number << 32) | segment.marked_size
+        if not check_file_header(name, reader.read(0, FILE_HEADER_SIZE), STREAM, segment.log.number):
+            if segment.marked_size == 0 and reader.find_batch(FILE_HEADER_SIZE) == reader.size:
+                if reader.unreadable is not None:
+                    raise reader.unreadable
                 self._begin_again(segment, report)
                 return
-            report.damage.append(Damage(name, 0, "the file header is bad"))
+            report.damaged(name, 0, "the file header is bad")
         offset: i64 = FILE_HEADER_SIZE
         while offset < reader.size:
             is_whole = reader.load(offset)
             if not is_whole or reader.bad_count > 0:
                 if known_durable < 0:
                     known_durable = LogReader(file, segment.log.number).highest_durable(offset)
+                    known_durable = max(known_durable, marked_durable)
                 if known_durable <= (segment.log.number << 32) | offset:
+                    if reader.unreadable is not None:
+                        raise reader.unreadable
                     report.torn_bytes += int(reader.size - offset)
                     file.truncate(offset)
                     break
                 if not is_whole:
                     reader.salvage(offset)
-                report.damage.append(Damage(name, int(offset), "records of a stream are bad and missing"))
+                report.damaged(name, int(offset), "records of a stream are bad and missing")
             self._learn(segment, reader, offset)
             offset = reader.end_offset
         segment.is_indexed = True
-        segment.log.size = offset
-        segment.log.durable_size = offset
+        segment.log.size = max(offset, FILE_HEADER_SIZE)
+        segment.log.durable_size = segment.log.size
         file.sync()
         self.filesystem.sync_directory(segment.log.directory)
 
@@ -301,8 +358,10 @@ class JournalStream(StreamLog):
             if at == batch_end:
                 size = batch_size(data, at - base)
                 if size < 0:
-                    at = LogReader(file, segment.log.number).find_batch(at + 1)
-                    batch_end = at
+                    reader = LogReader(file, segment.log.number)
+                    reader.salvage(at)
+                    batch_end = reader.end_offset
+                    at = min(at + BATCH_HEADER_SIZE, batch_end)
                 else:
                     at += BATCH_HEADER_SIZE
                     batch_end = at + size
@@ -312,7 +371,7 @@ class JournalStream(StreamLog):
                 data = file.read(at, max(length, READ_BYTES))
                 base = at
             if length < 0 or not record_is_whole(data, at - base, length) or data[at - base + KIND_OFFSET] != ENTRY:
-                at = batch_end if length < 0 else at + length
+                at = _after_bad(file, at, batch_end, length)
                 continue
             found = read_i64_be(data, at - base + 24)
             if found >= offset:
@@ -365,6 +424,7 @@ class JournalStream(StreamLog):
                 if oldest.last_timestamp_ms >= now_ms - max_age_ms:
                     break
             self._segments.pop(0)
+            self.lost.pop(oldest.log.name, None)
             self._retired.append(oldest.log)
             self._become_busy()
             self.first_offset = self._segments[0].first_offset
@@ -375,6 +435,15 @@ class JournalStream(StreamLog):
         for segment in self._segments:
             total += segment.log.size
         return total
+
+    def extents(self) -> list[bytes]:
+        """The stream's entries in the manifest. All that was appended must have been taken by a commit."""
+        begun = [segment.log for segment in self._segments if segment.log.is_begun]
+        entries = [
+            extent_of(log, self._taken_offset if log is begun[-1] else 0) for log in begun if log.name not in self.lost
+        ]
+        entries.extend(extent.encoded() for extent in self.lost.values())
+        return entries
 
     def take_retired(self) -> list[LogFile]:
         """The files that retention has dropped since the last call, for a commit to remove."""
@@ -390,3 +459,12 @@ class JournalStream(StreamLog):
         """Close the files."""
         for log in self.logs():
             log.close()
+
+
+def _after_bad(file: File, at: i64, batch_end: i64, length: i64) -> i64:
+    """Where to go on behind a bad record that claims to have that length."""
+    data = file.read(at, batch_end - at)
+    true_length = mended_length(data, 0, len(data))
+    if true_length > 0:
+        return at + true_length
+    return batch_end if length < 0 else at + length

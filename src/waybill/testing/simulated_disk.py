@@ -94,6 +94,7 @@ class SimulatedFile:
 
     def read(self, offset: int, size: int) -> bytes:
         self._check()
+        self._disk.check_read(self._name, offset, min(size, self._end - offset))
         return bytes(self._node.cached[offset : min(offset + size, self._end)])
 
     def sync(self) -> None:
@@ -146,6 +147,14 @@ class _Entries:
         for changes in self.changes.pop(directory, []):
             self._apply(self.durable, changes)
 
+    def keep(self, name: str, node: _Node | None) -> None:
+        self.seen[name] = node
+        self.durable[name] = node
+
+    def forget(self, name: str) -> None:
+        self.seen.pop(name, None)
+        self.durable.pop(name, None)
+
     def lose(self, random: Random) -> None:
         for directory in list(self.changes):
             pending = self.changes.pop(directory)
@@ -174,7 +183,8 @@ class SimulatedDisk:
 
     `operations` counts what changes something (append, reserve, sync, truncate, create, make_directory, remove, rename,
     sync_directory). The one with the number `crash_at` raises `Crash` half-way; after it, `kill` or `lose_power` must
-    be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail.
+    be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail,
+    and the next `failures_left` ones of "read" and "open".
     `open_files` counts the files that this process has open.
     """
 
@@ -184,6 +194,10 @@ class SimulatedDisk:
         self.operations = 0
         self.crash_at: int | None = None
         self.fail_next: dict[str, int] = {}
+        # So many reads or opens fail once one is to fail.
+        self.failures_left = 1
+        # By name of a file: a byte of it that cannot be read, with the error number.
+        self.bad_places: dict[str, tuple[int, int]] = {}
         self.life = 0
         self.open_files = 0
         # A sync has failed: what is read may be in memory only, and will never be written.
@@ -208,6 +222,21 @@ class SimulatedDisk:
                 self._fail_sync(name)
             raise OSError(failure, os.strerror(failure), name)
         return False
+
+    def check_read(self, name: str, offset: int, size: int) -> None:
+        """Raises OSError if a read is to fail. Reads are not among the operations that are counted."""
+        self._fail_access("read", name)
+        place, failure = self.bad_places.get(name, (-1, 0))
+        if offset <= place < offset + size:
+            raise OSError(failure, os.strerror(failure), name)
+
+    def _fail_access(self, operation: str, name: str) -> None:
+        failure = self.fail_next.get(operation, 0)
+        if failure:
+            self.failures_left -= 1
+            if self.failures_left <= 0:
+                del self.fail_next[operation]
+            raise OSError(failure, os.strerror(failure), name)
 
     def _fail_sync(self, name: str) -> None:
         """Some of the data is lost, and the system will not try to write it again: the next sync succeeds without."""
@@ -269,6 +298,41 @@ class SimulatedDisk:
         for content in (node.cached, node.durable):
             _change(content, offset, data)
 
+    def cut(self, name: str, size: int) -> None:
+        """Damage at rest: all behind `size` bytes of a file is gone."""
+        node = self._file(name)
+        for content in (node.cached, node.durable):
+            del content[size:]
+
+    def lose(self, name: str) -> None:
+        """Damage at rest: a file is gone."""
+        self._file(name)
+        self._entries.forget(name)
+
+    def put_file(self, name: str, data: bytes) -> None:
+        """Have a file, durably, in directories that are made for it."""
+        node = _Node()
+        node.cached = bytearray(data)
+        node.durable = bytearray(data)
+        parts = name.split("/")
+        for count in range(1, len(parts)):
+            self._entries.keep("/".join(parts[:count]), None)
+        self._entries.keep(name, node)
+
+    def copy(self) -> "SimulatedDisk":
+        """A disk with the same files, all of it durable."""
+        other = SimulatedDisk(self.random, self.capacity)
+        for name, node in self._entries.seen.items():
+            if node is None:
+                other._entries.keep(name, None)
+            else:
+                other.put_file(name, bytes(node.cached))
+        return other
+
+    def file_names(self) -> list[str]:
+        """All files."""
+        return sorted(name for name, node in self._entries.seen.items() if node is not None)
+
     def content(self, name: str) -> bytes:
         """All of a file."""
         return bytes(self._file(name).cached)
@@ -307,6 +371,7 @@ class SimulatedDisk:
         return SimulatedFile(self, node, name)
 
     def open(self, name: str) -> SimulatedFile:
+        self._fail_access("open", name)
         return SimulatedFile(self, self._file(name), name)
 
     def list_directory(self, name: str) -> list[str]:
