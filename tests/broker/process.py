@@ -12,6 +12,7 @@ from typing import Final, Self
 import pytest
 
 READY: Final = "ready amqp://"
+READY_TLS: Final = "ready amqps://"
 STOP_TIMEOUT_S: Final = 20.0
 
 
@@ -26,9 +27,14 @@ def environment(repository: Path) -> dict[str, str]:
 
 
 class BrokerProcess:
-    """One broker on a port and directory of its own; `start` again after `kill` or `stop`."""
+    """One broker on a port and directory of its own; `start` again after `kill` or `stop`.
 
-    def __init__(self, directory: Path) -> None:
+    It gets `arguments` more, and may open `descriptors` files at once, if they are given.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, descriptors: int | None = None) -> None:
+        self._arguments = arguments
+        self._limited = () if descriptors is None else ("sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh")
         self.directory = directory
         self.repository = Path(__file__).resolve().parent.parent.parent
         with socket.socket() as probe:
@@ -55,7 +61,10 @@ class BrokerProcess:
         """Returns when it accepts connections."""
         with (self.directory / "broker.log").open("a") as log:
             self._process = subprocess.Popen(
-                command("--port", str(self.port), "--data-dir", str(self.directory / "data")),
+                [
+                    *self._limited,
+                    *command("--port", str(self.port), "--data-dir", str(self.directory / "data"), *self._arguments),
+                ],
                 env=environment(self.repository),
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -63,6 +72,8 @@ class BrokerProcess:
             )
         assert self._process.stdout is not None
         self.ready_line = self._process.stdout.readline().strip()
+        while self.ready_line.startswith(READY_TLS):
+            self.ready_line = self._process.stdout.readline().strip()
         if not self.ready_line.startswith(READY):
             self.kill()
             pytest.fail(f"the broker did not start\n{self.log()}")

@@ -27,6 +27,12 @@ async def _end(peer: socket.socket) -> bool:
         return True
 
 
+def _silent(host: str, port: int) -> socket.socket:
+    peer = socket.create_connection((host, port))
+    peer.setblocking(False)
+    return peer
+
+
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -51,12 +57,9 @@ async def test_connections_leave_the_store_what_it_needs(tmp_path: Path) -> None
     async with broker, connect(broker.uri()) as connection:
         channel = await connection.channel(confirms=True)
         with ExitStack() as peers:
-            for _ in range(DESCRIPTORS):
-                peer = peers.enter_context(socket.create_connection((broker.host, broker.port)))
-                peer.setblocking(False)
-            refused = peer
+            crowd = [peers.enter_context(_silent(broker.host, broker.port)) for _ in range(DESCRIPTORS)]
             async with asyncio.timeout(10):
-                assert await _end(refused)
+                assert await _end(crowd[0])
             await channel.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
             await channel.publish(b"kept", routing_key="s", properties=PERSISTENT)
         # As soon as they are gone, others may come.

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from waybill.transport.clock import Clock
-from waybill.transport.listener import Listener
+from waybill.transport.listener import Admission, Listener
 from waybill.transport.loop import new_event_loop
 from waybill.transport.pump import HIGH_WATER_BYTES, LATE_TIMER_S, Pump
 
@@ -68,7 +68,7 @@ class Pair:
     def __init__(self) -> None:
         self.engine = Recorder()
         self.pump: Pump[Recorder] = Pump(lambda _: self.engine, Clock())
-        self.listener = Listener(lambda: self.pump, "127.0.0.1", 0)
+        self.listener = Listener(lambda: self.pump, "127.0.0.1", 0, Admission(10, lambda _pump: True))
 
     async def open(self) -> None:
         await self.listener.start()

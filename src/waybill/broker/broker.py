@@ -17,7 +17,7 @@ from waybill.node.node import Filesystem, Limits, Node, NodeOptions
 from waybill.transport.clock import Clock
 from waybill.transport.descriptors import descriptor_limit
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
-from waybill.transport.listener import Listener
+from waybill.transport.listener import Admission, Listener
 from waybill.transport.pump import Engine, Pump
 from waybill.transport.ranges import PORTS, check_whole
 from waybill.transport.tls import server_context
@@ -111,7 +111,6 @@ class Broker:
         self._lock: DirectoryLock | None = None
         self._disk: CommitThread | None = None
         self._listener: Listener | None = None
-        self._is_full = False
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
@@ -142,11 +141,20 @@ class Broker:
             self.import_report = import_definitions(self._node, self._definitions)
         self._turns.work()
         self._maintain()
-        self._listener = Listener(self._make_pump, self._host, self._port)
+        limits = self._options.limits
+        self._admission = Admission(limits.connections_max + limits.handshakes_max, self._is_open)
+        self._listener = Listener(self._make_pump, self._host, self._port, self._admission)
         try:
             await self._listener.start()
             if self._tls is not None:
-                self._tls_listener = Listener(self._make_pump, self._host, self._tls_port, self._tls)
+                self._tls_listener = Listener(
+                    self._make_pump,
+                    self._host,
+                    self._tls_port,
+                    self._admission,
+                    self._tls,
+                    handshake_timeout_s=limits.handshake_timeout_s,
+                )
                 await self._tls_listener.start()
         except OSError:
             self._listener.close()
@@ -174,6 +182,7 @@ class Broker:
         if self._failure is None:
             self._node.shut_down()
             self._turns.work()
+            self._abort_all(but_open=True)
             self._check_idle()
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -182,6 +191,7 @@ class Broker:
                 logger.warning("%d connections did not close in time and are cut", len(self._turns.outputs))
             self._abort_all()
             await self._idle.wait()
+            await self._admission.emptied()
             self._turns.take()
             await self._turns.settle()
         self._turns.stop()
@@ -255,23 +265,16 @@ class Broker:
 
     def _make_engine(self, pump: Pump[Engine]) -> Engine:
         self._idle.clear()
-        limits = self._options.limits
-        if len(self._turns.outputs) >= limits.connections_max + limits.handshakes_max:
-            # It is not even heard: a descriptor more, and the store might lack one.
-            if not self._is_full:
-                logger.warning(
-                    "%d connections are open, no more are accepted (see ulimit -n)", len(self._turns.outputs)
-                )
-            self._is_full = True
-            pump.abort()
         output = self._turns.add(pump)
         return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
 
+    def _is_open(self, pump: Pump[Engine]) -> bool:
+        """Whether the peer has logged in."""
+        return pump in self._turns.outputs and pump.engine in self._node.connections
+
     def _on_lost(self, pump: Pump[Engine], error: Exception | None) -> None:
+        self._admission.pump_lost(pump)
         output = self._turns.outputs.pop(pump, None)
-        limits = self._options.limits
-        if len(self._turns.outputs) < limits.connections_max:
-            self._is_full = False
         if error is not None and output is not None:
             logger.debug("connection from %s lost: %s", output.peer_address, error)
         self._check_idle()
@@ -280,9 +283,11 @@ class Broker:
         if not self._turns.outputs:
             self._idle.set()
 
-    def _abort_all(self) -> None:
+    def _abort_all(self, *, but_open: bool = False) -> None:
+        """Hang up. `but_open`: not on those who have logged in, who are told first."""
         for pump in list(self._turns.outputs):
-            pump.abort()
+            if not (but_open and self._is_open(pump)):
+                pump.abort()
 
     # --- upkeep ---
 

@@ -1,20 +1,143 @@
-"""Accepts connections: one pump for each."""
+"""Accepts connections: one pump for each, and a place for each from the moment on at which it is accepted.
+
+    accept -> a place --plain--> pump
+                      --TLS----> something is heard -> handshake, in time -> pump
+
+A socket costs a descriptor before anybody has said a word, so `Admission` counts it then. When all places are taken,
+who has been there longest without logging in is cut, and nobody is accepted until a place is free: who comes meanwhile
+waits in the kernel's backlog. So descriptors are left for the store, and a crowd that only stands around keeps nobody
+out.
+
+The costly part of a TLS handshake is our answer to the first octets. It begins when they are there, and a few at a time
+in each round of the loop, so that a crowd that begins at once holds up nobody else for long.
+"""
 
 import asyncio
+import contextlib
+import errno
+import logging
+import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from waybill.transport.pump import Pump
 from waybill.transport.ranges import PORTS, check_whole
 
 BACKLOG: Final = 1024
+ACCEPT_BATCH: Final = 32
+HANDSHAKE_BATCH: Final = 8
+"""At most so many TLS handshakes begin in one round of the loop; each costs one or two milliseconds."""
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+RETRY_S: Final = 1.0
+SAY_EVERY_S: Final = 10.0
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+logger: Final = logging.getLogger("waybill.broker")
+
+
+class Visitor:
+    """A socket that was accepted, and its pump once that has it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.pump: Pump[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.leave: Callable[[], None] | None = None
+
+    def cut(self) -> None:
+        """Hang up, whatever it is doing."""
+        if self.task is not None:
+            # Cancelling what is half way there may leave the socket open; an end of the input ends it in order.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+        elif self.pump is not None:
+            self.pump.abort()
+        elif self.leave is not None:
+            self.leave()
+
+
+class Admission:
+    """The places of all listeners of a broker. `is_settled(pump)`: it has logged in, and is not cut for others."""
+
+    def __init__(self, places: int, is_settled: Callable[[Pump[Any]], bool]) -> None:
+        self.places = places
+        self._is_settled = is_settled
+        self._visitors: dict[Visitor, None] = {}
+        self._by_pump: dict[Pump[Any], Visitor] = {}
+        self._newcomers: dict[Visitor, None] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._said_at = -SAY_EVERY_S
+
+    @property
+    def count(self) -> int:
+        """How many sockets stand."""
+        return len(self._visitors)
+
+    def has_room(self) -> bool:
+        return len(self._visitors) < self.places
+
+    def enter(self, visitor: Visitor) -> None:
+        self._visitors[visitor] = None
+        self._newcomers[visitor] = None
+
+    def pumped(self, visitor: Visitor, pump: Pump[Any]) -> None:
+        """A visitor has a pump, which will leave for it."""
+        visitor.pump = pump
+        self._by_pump[pump] = visitor
+
+    def pump_lost(self, pump: Pump[Any]) -> None:
+        visitor = self._by_pump.get(pump)
+        if visitor is not None:
+            self.leave(visitor)
+
+    def leave(self, visitor: Visitor) -> None:
+        """A socket is gone. A second call does nothing."""
+        if visitor not in self._visitors:
+            return
+        del self._visitors[visitor]
+        self._newcomers.pop(visitor, None)
+        if visitor.pump is not None:
+            self._by_pump.pop(visitor.pump, None)
+        waiting = self._waiting
+        self._waiting = []
+        for resume in waiting:
+            resume()
+
+    async def emptied(self) -> None:
+        """Return when no socket stands."""
+        while self._visitors:
+            left = asyncio.Event()
+            self._waiting.append(left.set)
+            await left.wait()
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """There is no room: call back when there may be. Cuts the one that has been silent longest."""
+        self._waiting.append(resume)
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at >= SAY_EVERY_S:
+            self._said_at = now
+            logger.warning(
+                "%d connections are open, all that there is room for (see ulimit -n): who has not logged in is cut for"
+                " others",
+                len(self._visitors),
+            )
+        while self._newcomers:
+            oldest = next(iter(self._newcomers))
+            del self._newcomers[oldest]
+            if oldest.pump is None or not self._is_settled(oldest.pump):
+                oldest.cut()
+                return
 
 
 class Listener:
     """Listens on `host`:`port` (0: a free one), with TLS if a context is given.
 
-    `pump_factory` makes the protocol of each connection. Raises OSError from `start` if the address cannot be bound.
+    `pump_factory` makes the protocol of each connection; whoever makes the pumps tells `admission` when one is lost. A
+    TLS handshake has `handshake_timeout_s` seconds. Raises OSError from `start` if the address cannot be bound.
     """
 
     def __init__(
@@ -22,20 +145,30 @@ class Listener:
         pump_factory: Callable[[], Pump[Any]],
         host: str,
         port: int,
+        admission: Admission,
         tls: ssl.SSLContext | None = None,
+        *,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
         check_whole("port", port, *PORTS)
         self._pump_factory = pump_factory
         self._host = host
         self._port = port
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._admission = admission
+        self._handshake_timeout_s = handshake_timeout_s
+        self._sockets: list[socket.socket] = []
+        self._silent: dict[Visitor, None] = {}
+        self._heard: deque[Visitor] = deque()
+        self._beginning: dict[Visitor, None] = {}
+        self._is_listening = False
+        self._retry: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """The port that is really bound, once started."""
-        if self._server is not None and self._server.sockets:
-            port: int = self._server.sockets[0].getsockname()[1]
+        if self._sockets:
+            port: int = self._sockets[0].getsockname()[1]
             return port
         return self._port
 
@@ -44,19 +177,152 @@ class Listener:
         return self._host
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: self._pump_factory().protocol,
-            self._host,
-            self._port,
-            ssl=self._tls,
-            backlog=BACKLOG,
-            start_serving=True,
+        self._loop = asyncio.get_running_loop()
+        found = await self._loop.getaddrinfo(
+            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                self._sockets.append(_listening(family, kind, protocol, address))
+        except OSError:
+            self.close()
+            raise
+        self._resume()
 
     def close(self) -> None:
-        """Accept no more connections. Those that stand go on."""
-        if self._server is not None:
-            self._port = self.port
-            self._server.close()
-            self._server = None
+        """Accept no more connections. Those that stand go on, but for those who have no pump yet."""
+        self._port = self.port
+        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets = []
+        for visitor in [*self._silent, *self._heard, *self._beginning]:
+            visitor.cut()
+
+    # --- accepting ---
+
+    def _resume(self) -> None:
+        if not self._is_listening:
+            self._is_listening = True
+            for listening in self._sockets:
+                self._loop.add_reader(listening, self._accept, listening)
+
+    def _pause(self) -> None:
+        if self._is_listening:
+            self._is_listening = False
+            for listening in self._sockets:
+                self._loop.remove_reader(listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Take some of those who are there; the loop comes again if there are more."""
+        if not self._admission.has_room():
+            self._pause()
+            self._admission.wait(self._resume)
+            return
+        for _ in range(ACCEPT_BATCH):
+            if not self._admission.has_room():
+                # If anybody else is there, the loop says so again.
+                return
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+                # The socket stays readable: to try again at once would be to do nothing else.
+                logger.warning("no connection can be accepted: %s; trying again in %g s", error, RETRY_S)
+                self._pause()
+                self._retry = self._loop.call_later(RETRY_S, self._resume)
+                return
+            connection.setblocking(False)  # noqa: FBT003 - the name of the standard library
+            self._welcome(connection)
+
+    def _welcome(self, connection: socket.socket) -> None:
+        visitor = Visitor(connection)
+        self._admission.enter(visitor)
+        if self._tls is None:
+            self._begin(visitor)
+            return
+        self._silent[visitor] = None
+        visitor.leave = partial(self._turn_away, visitor)
+        visitor.timer = self._loop.call_later(self._handshake_timeout_s, self._turn_away, visitor)
+        self._loop.add_reader(connection, self._hear, visitor)
+
+    # --- TLS ---
+
+    def _hear(self, visitor: Visitor) -> None:
+        """The first octets are there."""
+        self._loop.remove_reader(visitor.connection)
+        del self._silent[visitor]
+        self._heard.append(visitor)
+        if len(self._heard) == 1:
+            self._loop.call_soon(self._begin_some)
+
+    def _begin_some(self) -> None:
+        for _ in range(min(HANDSHAKE_BATCH, len(self._heard))):
+            visitor = self._heard.popleft()
+            if visitor.timer is not None:
+                visitor.timer.cancel()
+            visitor.leave = None
+            self._begin(visitor)
+        if self._heard:
+            self._loop.call_soon(self._begin_some)
+
+    def _turn_away(self, visitor: Visitor) -> None:
+        """Nothing came in time, or others need the place."""
+        if visitor.timer is not None:
+            visitor.timer.cancel()
+        if visitor in self._silent:
+            self._loop.remove_reader(visitor.connection)
+            del self._silent[visitor]
+        elif visitor in self._heard:
+            self._heard.remove(visitor)
+        else:
+            return
+        visitor.connection.close()
+        self._admission.leave(visitor)
+
+    # --- the pump ---
+
+    def _begin(self, visitor: Visitor) -> None:
+        self._beginning[visitor] = None
+        visitor.task = self._loop.create_task(self._connect(visitor))
+
+    async def _connect(self, visitor: Visitor) -> None:
+        """Give the socket to a pump. The loop closes the socket of a handshake that fails."""
+        pump = self._pump_factory()
+        self._admission.pumped(visitor, pump)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: pump.protocol,
+                visitor.connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else self._handshake_timeout_s,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            logger.debug("a connection did not get through its handshake: %s", error)
+            # The loop closes the socket in its next round.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            self._admission.leave(visitor)
+        finally:
+            visitor.task = None
+            del self._beginning[visitor]
+
+
+def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.socket:  # noqa: ANN401 - as getaddrinfo has it
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setblocking(False)  # noqa: FBT003 - the name of the standard library
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

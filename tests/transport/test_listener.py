@@ -1,0 +1,183 @@
+"""Accepting connections: a place for each, TLS handshakes in time, and no descriptor left."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.transport.test_pump import Recorder
+from waybill.transport.clock import Clock
+from waybill.transport.listener import HANDSHAKE_BATCH, Admission, Listener
+from waybill.transport.pump import Pump
+from waybill.transport.tls import server_context
+
+
+class Door:
+    """A listener with three places; `settled` pumps are not cut for others."""
+
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, *, places: int = 3, handshake_timeout_s: float = 10.0
+    ) -> None:
+        self.settled: set[Pump[Recorder]] = set()
+        self.pumps: list[Pump[Recorder]] = []
+        self.changed = asyncio.Event()
+        self.admission = Admission(places, lambda pump: pump in self.settled)
+        self.listener = Listener(
+            self._pump, "127.0.0.1", 0, self.admission, tls, handshake_timeout_s=handshake_timeout_s
+        )
+
+    def _pump(self) -> Pump[Recorder]:
+        return Pump(lambda _: Recorder(), Clock(), on_lost=lambda pump, _: self.admission.pump_lost(pump))
+
+    async def close(self) -> None:
+        self.listener.close()
+        for visitor in list(self.admission._visitors):
+            visitor.cut()
+        async with asyncio.timeout(10):
+            await self.admission.emptied()
+        await asyncio.sleep(0.01)
+
+    async def until(self, count: int) -> None:
+        """So many sockets stand."""
+        async with asyncio.timeout(10):
+            while self.admission.count != count:
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ssl.SSLContext:
+    leaf = trustme.CA().issue_cert("localhost", "127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "k.pem")
+    return server_context(tmp_path / "c.pem", tmp_path / "k.pem")
+
+
+@pytest.fixture
+def peers() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    door = Door()
+    await door.listener.start()
+    yield door
+    await door.close()
+
+
+def silent(door: Door, peers: ExitStack) -> socket.socket:
+    peer = peers.enter_context(socket.create_connection(("127.0.0.1", door.listener.port)))
+    peer.setblocking(False)
+    return peer
+
+
+async def ended(peer: socket.socket) -> bool:
+    async with asyncio.timeout(10):
+        try:
+            return await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+        except ConnectionError:
+            return True
+
+
+async def hello(door: Door, peers: ExitStack) -> ssl.SSLSocket:
+    """A TLS connection that stands."""
+    loose = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    loose.check_hostname = False
+    loose.verify_mode = ssl.CERT_NONE
+    raw = socket.create_connection(("127.0.0.1", door.listener.port), timeout=10)
+    return peers.enter_context(await asyncio.to_thread(loose.wrap_socket, raw))
+
+
+async def test_the_oldest_that_has_not_logged_in_goes_for_another(door: Door, peers: ExitStack) -> None:
+    crowd = [silent(door, peers) for _ in range(3)]
+    await door.until(3)
+    silent(door, peers)
+    assert await ended(crowd[0])
+    await door.until(3)
+
+
+async def test_who_has_logged_in_stays_and_others_wait(door: Door, peers: ExitStack) -> None:
+    door.admission.places = 1
+    first = silent(door, peers)
+    await door.until(1)
+    (visitor,) = door.admission._visitors
+    assert visitor.pump is not None
+    door.settled.add(visitor.pump)
+    second = silent(door, peers)
+    await asyncio.sleep(0.05)
+    first.setblocking(True)
+    first.close()
+    await door.until(1)
+    third = silent(door, peers)
+    assert await ended(second)
+    third.close()
+
+
+async def test_silent_tls_connections_are_counted_and_go_for_others(context: ssl.SSLContext, peers: ExitStack) -> None:
+    door = Door(context)
+    await door.listener.start()
+    crowd = [silent(door, peers) for _ in range(3)]
+    await door.until(3)
+    await hello(door, peers)
+    assert await ended(crowd[0])
+    assert door.admission.count <= 3
+    await door.close()
+
+
+@pytest.mark.parametrize("start", [b"", b"\x16\x03\x01"])
+async def test_a_tls_handshake_that_does_not_end_is_cut(
+    context: ssl.SSLContext, peers: ExitStack, start: bytes
+) -> None:
+    door = Door(context, handshake_timeout_s=0.05)
+    await door.listener.start()
+    peer = silent(door, peers)
+    peer.send(start)
+    assert await ended(peer)
+    await door.until(0)
+    await door.close()
+
+
+async def test_what_is_no_tls_frees_its_place(context: ssl.SSLContext, peers: ExitStack) -> None:
+    door = Door(context)
+    await door.listener.start()
+    for _ in range(2 * HANDSHAKE_BATCH):
+        peer = silent(door, peers)
+        peer.send(b"GET / HTTP/1.1\r\n\r\n")
+    await asyncio.sleep(0)
+    await door.until(0)
+    await hello(door, peers)
+    await door.close()
+
+
+async def test_without_descriptors_it_tries_again_later(
+    door: Door, peers: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = peers.enter_context(socket.socket())
+    peer.setblocking(False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (peer.fileno() + 50, hard))
+    fillers = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        await asyncio.get_running_loop().sock_connect(peer, ("127.0.0.1", door.listener.port))
+        await asyncio.sleep(0.1)
+        assert [record.message for record in caplog.records if "no connection can be accepted" in record.message][
+            1:
+        ] == []
+        assert "trying again" in caplog.text
+    finally:
+        for filler in fillers:
+            os.close(filler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await door.until(1)
