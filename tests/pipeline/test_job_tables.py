@@ -7,17 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from waybill.ojs import Jobs
+from waybill.ojs import InvalidJob, Jobs
+from waybill.ojs.identifiers import is_uuid7
 from waybill.pipeline.job_rows import InvalidRow, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
+from waybill.pipeline.row_ids import RowIds
 
 JOBS = Jobs("amqp://guest:guest@localhost:1/%2Fojs")
 IDS = [f"01941500-8b2e-7c3a-b5d1-{number:012x}" for number in range(4)]
-
-
-class Numbers:
-    def ids(self, first: int, count: int) -> list[str]:
-        return [f"019414d4-8b2e-7c3a-b5d1-{number:012x}" for number in range(first, first + count)]
 
 
 def batch_of(columns: Mapping[str, object]) -> pa.RecordBatch:
@@ -51,14 +48,50 @@ def tables_of(*batches: pa.RecordBatch, job_type: str | None = "a.b", queue: str
 def test_tables_are_of_the_same_jobs_as_single_rows(columns: dict[str, object], queue: str | None) -> None:
     batch = batch_of(columns)
     rows = JobRows(job_columns(from_arrow_schema(batch.schema), has_type=True), job_type="a.b", queue=queue)
-    wanted = [job for first in (0, 4) for job in rows.jobs(batch, Numbers().ids(first, 4))]
-    found = list(tables_of(batch, batch, queue=queue).tables(Numbers()))
+    row_ids = RowIds("a write")
+    wanted = [job for _ in range(2) for job in rows.jobs(batch, row_ids)]
+    found = list(tables_of(batch, batch, queue=queue).tables(RowIds("a write")))
     assert [job_id for table in found for job_id in table.ids] == [job.id for job in wanted]
     assert [key for table in found for key in table.keys] == [job.unique_key for job in wanted]
     assert [json.loads(args) for table in found for args in table.args] == [job.args for job in wanted]
     for kind, job in zip([kind for table in found for kind in table.kinds], wanted, strict=True):
         assert (kind.prototype.type, kind.prototype.queue) == (job.type, job.options.get("queue", "default"))
         assert kind.prototype.priority == job.options.get("priority", 0)
+
+
+def test_an_id_comes_from_what_a_row_says_and_not_from_its_place() -> None:
+    values = ["a", "b", "a", "c", "a", "d"]
+    batch = batch_of({"x": values, "queue": ["q", "q", "q", "q", "r", "q"]})
+    mixed = batch.take(pa.array([5, 2, 4, 0, 3, 1]))
+
+    def ids(*batches: pa.RecordBatch, name: str = "a write/0") -> list[tuple[str, str]]:
+        tables = tables_of(*batches).tables(RowIds(name))
+        return [(job_id, args.decode()) for table in tables for job_id, args in zip(table.ids, table.args, strict=True)]
+
+    first = ids(batch)
+    # However they are ordered and cut, the same rows have the same ids, and equal rows are as many jobs.
+    assert sorted(ids(mixed.slice(0, 2), mixed.slice(2))) == sorted(first)
+    assert len({job_id for job_id, _ in first}) == len(values)
+    assert all(is_uuid7(job_id) for job_id, _ in first)
+    assert not {job_id for job_id, _ in first} & {job_id for job_id, _ in ids(batch, name="a write/1")}
+    # More rows change the ids of no other.
+    assert set(first) < set(ids(batch_of({"x": ["e"], "queue": ["q"]}), batch))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 1500 + "]" * 1500, '{"a":' * 1500 + "1" + "}" * 1500, f'["{chr(92)}ud800"]', "[" + "9" * 400 + "]"]
+)
+@pytest.mark.parametrize("field", ["args", "meta", "tags", "retry"])
+def test_odd_json_is_refused_by_its_row_in_both_ways(text: str, field: str) -> None:
+    batch = batch_of({"args": ["[]", "[]"]} | {field: [None, text]})
+    columns = job_columns(from_arrow_schema(batch.schema), has_type=True)
+    rows = JobRows(columns, job_type="a.b", queue=None)
+    with pytest.raises(InvalidJob) as caught:
+        list(map(JOBS.check, rows.jobs(batch, RowIds("a write"))))
+    if field == "args":
+        with pytest.raises(InvalidRow) as named:
+            tables_of(batch)
+        assert str(named.value) == f"row 1 of partition 7: {caught.value}"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +119,7 @@ def test_a_row_that_is_no_job_is_named(columns: dict[str, object], problem: str)
 def test_a_type_for_all_rows_that_is_none_is_the_fault_of_the_first() -> None:
     with pytest.raises(InvalidRow, match="row 0 of partition 7: type: 'NO TYPE'"):
         tables_of(batch_of({"x": [1, 2]}), job_type="NO TYPE")
-    assert next(iter(tables_of(batch_of({"x": []}), job_type="NO TYPE").tables(Numbers()))).ids == []
+    assert next(iter(tables_of(batch_of({"x": []}), job_type="NO TYPE").tables(RowIds("a write")))).ids == []
 
 
 @pytest.mark.parametrize(

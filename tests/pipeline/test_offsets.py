@@ -2,7 +2,15 @@ import random
 
 import pytest
 
-from waybill.pipeline.offsets import DataLossError, OffsetRange, check_not_recreated, limited, ranges_between, split
+from waybill.pipeline.offsets import (
+    DataLossError,
+    OffsetRange,
+    check_not_recreated,
+    distance,
+    limited,
+    ranges_between,
+    split,
+)
 
 
 def test_pieces_cover_their_range_once_and_in_order() -> None:
@@ -27,8 +35,24 @@ def test_a_new_stream_and_one_made_anew_are_read_from_their_start() -> None:
 
 
 def test_a_limit_is_shared_by_the_streams() -> None:
-    assert limited({"a": 0, "b": 5}, {"a": 3, "b": 9}, 5) == {"a": 3, "b": 7}
+    assert limited({"a": 0, "b": 5}, {"a": 30, "b": 75}, 10) == {"a": 3, "b": 12}
     assert limited({"a": 0}, {"a": 3}, None) == {"a": 3}
+    assert limited({"a": 0, "b": 5}, {"a": 3, "b": 9}, 7) == {"a": 3, "b": 9}
+
+
+def test_no_stream_starves() -> None:
+    """However small a stream is beside others: it gets on with each trigger, as they do."""
+    start = {"a": 0, "b": 100, "idle": 4, "made-anew": 50}
+    end = {"a": 1_000_000, "b": 103, "idle": 4, "made-anew": 20, "joined": 40}
+    at = start
+    for trigger in range(1, 4):
+        at = limited(at, end, 100)
+        assert (at["b"], at["idle"], at["made-anew"], at["joined"]) == (100 + trigger, 4, trigger, trigger)
+        assert at["a"] > 99 * trigger - 5
+    while at != end:
+        following = limited(at, end, 30_000)
+        assert distance(at, following) <= 30_003
+        at = following
 
 
 def test_a_trigger_at_the_end_goes_nowhere() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,11 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.client import blocking
 from waybill.ojs import Topology
 from waybill.ojs.identifiers import is_uuid7
 from waybill.pipeline import sink
+from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.sink import JobSender, SinkError, parse_job_options
 
 pytestmark = pytest.mark.spark
@@ -137,9 +140,62 @@ def test_a_job_that_its_queue_refuses_fails_the_task(
         sender.send(iter([batch.slice(0, 200), batch.slice(200)]))
     named = re.match(r"row (\d+) of partition 3, to \S+ job (\S+) .*QUEUE_FULL", str(caught.value))
     assert named is not None
-    assert int(named[1]) == int(named[2].rpartition("-")[2], 16)
+    assert is_uuid7(named[2])
     taken = [job["args"][0] for job in queue.jobs()]
     assert int(named[1]) == min(set(range(500)).difference(taken))
+
+
+@pytest.fixture
+def own_queue(own_broker: OwnBroker) -> Iterator[Queue]:
+    with Queue(own_broker.uri) as made:
+        yield made
+
+
+@pytest.mark.parametrize("more", [{}, {"tags": [["slow"]] * 200}])
+def test_a_task_that_is_tried_again_in_another_order_makes_and_loses_no_jobs(
+    monkeypatch: pytest.MonkeyPatch, own_queue: Queue, more: dict[str, list[list[str]]]
+) -> None:
+    monkeypatch.setattr(sink, "_task", Task)
+    # Among them are rows that say the same, which are jobs of their own.
+    rows = pa.RecordBatch.from_pydict({"args": [[number // 2] for number in range(200)], **more})
+    options = {"uri": own_queue.uri, "queue": own_queue.name, "type": "a.b", "deduplicate": "true"}
+    sender = JobSender(options, from_arrow_schema(rows.schema))
+    sender.send(iter([rows.slice(0, 120)]))
+    order = random.Random(3).sample(range(200), 200)
+    assert sender.send(iter([rows.take(pa.array(order))])).rows == 200
+    jobs = own_queue.jobs()
+    assert sorted(job["args"][0] for job in jobs) == [number // 2 for number in range(200)]
+    assert len({job["id"] for job in jobs}) == 200
+
+
+def test_a_queue_of_somebody_else_is_looked_for_and_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, own_queue: Queue
+) -> None:
+    monkeypatch.setattr(sink, "_task", Task)
+    name = f"ojs.queue.{own_queue.name}"
+    rows = pa.RecordBatch.from_pydict({"args": [[number] for number in range(9)]})
+    options = {"uri": own_queue.uri, "queue": own_queue.name, "type": "a.b"}
+
+    def send(**more: str) -> int:
+        return JobSender({**options, **more}, from_arrow_schema(rows.schema)).send(iter([rows])).rows
+
+    with pytest.raises(SinkError, match=f"NOT_FOUND.*{name}"):
+        send(declare="passive")
+    own_queue.channel.declare_exchange("ojs.exchange.direct", "direct", durable=True)
+    own_queue.channel.declare_queue(name, durable=True, arguments={"x-message-deduplication": True, "x-expires": 99999})
+    own_queue.channel.bind_queue(name, "ojs.exchange.direct", own_queue.name)
+    with pytest.raises(SinkError, match="exists with other properties"):
+        send()
+    assert send(declare="passive") == send(declare="never") == 9
+    assert len(own_queue.jobs()) == 18
+    own_queue.channel.delete_queue(name)
+    wanted = {"queueType": "quorum", "maxLength": "12", "messageTtlMs": "600000", "deduplicate": "true"}
+    topology = parse_job_options({**options, **wanted}).topology
+    assert topology == Topology(queue_type="quorum", max_length=12, message_ttl_ms=600_000, deduplicate=True)
+    assert send(maxLength="9", maxPriority="0", whenFull="drop-oldest") == 9
+    for wrong in ({"whenFull": "wait"}, {"settleBy": "nack", "messageTtlMs": "1"}, {"declare": "no"}):
+        with pytest.raises(OptionError):
+            parse_job_options({**options, **wrong})
 
 
 def test_a_stream_of_rows_becomes_jobs_and_a_replay_gives_the_same_ids(

@@ -28,13 +28,13 @@ from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.named_options import NamedOptions, OptionError
 from waybill.pipeline.schemas import DEAD_LETTER
-from waybill.pipeline.topology_options import parse_topology
+from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, parse_topology
 
 Progress: TypeAlias = Callable[[int], None]
 Settle: TypeAlias = Callable[[DeadLetters, dict[str, dict[str, object]], Progress], Awaitable[int]]
 T = TypeVar("T")
 
-_OPTIONS: Final = ("uri", "deadLetters", "profile", "prefix")
+_OPTIONS: Final = ("uri", "deadLetters", *TOPOLOGY_OPTIONS)
 _ROWS_PER_BATCH: Final = 4096
 
 

@@ -8,7 +8,7 @@ columns, in their order.
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypedDict, cast
 
@@ -19,7 +19,9 @@ from pyspark.sql.types import StructType
 from waybill.ojs import InvalidJob, NewJob, Retry
 from waybill.ojs.handler import Options
 from waybill.pipeline.named_options import OptionError
+from waybill.pipeline.nesting import DEEPEST, is_too_deep
 from waybill.pipeline.plain import plain_values
+from waybill.pipeline.row_ids import RowIds, digest
 
 JOB_FIELDS: Final = (
     "id",
@@ -45,6 +47,11 @@ class JobColumns:
 
     fields: tuple[str, ...]
     arguments: tuple[str, ...]
+
+
+# What the encoder raises: for text with half a surrogate pair, for numbers, for what nests too deep.
+_NOT_ENCODABLE: Final = (ValueError, OverflowError, TypeError, RecursionError)
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class _Given(TypedDict, total=False):
@@ -92,6 +99,19 @@ def identity(given: object, key: object, number: str) -> tuple[str, str]:
     return own_id, own_id if key is None else str(key)
 
 
+def args_text(args: list[object]) -> bytes:
+    """The arguments of a job as JSON. Raises InvalidJob for what JSON cannot say."""
+    try:
+        return _encode(args)
+    except _NOT_ENCODABLE as problem:
+        raise InvalidJob("args", str(problem), code="INVALID_ARGS") from None
+
+
+def content_head(job_type: str, queue: str, priority: int) -> bytes:
+    """What a row says of its job before the arguments; see `row_ids`."""
+    return _encode((job_type, queue, priority))
+
+
 class JobRows:
     """Makes jobs of record batches. `queue` and `job_type` are for rows that have none of their own."""
 
@@ -101,24 +121,26 @@ class JobRows:
         self._shared: Options = {} if queue is None else {"queue": queue}
         self._is_shared = not set(columns.fields) - {"type", "args", "id", "idempotency_key"}
 
-    def jobs(self, batch: pa.RecordBatch, numbers: Sequence[str]) -> Iterator[NewJob]:
-        """One job a row; `numbers` are ids for rows that say nothing of theirs. Raises InvalidJob naming the field."""
+    def jobs(self, batch: pa.RecordBatch, row_ids: RowIds) -> Iterator[NewJob]:
+        """One job a row; `row_ids` gives ids to rows that say nothing of theirs. Raises InvalidJob naming the field."""
         values = {name: plain_values(batch.column(name)) for name in self._columns.fields if name != "args"}
         types = values.get("type")
         ids = values.get("id")
         keys = values.get("idempotency_key")
         for index, args in enumerate(self.arguments(batch)):
-            own_id, own_key = identity(
-                None if ids is None else ids[index], None if keys is None else keys[index], numbers[index]
-            )
+            job_type = self._type if types is None else str(types[index] or self._type)
             options = self._shared
             if not self._is_shared:
-                # With an id of its own in it, the client takes the object for that of one job.
-                options = {**self._shared, "id": own_id}
+                options = {**self._shared}
                 self._fill(options, values, index)
-            yield NewJob(
-                self._type if types is None else str(types[index] or self._type), args, options, own_id, own_key
+            (number,) = row_ids.ids([_content(job_type, args, options)])
+            own_id, own_key = identity(
+                None if ids is None else ids[index], None if keys is None else keys[index], number
             )
+            if not self._is_shared:
+                # With an id of its own in it, the client takes the object for that of one job.
+                options["id"] = own_id
+            yield NewJob(job_type, args, options, own_id, own_key)
 
     def arguments(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
         """The arguments of each row. Raises InvalidJob for what is not the text of a JSON array."""
@@ -153,10 +175,24 @@ class JobRows:
             options["retry"] = _retry(retries[index])
 
 
-def _json(value: object, field: str, kind: type) -> list[object]:
+def _content(job_type: str, args: list[object], options: Options) -> bytes:
+    """The digest of what a row says. Raises InvalidJob."""
+    head = content_head(job_type, options.get("queue", "default"), options.get("priority", 0))
+    text = head + args_text(args)
+    more = {name: value for name, value in options.items() if name not in {"queue", "priority"}}
     try:
-        found = json.loads(str(value))
-    except ValueError:
+        return digest(text + (_encode(sorted(more.items())) if more else b""))
+    except _NOT_ENCODABLE as problem:
+        raise InvalidJob("row", str(problem)) from None
+
+
+def _json(value: object, field: str, kind: type) -> list[object]:
+    text = str(value)
+    if is_too_deep(text.encode()):
+        raise InvalidJob(field, f"is nested deeper than {DEEPEST} levels")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, kind):
         raise InvalidJob(field, f"is not the text of a JSON {'array' if kind is list else 'object'}: {value!r}")

@@ -6,9 +6,8 @@ Arrow arrays. When all rows are known to be valid, they are handed out as tables
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.types import IntegralType, StringType, StructType
 
@@ -16,22 +15,14 @@ from waybill.ojs import InvalidJob
 from waybill.ojs.bulk_push import JobKind, JobTable
 from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, check_args, check_id
 from waybill.ojs.handler import Options
-from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, identity
+from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, args_text, content_head, identity
 from waybill.pipeline.plain import plain_values
+from waybill.pipeline.row_ids import RowIds, digest
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
 # What jobs of one kind share may be columns too, each of its type: a few values, in any order.
 _SHARED: Final = {"type": StringType, "queue": StringType, "priority": IntegralType}
 _NOTHING: Final = repeat(None)
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class Numbering(Protocol):
-    """Ids for rows that have none."""
-
-    def ids(self, first: int, count: int) -> list[str]:
-        """Those of the rows from number `first` on."""
 
 
 def fit_tables(columns: JobColumns, schema: StructType) -> bool:
@@ -59,39 +50,46 @@ class JobTables:
         self._type = job_type or ""
         self._queue = queue
         self._kinds: dict[tuple[object, ...], JobKind] = {}
-        self._kept: list[tuple[pa.RecordBatch, pa.Array]] = []
+        self._kept: list[tuple[pa.RecordBatch, pa.Array, list[bytes]]] = []
+        self._heads: dict[JobKind, bytes] = {}
         self._count = 0
 
     def add(self, batch: pa.RecordBatch, partition: int) -> None:
         """Check more rows, of the partition of this number, and keep them. Raises InvalidRow."""
         args: list[bytes] = []
+        contents: list[bytes] = []
+        heads = self._heads
         ids = _values(batch, "id")
         try:
             for values, job_id, kind in zip(self._rows.arguments(batch), ids, self._kinds_of(batch), strict=False):
                 if job_id is not None:
                     check_id(str(job_id))
                 check_args(values)
-                text = _encode(values)
+                text = args_text(values)
                 if len(text) > kind.args_bytes:
                     _refuse(len(text))
+                contents.append(digest((heads.get(kind) or self._head(kind)) + text))
                 args.append(text)
         except InvalidJob as error:
             raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {error}") from None
         self._count += len(args)
-        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary())))
+        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary()), contents))
 
-    def tables(self, numbering: Numbering) -> Iterator[JobTable]:
+    @property
+    def queues(self) -> set[str]:
+        """Those that the rows go to."""
+        return {kind.queue for kind in self._heads}
+
+    def tables(self, row_ids: RowIds) -> Iterator[JobTable]:
         """All rows in their order."""
-        first = 0
-        for batch, args in self._kept:
-            ids = keys = numbering.ids(first, len(args))
+        for batch, args, contents in self._kept:
+            ids = keys = row_ids.ids(contents)
             if {"id", "idempotency_key"} & set(self._fields):
                 own = zip(_values(batch, "id"), _values(batch, "idempotency_key"), ids, strict=False)
                 pairs = [identity(*values) for values in own]
                 ids, keys = [job_id for job_id, _ in pairs], [key for _, key in pairs]
             kinds = [kind for _, kind in zip(ids, self._kinds_of(batch), strict=False)]
             yield JobTable(kinds, ids, args.to_pylist(), keys)
-            first += len(args)
 
     def _kinds_of(self, batch: pa.RecordBatch) -> Iterator[JobKind]:
         """The kind of each row; without an end if all are of one. Raises InvalidJob at the row that is of no kind."""
@@ -110,6 +108,11 @@ class JobTables:
         if isinstance(priority, int):
             options["priority"] = priority
         made = self._kinds[key] = self._make_kind(str(job_type or self._type), options)
+        return made
+
+    def _head(self, kind: JobKind) -> bytes:
+        prototype = kind.prototype
+        made = self._heads[kind] = content_head(prototype.type, prototype.queue, prototype.priority)
         return made
 
 

@@ -29,6 +29,5 @@ def _offsets(text: str | None) -> Mapping[str, int]:
         found = json.loads(text or "null")
     except ValueError:
         return {}
-    if not isinstance(found, dict) or not all(type(at) is int for at in found.values()):
-        return {}
-    return found
+    # What is no number beside the offsets is a source's own affair; without any, it is no source of this package.
+    return {stream: at for stream, at in found.items() if type(at) is int} if isinstance(found, dict) else {}

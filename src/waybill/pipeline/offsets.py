@@ -54,20 +54,19 @@ def split(ranges: list[OffsetRange], minimum: int, largest: int | None = None) -
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], maximum: int | None) -> dict[str, int]:
-    """`end`, brought closer to `start` until at most `maximum` messages lie between: first come, in order of names."""
-    if maximum is None:
+    """`end`, brought closer to `start` until about `maximum` messages lie between, shared as Spark's Kafka source does.
+
+    Each stream gets a part in proportion to what it has, rounded down, but at least one message: so none starves, and
+    more streams than `maximum` make more messages than that.
+    """
+    sizes = {span.stream: span.count for span in ranges_between(start, end)}
+    total = sum(sizes.values())
+    if maximum is None or total <= maximum:
         return dict(end)
-    allowed = maximum
-    bounded = {}
-    for stream, last in sorted(end.items()):
-        first = start.get(stream, 0)
-        if last < first:
-            bounded[stream] = last
-            continue
-        taken = min(last - first, allowed)
-        allowed -= taken
-        bounded[stream] = first + taken
-    return bounded
+    return {
+        stream: last - size + max(1, maximum * size // total) if (size := sizes.get(stream)) else last
+        for stream, last in end.items()
+    }
 
 
 def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], address: str) -> None:

@@ -5,12 +5,11 @@ has confirmed every row. All rows of a partition are checked before the first of
 or refused fails the task, with the row named.
 
 AMQP knows no transaction over what many tasks send, so the delivery is at least once: a task that Spark tries again
-sends its rows again. A job's id is the same in each try (see `_Numbering`), and so is its idempotency key; what that is
+sends its rows again. A job's id is the same in each try (see `row_ids`), and so is its idempotency key; what that is
 worth is said in docs/pipeline.md.
 """
 
 import asyncio
-import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -41,9 +40,10 @@ from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_colum
 from waybill.pipeline.job_tables import JobTables, fit_tables
 from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
-from waybill.pipeline.topology_options import parse_topology
+from waybill.pipeline.row_ids import RowIds
+from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, is_passive, parse_topology
 
-_JOB_OPTIONS: Final = ("uri", "type", "queue", "profile", "prefix", "queueType", "timeoutMs")
+_JOB_OPTIONS: Final = ("uri", "type", "queue", *TOPOLOGY_OPTIONS, "timeoutMs")
 _MESSAGE_OPTIONS: Final = ("uri", "exchange", "routingKey", "mandatory", "timeoutMs")
 # Spark puts these in itself, wherever it writes.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
@@ -68,13 +68,17 @@ class RowsSent(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class JobSinkOptions:
-    """Where jobs go. `job_type` and `queue` are for rows without one of their own."""
+    """Where jobs go. `job_type` and `queue` are for rows without one of their own.
+
+    `must_exist`: queues are looked for before anything is sent, and not declared.
+    """
 
     uri: str
     job_type: str | None
     queue: str | None
     topology: Topology
     timeout_s: float
+    must_exist: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,12 @@ def parse_job_options(given: Mapping[str, str]) -> JobSinkOptions:
     """Check the options of `format("ojs")`. Raises OptionError."""
     options = NamedOptions(given, _JOB_OPTIONS, _SPARKS_OWN)
     return JobSinkOptions(
-        options.uri(), options.text("type"), options.text("queue"), parse_topology(options), _timeout_s(options)
+        options.uri(),
+        options.text("type"),
+        options.text("queue"),
+        parse_topology(options),
+        _timeout_s(options),
+        is_passive(options),
     )
 
 
@@ -162,39 +171,41 @@ class JobSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        partition, numbering = _Numbering.of_task(self._write_id)
+        partition, name = _named(self._write_id)
         send = self._send_tables if self._tables else self._send_rows
         with garbage_rarely():
-            return run(send(batches, partition, numbering))
+            return run(send(batches, partition, name))
 
-    async def _send_tables(
-        self, batches: Iterator[pa.RecordBatch], partition: int, numbering: "_Numbering"
-    ) -> RowsSent:
+    async def _send_tables(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
         options, jobs = self._options, self._jobs()
         rows = JobTables(self._columns, jobs.kind, job_type=options.job_type, queue=options.queue)
         for batch in batches:
             rows.add(batch, partition)
         async with _explained(options.uri, "jobs"), jobs:
+            await _check_queues(options, rows.queues)
             push = await jobs.bulk()
             try:
-                for table in rows.tables(numbering):
+                for table in rows.tables(RowIds(name)):
                     await push.push(table)
                 return RowsSent(await push.finish())
             except TableFailed as error:
                 number, first = error.failures[0]
                 raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
 
-    async def _send_rows(self, iterator: Iterator[pa.RecordBatch], partition: int, numbering: "_Numbering") -> RowsSent:
+    async def _send_rows(self, iterator: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
         options, jobs, batches = self._options, self._jobs(), list(iterator)
         rows = JobRows(self._columns, job_type=options.job_type, queue=options.queue)
-        for number, job in _numbered(rows, batches, partition, numbering):
+        queues = set()
+        for number, job in _numbered(rows, batches, partition, name):
+            queues.add(job.options.get("queue", "default"))
             try:
                 jobs.check(job)
             except InvalidJob as error:
                 raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
         sent = 0
-        numbered = _numbered(rows, batches, partition, numbering)
+        numbered = _numbered(rows, batches, partition, name)
         async with _explained(options.uri, "jobs"), jobs:
+            await _check_queues(options, queues)
             while chunk := [job for _, job in islice(numbered, _JOBS_PER_PUSH)]:
                 try:
                     await jobs.push_many(chunk)
@@ -315,40 +326,33 @@ class _Window:
         )
 
 
-class _Numbering:
-    """The ids of rows that name none: the same in each try of a task, as long as Spark gives it the same rows.
-
-    A write, or the batch of a streaming query, has a name that outlives a try; with the number of the partition it
-    gives the first digits of an id, and the number of the row the last twelve.
-    """
-
-    def __init__(self, name: str) -> None:
-        digits = hashlib.sha256(name.encode()).hexdigest()
-        self._head = f"{digits[:8]}-{digits[8:12]}-7{digits[12:15]}-a{digits[15:18]}-"
-
-    @classmethod
-    def of_task(cls, write_id: str) -> tuple[int, "_Numbering"]:
-        """The number of this task's partition, and its numbering."""
-        context = _task()
-        partition = context.partitionId()
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        name = write_id if batch is None else f"{query}/{batch}"
-        return partition, cls(f"{name}/{partition}")
-
-    def ids(self, first: int, count: int) -> list[str]:
-        head = self._head
-        return [f"{head}{number:012x}" for number in range(first, first + count)]
+def _named(write_id: str) -> tuple[int, str]:
+    """The number of this task's partition, and a name of its rows that is the same in each try."""
+    context = _task()
+    partition = context.partitionId()
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    name = write_id if batch is None else f"{query}/{batch}"
+    return partition, f"{name}/{partition}"
 
 
-def _numbered(
-    rows: JobRows, batches: list[pa.RecordBatch], partition: int, numbering: _Numbering
-) -> Iterator[tuple[int, NewJob]]:
+async def _check_queues(options: JobSinkOptions, queues: set[str]) -> None:
+    """Raise SinkError for a queue that does not exist. Its arguments are its owner's."""
+    if not options.must_exist:
+        return
+    async with connect(options.uri, name="waybill-pipeline") as connection:
+        channel = await connection.channel()
+        for queue in sorted(queues):
+            await channel.declare_queue(options.topology.job_queue(queue), durable=True, passive=True)
+
+
+def _numbered(rows: JobRows, batches: list[pa.RecordBatch], partition: int, name: str) -> Iterator[tuple[int, NewJob]]:
     """The jobs with the numbers of their rows. Raises InvalidRow."""
     number = 0
+    row_ids = RowIds(name)
     for batch in batches:
         try:
-            for job in rows.jobs(batch, numbering.ids(number, batch.num_rows)):
+            for job in rows.jobs(batch, row_ids):
                 yield number, job
                 number += 1
         except InvalidJob as error:

@@ -11,8 +11,9 @@ messages were all removed by retention is seen as a loss only when its task read
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -33,6 +34,7 @@ from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance,
 from waybill.pipeline.options import EARLIEST, LATEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
 from waybill.pipeline.stream_log import StreamLog
+from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, without_marks
 
 EVENT_STREAM: Final = "ojs.events"
 _ROWS_PER_BATCH: Final = 8192
@@ -46,11 +48,12 @@ EVENTS: Final[dict[bool, type[Columns]]] = {True: EventColumnsWithHeaders, False
 
 
 class RangePartition(InputPartition):
-    """The range of offsets that one task reads."""
+    """The range of offsets that one task reads. `is_new`: its stream was not read before, and begins where it does."""
 
-    def __init__(self, span: OffsetRange) -> None:
+    def __init__(self, span: OffsetRange, *, is_new: bool = False) -> None:
         super().__init__(span)
         self.span = span
+        self.is_new = is_new
 
 
 def message_schema(options: Mapping[str, str]) -> StructType:
@@ -121,6 +124,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
         self._latest: dict[str, int] | None = None
         self._triggered_at = time.monotonic()
+        self._is_first = True
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return _starts(StreamLog(self._options), self._options)
@@ -136,22 +140,50 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = _ends(StreamLog(self._options), self._options)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        end = _ends(StreamLog(self._options), self._options) if self._target is None else self._target
-        self._latest = end
-        if self._options.fail_on_data_loss:
-            check_not_recreated(start, end, self._options.address)
-        if self._is_too_early(distance(start, end), limit):
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        log = StreamLog(self._options)
+        ends = _ends(log, self._options) if self._target is None else self._target
+        self._latest = ends
+        read_to = without_marks(start)
+        end = self._checked_ends(log, start, ends)
+        if self._is_too_early(distance(read_to, end), limit):
             return start
         self._triggered_at = time.monotonic()
-        return limited(start, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        reached = limited(read_to, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return reached | self._marks(log, start, reached)
+
+    def _checked_ends(self, log: StreamLog, start: dict[str, Any], ends: dict[str, int]) -> dict[str, int]:
+        """The ends of the streams, where one that was made anew ends before its old place, so that it is read anew.
+
+        Raises DataLossError if that is to fail the query.
+        """
+        read_to, marks = without_marks(start), marks_of(start)
+        checked = dict(ends)
+        for stream, last in ends.items():
+            before = read_to.get(stream, 0)
+            # One that has grown by nothing is told by the next messages.
+            if last > before and is_another(log, stream, before, marks.get(stream), thoroughly=self._is_first):
+                checked[stream] = before - 1
+        self._is_first = False
+        if self._options.fail_on_data_loss:
+            check_not_recreated(read_to, checked, self._options.address)
+        return checked
+
+    def _marks(self, log: StreamLog, start: dict[str, Any], end: dict[str, int]) -> dict[str, Any]:
+        """The marks of where a batch ends, as an entry of its offsets."""
+        known, marks = marks_of(start), {}
+        for stream, last in end.items():
+            made = known.get(stream) if start.get(stream) == last else mark(log, stream, last)
+            if made is not None:
+                marks[stream] = made
+        return {MARKS: marks} if marks else {}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
         """The ends that the last trigger found: how far behind them a batch ends is the query's lag."""
         return self._latest
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return _tasks(ranges_between(start, end), self._options)
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return _tasks(ranges_between(without_marks(start), without_marks(end)), self._options, known=start)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):
@@ -189,8 +221,14 @@ def _resolved(log: StreamLog, streams: Sequence[str], position: Position, ends: 
     return dict(ends) if isinstance(position, str) else dict(position)
 
 
-def _tasks(ranges: list[OffsetRange], options: SourceOptions) -> list[InputPartition]:
-    return [RangePartition(span) for span in split(ranges, options.min_partitions, options.max_records_per_partition)]
+def _tasks(
+    ranges: list[OffsetRange], options: SourceOptions, *, known: Mapping[str, object] | None = None
+) -> list[InputPartition]:
+    """Tasks for the ranges. `known` are the streams that were read before, if that makes a difference."""
+    return [
+        RangePartition(span, is_new=known is not None and span.stream not in known)
+        for span in split(ranges, options.min_partitions, options.max_records_per_partition)
+    ]
 
 
 def _record_batches(
@@ -198,6 +236,8 @@ def _record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range, in batches that have exactly the schema that Spark expects."""
     span = partition.span
+    if partition.is_new:
+        options = replace(options, fail_on_data_loss=False)
     with garbage_rarely():
         columns = make(span.stream)
         for block in StreamLog(options).read_blocks(span):

@@ -10,11 +10,13 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
-from waybill.client import Channel, Connection, Consumer, Delivery, ReconnectPolicy, connect
+from waybill.client import Channel, Connection, Consumer, Delivery, ProtocolError, ReconnectPolicy, connect
 from waybill.client.blocking import LoopThread
 from waybill.pipeline.message import OFFSET_HEADER
 
 _POLL_S: Final = 0.5
+# What brokers answer to a basic.get from a stream: not-implemented, and precondition-failed.
+_NOT_FOR_STREAMS: Final = frozenset({540, 406})
 # Reading goes on behind the last message that came, which the client cannot know: so it does not reconnect for us.
 _NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
 
@@ -49,6 +51,16 @@ class StreamConsumer:
         """How many messages the broker counts in `stream`; RabbitMQ's count is seconds old."""
         declared = self._thread.call(self._channel.declare_queue(stream, durable=True, passive=True))
         return declared.message_count
+
+    def can_get(self, queue: str) -> bool:
+        """Whether basic.get works, as with any queue but a stream. Nothing else may be done with this after it."""
+        try:
+            self._thread.call(self._channel.get(queue))
+        except ProtocolError as problem:
+            if problem.code in _NOT_FOR_STREAMS:
+                return False
+            raise
+        return True
 
     def deliveries(self, stream: str, place: object, silence: float) -> Iterator[list[Delivery]]:
         """Deliveries from `place` (`first`, `last`, an offset, a datetime) on, until none came for `silence` seconds.

@@ -11,6 +11,7 @@ all messages are older, and then what was the end before it was attached is the 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -32,6 +33,9 @@ _DRAIN_LIMIT_S: Final = 2.0
 _EMPTY_S: Final = 0.5
 # A broker that has sent nothing for this long from a moment on has no messages since that moment.
 _NOTHING_SINCE_S: Final = 2.0
+# To look at one message: so many are sent at a time, and awaited so long.
+_GLANCE: Final = 100
+_GLANCE_TIMEOUT_MS: Final = 2000
 _PAUSE_MAX_S: Final = 10.0
 # connection-forced and internal-error say that the broker stops or failed, not that we asked for something wrong.
 _PASSING_CODES: Final = frozenset({320, 541})
@@ -67,6 +71,18 @@ class StreamLog:
         """The offset of the first message stored at `moment` (in whole seconds) or later; the end if there is none."""
         return self._retrying(partial(self._since, stream, moment))
 
+    def message(self, stream: str, offset: int) -> StreamMessage | None:
+        """The message at `offset`; None if it is not there."""
+        alone = StreamLog(
+            replace(self._options, fail_on_data_loss=False, prefetch=_GLANCE, poll_timeout_ms=_GLANCE_TIMEOUT_MS)
+        )
+        try:
+            with closing(alone._attached(OffsetRange(stream, offset, offset + 1), offset)) as blocks:
+                block = next(blocks, None)
+        except StreamUnavailable:
+            return None
+        return None if block is None else next(block.messages())
+
     def read(self, span: OffsetRange) -> Iterator[StreamMessage]:
         """The messages of `span` in order, each once; see `read_blocks`."""
         return chain.from_iterable(block.messages() for block in self.read_blocks(span))
@@ -93,7 +109,7 @@ class StreamLog:
                     raise
                 self._pause(failures)
 
-    def _attached(self, span: OffsetRange, position: int) -> Iterator[MessageBlock]:
+    def _attached(self, span: OffsetRange, position: int) -> Generator[MessageBlock]:
         """The messages from `position` to the end of `span`, over one connection; no block is empty."""
         stream = span.stream
         read_all = ContentHeaders().read_all
@@ -176,7 +192,10 @@ class StreamLog:
                 for arrived in arrivals:
                     found = True
                     yield self._offset(stream, arrived[0]), self._offset(stream, arrived[-1])
-            if found or (silence > _SILENCE_S and self._message_count(stream) == 0):
+            if found:
+                return
+            if silence > _SILENCE_S and self._message_count(stream) == 0:
+                self._check_is_stream(stream)
                 return
         raise StreamUnavailable(
             f"stream {stream!r} on {self._address} has messages, but delivered none in "
@@ -186,6 +205,12 @@ class StreamLog:
     def _message_count(self, stream: str) -> int:
         with self._connected(stream) as consumer:
             return consumer.message_count(stream)
+
+    def _check_is_stream(self, stream: str) -> None:
+        """Raise StreamError for an empty queue of another kind: it has no messages whose offsets would tell."""
+        with self._connected(stream) as consumer:
+            if consumer.can_get(stream):
+                raise StreamError(f"queue {stream!r} on {self._address} is no stream: it is read by basic.get")
 
     @contextmanager
     def _consuming(self, stream: str, place: object, silence: float) -> Iterator[Iterator[list[Delivery]]]:

@@ -1,21 +1,59 @@
-"""The options of a source or sink of jobs that say how queues and exchanges are named, and of what kind they are."""
+"""The options of a source or sink of jobs that say how queues and exchanges are named, and what queues are declared."""
 
-from typing import Final
+from typing import Final, TypeVar
 
-from waybill.ojs import SPEC, WEB, Topology
+from waybill.ojs import SPEC, WEB, Declaration, Names, Topology
 from waybill.ojs.topology import QueueType
 from waybill.pipeline.named_options import NamedOptions, OptionError
 
-_PROFILES: Final = {"spec": SPEC, "web": WEB}
+TOPOLOGY_OPTIONS: Final = (
+    *("profile", "prefix", "declare", "queueType", "maxPriority", "maxLength", "maxLengthBytes", "messageTtlMs"),
+    *("whenFull", "deduplicate", "settleBy"),
+)
+_PROFILES: Final[dict[str, Names]] = {"spec": SPEC, "web": WEB}
 _QUEUE_TYPES: Final[dict[str, QueueType]] = {"classic": "classic", "quorum": "quorum"}
+_DECLARATIONS: Final = {
+    "lazy": Declaration.LAZY,
+    "eager": Declaration.EAGER,
+    "never": Declaration.NEVER,
+    # The queue must exist, with whatever arguments: who sends looks, and declares nothing.
+    "passive": Declaration.NEVER,
+}
+_REJECTS: Final = {"reject": True, "drop-oldest": False}
+_NACKS: Final = {"ack": False, "nack": True}
+T = TypeVar("T")
 
 
 def parse_topology(options: NamedOptions) -> Topology:
-    """What `profile`, `prefix` and `queueType` ask for. Raises OptionError."""
-    profile = options.text("profile") or "spec"
-    if profile not in _PROFILES:
-        raise OptionError(f"option profile is spec or web, not {profile!r}")
-    queue_type = options.text("queueType") or "classic"
-    if queue_type not in _QUEUE_TYPES:
-        raise OptionError(f"option queueType is classic or quorum, not {queue_type!r}")
-    return Topology(names=_PROFILES[profile], prefix=options.text("prefix") or "", queue_type=_QUEUE_TYPES[queue_type])
+    """What the options of `TOPOLOGY_OPTIONS` ask for. Raises OptionError."""
+    priorities = options.count("maxPriority", 0)
+    try:
+        return Topology(
+            names=_one_of(options, "profile", _PROFILES, "spec"),
+            prefix=options.text("prefix") or "",
+            queue_type=_one_of(options, "queueType", _QUEUE_TYPES, "classic"),
+            declaration=_one_of(options, "declare", _DECLARATIONS, "lazy"),
+            max_priority=Topology.max_priority if priorities is None else priorities,
+            max_length=options.count("maxLength"),
+            max_length_bytes=options.count("maxLengthBytes"),
+            message_ttl_ms=options.count("messageTtlMs", 0),
+            reject_when_full=_one_of(options, "whenFull", _REJECTS, "reject"),
+            deduplicate=options.truth("deduplicate", default=False),
+            settle_by="nack" if _one_of(options, "settleBy", _NACKS, "ack") else "ack",
+        )
+    except OptionError:
+        raise
+    except ValueError as problem:
+        raise OptionError(str(problem)) from None
+
+
+def is_passive(options: NamedOptions) -> bool:
+    """Whether the queues are to be looked for before anything is sent."""
+    return options.text("declare") == "passive"
+
+
+def _one_of(options: NamedOptions, name: str, values: dict[str, T], default: str) -> T:
+    text = options.text(name) or default
+    if text not in values:
+        raise OptionError(f"option {name} is {' or '.join(values)}, not {text!r}")
+    return values[text]

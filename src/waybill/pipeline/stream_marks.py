@@ -1,0 +1,64 @@
+"""Whether a stream is still the one that was read before, or another of the same name that was made since.
+
+A stream that ends before the place up to which it was read is another one. One that is longer by now is told by a mark
+that the offsets of a query carry: a digest of the last message that was read, and a moment by which it was there. In
+another stream that place holds another message. Or the same one, sent again: then the whole stream is younger than the
+mark.
+
+Weak spots: a stream that is made anew with the same messages within a second is not told apart; nor is one whose marked
+message is gone, which retention does to streams that are read late.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from waybill.pipeline.stream_log import StreamLog
+
+# No name of a stream in the options has a comma.
+MARKS: Final = ",marks"
+
+Mark: TypeAlias = Sequence[object]
+"""The digest of a message, and a moment in seconds of Unix time: what JSON keeps as it is."""
+
+
+def marks_of(offsets: Mapping[str, object]) -> dict[str, Mark]:
+    """The marks that the offsets of a query carry, by stream; none in those of earlier versions."""
+    found = offsets.get(MARKS)
+    return found if isinstance(found, dict) else {}
+
+
+def without_marks(offsets: Mapping[str, object]) -> dict[str, int]:
+    """The offsets alone."""
+    return {stream: at for stream, at in offsets.items() if isinstance(at, int)}
+
+
+def mark(log: StreamLog, stream: str, end: int) -> Mark | None:
+    """The mark of a stream that was read up to `end`; None if there is no such message."""
+    digest = _digest(log, stream, end)
+    # Brokers know times of messages by the second: all that is there now was there before the next one.
+    return None if digest is None else [digest, int(time.time()) + 1]
+
+
+def is_another(log: StreamLog, stream: str, end: int, found: Mark | None, *, thoroughly: bool) -> bool:
+    """Whether the stream is not the one that `found` was made of. `thoroughly`: look at the times of messages, too."""
+    if not found or end == 0:
+        return False
+    digest = _digest(log, stream, end)
+    if digest is None:
+        return False
+    if digest != found[0]:
+        return True
+    if not thoroughly or not isinstance(found[1], int):
+        return False
+    return log.since(stream, datetime.fromtimestamp(found[1], UTC)) <= log.first(stream)
+
+
+def _digest(log: StreamLog, stream: str, end: int) -> str | None:
+    message = log.message(stream, end - 1)
+    if message is None:
+        return None
+    sent = (message.body, message.timestamp, message.properties, sorted(message.headers.items()))
+    return hashlib.sha256(repr(sent).encode(errors="replace")).hexdigest()[:32]
