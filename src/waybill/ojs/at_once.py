@@ -23,6 +23,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any, Final, Generic, Self, TypeVar
 
 V = TypeVar("V")
+T = TypeVar("T")
 
 FirstStep = Callable[[Coroutine[Any, Any, object], Any], object]
 
@@ -42,7 +43,13 @@ class Ended:
         if future.cancelled():
             return cls(None, asyncio.CancelledError())
         error = future.exception()
+        if isinstance(error, HandlerExit):
+            error = error.__cause__
         return cls(None, error) if error is not None else cls(future.result())
+
+
+class HandlerExit(Exception):
+    """Stands for the SystemExit or KeyboardInterrupt of a coroutine: out of a task, they would end the loop."""
 
 
 _NOTHING: Final = Ended(None)
@@ -63,7 +70,7 @@ class Starter(Generic[V]):
         if sys.version_info >= (3, 12):
             token = self._variable.set(value)
             try:
-                task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)
+                task = asyncio.Task(_contained(coroutine), loop=self._loop, eager_start=True)
             finally:
                 self._variable.reset(token)
             return Ended.of(task) if task.done() else task
@@ -106,9 +113,7 @@ class _Spare:
             self._awaited = self._context.run(first_step, coroutine, value)
         except StopIteration as stop:
             return _NOTHING if stop.value is None else Ended(stop.value)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as a task does
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises, it is the job that has failed
             return Ended(None, error)
         finally:
             _leave_task(self._loop, self.task)
@@ -147,3 +152,20 @@ class _Spare:
                     awaited = coroutine.send(None)
         except StopIteration as stop:
             return stop.value
+        except (KeyboardInterrupt, SystemExit) as raised:
+            raise HandlerExit from raised
+
+
+async def _contained(coroutine: Coroutine[Any, Any, object]) -> object:
+    try:
+        return await coroutine
+    except (KeyboardInterrupt, SystemExit) as raised:
+        raise HandlerExit from raised
+
+
+def in_thread(call: Callable[..., T], *arguments: object) -> T:
+    """Call something whose result or error a future is to take: it would take no StopIteration, and never be done."""
+    try:
+        return call(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error

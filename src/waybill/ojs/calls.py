@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
-from waybill.ojs.at_once import Ended, Starter
+from waybill.ojs.at_once import Ended, Starter, in_thread
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext, current
 from waybill.ojs.middleware.chain import Call, Middleware, compose
@@ -83,7 +83,7 @@ class Calls:
         def call(job: JobContext) -> asyncio.Future[object]:
             # The thread sees the context of the job, current_job() above all.
             context = copy_context()
-            return self._loop.run_in_executor(self._threads, lambda: context.run(function, *job.envelope.args))
+            return self._loop.run_in_executor(self._threads, in_thread, context.run, function, *job.envelope.args)
 
         return call
 

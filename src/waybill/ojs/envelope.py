@@ -18,6 +18,7 @@ import msgspec
 
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.identifiers import is_uuid7
+from waybill.ojs.nesting import MAX_NESTING, is_nested_deeper
 from waybill.ojs.rate_limit_policy import read_rate_limit
 from waybill.ojs.retry import DEFAULT_RETRY, Retry
 from waybill.ojs.timestamps import parse_timestamp, resolve_moment
@@ -29,6 +30,11 @@ DEFAULT_VISIBILITY_SECONDS: Final = 60
 MIN_VISIBILITY_SECONDS: Final = 2.0
 """Less could not be told from a pause of the event loop."""
 MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+MAX_DELIVERED_BYTES: Final = 2 * MAX_ENVELOPE_BYTES
+"""A job grows by the errors and the checkpoint of its attempts."""
+MAX_ID_LENGTH: Final = 255
+MAX_ATTEMPT: Final = 2**31 - 1
+MAX_TIMEOUT_SECONDS: Final = 10 * 365 * 86400
 MAX_TYPE_LENGTH: Final = 255
 MAX_QUEUE_LENGTH: Final = 128
 MAX_META_BYTES: Final = 64 * 1024
@@ -129,16 +135,13 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     @property
     def visibility_seconds(self) -> float:
         """How long an attempt may go on without a heartbeat before another takes its place."""
-        if self.visibility_timeout_ms:
-            return max(self.visibility_timeout_ms / 1000, MIN_VISIBILITY_SECONDS)
-        return max(float(self.visibility_timeout or DEFAULT_VISIBILITY_SECONDS), MIN_VISIBILITY_SECONDS)
+        seconds = _seconds(self.visibility_timeout, self.visibility_timeout_ms, DEFAULT_VISIBILITY_SECONDS)
+        return max(seconds, MIN_VISIBILITY_SECONDS)
 
     @property
     def timeout_seconds(self) -> float:
         """How long one attempt may run; 0 in the envelope means the default of 30 minutes."""
-        if self.timeout_ms:
-            return self.timeout_ms / 1000
-        return self.timeout or DEFAULT_TIMEOUT_SECONDS
+        return _seconds(self.timeout, self.timeout_ms, DEFAULT_TIMEOUT_SECONDS)
 
     def encode(self) -> bytes:
         """Return the envelope as JSON. `specversion`, `queue` and `args` are always there, `attempt` is too."""
@@ -155,15 +158,25 @@ _FIELDS: Final = frozenset(Envelope.__struct_fields__)
 
 
 def read_envelope(body: bytes) -> Envelope:
-    """Decode a delivered job. Unknown fields stay in `body` only. Raises InvalidJob naming the field."""
+    """Decode a delivered job. Unknown fields stay in `body` only.
+
+    Raises InvalidJob naming the field, whatever the body is.
+    """
+    if len(body) > MAX_DELIVERED_BYTES:
+        text = f"is {len(body)} bytes long, {MAX_DELIVERED_BYTES} are allowed"
+        raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
     try:
         envelope = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise _too_deep() from error
+    except Exception as error:
         raise _as_invalid_job(error) from error
-    if not envelope.id:
-        raise InvalidJob("id", "is empty")
-    if not envelope.type:
-        raise InvalidJob("type", "is empty")
+    if is_nested_deeper(body):
+        raise _too_deep()
+    if not 0 < len(envelope.id) <= MAX_ID_LENGTH:
+        raise InvalidJob("id", f"is empty, or longer than {MAX_ID_LENGTH} characters")
+    if not 0 < len(envelope.type) <= MAX_TYPE_LENGTH:
+        raise InvalidJob("type", f"is empty, or longer than {MAX_TYPE_LENGTH} characters")
     return envelope
 
 
@@ -178,6 +191,8 @@ def parse_envelope(source: bytes | dict[str, object], now: datetime) -> Envelope
         for field in SYSTEM_MANAGED:
             raw.pop(field, None)
         envelope = msgspec.convert(raw, Envelope)
+    except RecursionError as error:
+        raise _too_deep() from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _as_invalid_job(error) from error
     if "specversion" not in raw:
@@ -306,6 +321,17 @@ def seconds_until_scheduled(envelope: Envelope, now: datetime) -> float:
         return 0.0
     wait: timedelta = parse_timestamp(envelope.scheduled_at, "scheduled_at") - now
     return max(0.0, wait.total_seconds())
+
+
+def _seconds(whole: int | None, milliseconds: int | None, default: int) -> float:
+    """Return a time limit; one that is not above 0 stands for the default, and none is longer than ten years."""
+    if milliseconds is not None and milliseconds > 0:
+        return min(milliseconds, MAX_TIMEOUT_SECONDS * 1000) / 1000
+    return min(whole, MAX_TIMEOUT_SECONDS) if whole is not None and whole > 0 else default
+
+
+def _too_deep() -> InvalidJob:
+    return InvalidJob("body", f"is nested deeper than {MAX_NESTING} levels")
 
 
 def _as_invalid_job(error: Exception) -> InvalidJob:

@@ -29,10 +29,10 @@ from waybill.ojs.events import (
     EventData,
     JobCompleted,
     JobStarted,
-    decode_events,
     encode_event,
     join_events,
     make_event,
+    read_events,
 )
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.message import PERSISTENT
@@ -48,6 +48,8 @@ MANY_EVENTS: Final = 200
 MAX_EVENTS_PER_MESSAGE: Final = 2000
 MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
 RETRY_SECONDS: Final = 1.0
+MAX_SHORT_STRING: Final = 255
+"""Octets of a text among the properties."""
 
 _log = logging.getLogger("waybill.ojs.events")
 
@@ -223,8 +225,11 @@ class EventWriter:
             rest.events = batch.events[count:]
             batch.events = batch.events[:count]
             rest.actions, batch.actions = batch.actions, []
-            found = decode_events(f"[{rest.events[0]}]".encode())
-            rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
+            found, _ = read_events(f"[{rest.events[0]}]".encode())
+            if found:
+                rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
+            else:
+                rest.first_id, rest.type = batch.first_id, BATCH_TYPE
 
     def _follow(self, batch: _Batch) -> None:
         """Let the actions of a batch without events wait for the batches in flight."""
@@ -236,6 +241,8 @@ class EventWriter:
     def _publish(self, batch: _Batch) -> None:
         self._in_flight.add(batch)
         batch.published_at = self._loop.time()
+        # An event's id may be made of a foreign job's, for which a property has no room.
+        message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
         future = self._channel.publish_nowait(
             batch.body,
             exchange=self._exchange,
@@ -244,7 +251,7 @@ class EventWriter:
                 content_type=CONTENT_TYPE,
                 content_encoding="utf-8",
                 delivery_mode=PERSISTENT,
-                message_id=batch.first_id,
+                message_id=message_id,
                 timestamp=int(clock()),
                 type=batch.type,
                 app_id="ojs",
@@ -260,8 +267,10 @@ class EventWriter:
             self.tally.published["events"] += 1
             self.tally.confirm_latency.add(self._loop.time() - batch.published_at)
             # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
-            self._flush()
-            self._run(batch)
+            try:
+                self._flush()
+            finally:
+                self._run(batch)
             return
         # Batches fail together and in order; the order among them is that of their first events.
         self._failed.append(batch)
@@ -286,7 +295,10 @@ class EventWriter:
     @staticmethod
     def _run(batch: _Batch) -> None:
         for action in batch.actions:
-            action()
+            try:
+                action()
+            except Exception:  # noqa: BLE001 - the others are acknowledgements of other jobs
+                _log.exception("what was to follow an event has failed")
 
 
 def _fitting(events: list[str]) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from waybill.ojs.checkpoint import Checkpoint
 from waybill.ojs.identifiers import new_id
+from waybill.ojs.nesting import is_nested_deeper
 
 BATCH_TYPE: Final = "ojs.events"
 """The `type` property of a message that carries a JSON array of events."""
@@ -313,6 +314,7 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 _one_decoder = msgspec.json.Decoder(ReceivedEvent)
 _many_decoder = msgspec.json.Decoder(list[ReceivedEvent])
+_raw_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def event_source(component: Literal["clients", "workers", "coordinators"], instance: str) -> str:
@@ -342,6 +344,35 @@ def join_events(event_type: str, events: Sequence[str]) -> tuple[str, bytes]:
     if len(events) == 1 and event_type != BATCH_TYPE:
         return event_type, events[0].encode()
     return BATCH_TYPE, f"[{','.join(events)}]".encode()
+
+
+def read_events(body: bytes) -> tuple[list[ReceivedEvent], int]:
+    """Read the events of a message, whatever it is, and say how many of them could not be read.
+
+    A message comes from whoever may write to the events exchange: one event that is none hides no others.
+    """
+    try:
+        events = decode_events(body)
+        if not is_nested_deeper(body):
+            return events, 0
+    except Exception:  # noqa: BLE001 - no body may raise anything
+        events = []
+    try:
+        parts: list[bytes] = [bytes(part) for part in _raw_decoder.decode(body)] if body[:1] == b"[" else [body]
+    except Exception:  # noqa: BLE001 - see above
+        return [], 1
+    events, skipped = [], 0
+    for part in parts:
+        try:
+            event = _one_decoder.decode(part)
+        except Exception:  # noqa: BLE001 - see above
+            skipped += 1
+            continue
+        if is_nested_deeper(part):
+            skipped += 1
+        else:
+            events.append(event)
+    return events, skipped
 
 
 def decode_events(body: bytes) -> list[ReceivedEvent]:

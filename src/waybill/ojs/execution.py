@@ -10,13 +10,17 @@ from typing import Final
 import msgspec
 
 from waybill.client import Delivery
-from waybill.ojs.envelope import Envelope, ErrorRecord
+from waybill.ojs.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.errors import JobError, ProcessLost, RemoteTraceback, ResponseCode
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.nesting import clean_text, is_nested_deeper
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
+MAX_ERROR_MESSAGE: Final = 10_000
+MAX_ERROR_TYPE: Final = 255
+MAX_DETAILS_BYTES: Final = 64 * 1024
 
 LOST: Final = "WorkerLost"
 """The error type of an attempt whose worker vanished without a word."""
@@ -77,16 +81,17 @@ def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> 
         return _plain(LOST, str(error), "HANDLER_PANIC", execution.attempt, occurred_at)
     response = error.response if isinstance(error, JobError) else ResponseCode.RETRY
     named = error.type if isinstance(error, JobError) else None
+    kind = clean_text(named if isinstance(named, str) and named else type(error).__name__, MAX_ERROR_TYPE)
     record = ErrorRecord(
-        type=named or type(error).__name__,
-        message=str(error) or type(error).__name__,
+        type=kind,
+        message=_message_of(error) or kind,
         code="HANDLER_ERROR",
         attempt=execution.attempt,
         occurred_at=occurred_at,
         backtrace=_backtrace(error),
-        details=error.details if isinstance(error, JobError) else None,
+        details=_details_of(error),
     )
-    return Failure(record, response)
+    return Failure(record, response if isinstance(response, ResponseCode) else ResponseCode.RETRY)
 
 
 def timeout_failure(execution: Execution, occurred_at: str) -> Failure:
@@ -111,7 +116,7 @@ def arguments_failure(execution: Execution, error: TypeError, occurred_at: str) 
     """Describe a job whose arguments do not fit its handler: no attempt could ever succeed."""
     record = ErrorRecord(
         type="InvalidArguments",
-        message=str(error),
+        message=_message_of(error),
         code="INVALID_ARGS",
         attempt=execution.attempt,
         occurred_at=occurred_at,
@@ -123,12 +128,40 @@ def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -
     return Failure(ErrorRecord(type=kind, message=message, code=code, attempt=attempt, occurred_at=occurred_at))
 
 
+def _message_of(error: BaseException) -> str:
+    """Return the text of an exception, whose `__str__` is the handler's code as well."""
+    try:
+        return clean_text(str(error), MAX_ERROR_MESSAGE)
+    except BaseException as second:  # noqa: BLE001 - see above
+        return f"an exception whose text cannot be had: __str__ raises {type(second).__name__}"
+
+
+def _details_of(error: BaseException) -> dict[str, object] | None:
+    """Return the details that a handler has given, None for what cannot be written as a JSON object."""
+    if not isinstance(error, JobError) or error.details is None:
+        return None
+    try:
+        encoded = msgspec.json.encode(error.details)
+        if len(encoded) > MAX_DETAILS_BYTES or is_nested_deeper(encoded, MAX_ARGS_DEPTH):
+            return None
+        return msgspec.json.decode(encoded, type=dict[str, object])
+    except Exception:  # noqa: BLE001 - whatever it is, the failure itself is what counts
+        return None
+
+
 def _backtrace(error: BaseException) -> list[str] | None:
     """Return the innermost frames, one string each, within the limits of ojs-core section 8."""
     cause = error.__cause__
-    frames = cause.frames if isinstance(cause, RemoteTraceback) else traceback.extract_tb(error.__traceback__)
+    try:
+        if isinstance(cause, RemoteTraceback):
+            frames = cause.frames
+        else:
+            frames = traceback.extract_tb(error.__traceback__, limit=-MAX_BACKTRACE_LINES)
+    except Exception:  # noqa: BLE001 - the source of a frame comes from whatever has loaded its module
+        return None
     lines = [
-        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-MAX_BACKTRACE_LINES:]
+        clean_text(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", MAX_BACKTRACE_CHARACTERS)
+        for frame in frames[-MAX_BACKTRACE_LINES:]
     ]
     while lines and sum(map(len, lines)) > MAX_BACKTRACE_CHARACTERS:
         del lines[0]

@@ -175,6 +175,8 @@ class Intake:
                 await self._look()
             except ClientError as error:
                 _log.debug("the limits of the consumers could not be changed: %s", error)
+            except Exception:  # noqa: BLE001 - without this look, places that come back are never used again
+                _log.exception("the limits of the consumers could not be changed")
 
     async def _look(self) -> None:
         await self._fit()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from waybill.client import BasicProperties
 from waybill.ojs.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
 from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import JobCancelled
 from waybill.ojs.message import trace_context
+from waybill.ojs.nesting import clean_text
+
+MAX_PROGRESS_MESSAGE: Final = 10_000
 
 
 class Origin(Protocol):
@@ -121,7 +124,7 @@ class JobContext:
         percent = 100 * min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
         self.progress_percent = max(percent, self.progress_percent or 0.0)
         if message is not None:
-            self.progress_message = message
+            self.progress_message = clean_text(str(message), MAX_PROGRESS_MESSAGE)
         self._reporter.progress(self)
 
     @property

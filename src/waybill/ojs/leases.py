@@ -62,7 +62,10 @@ class Leases:
         while True:
             await asyncio.sleep(min(TICK_SECONDS, HEARTBEAT_SECONDS))
             if self._leases or self._active:
-                self._look()
+                try:
+                    self._look()
+                except Exception:  # noqa: BLE001 - the heartbeats of all jobs depend on this
+                    _log.exception("not all heartbeats could be sent")
 
     def is_late(self, execution: Execution) -> bool:
         """Say whether it is so long that anything was heard of an attempt that it may have been replaced."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from waybill.client import BasicProperties
-from waybill.ojs.envelope import CONTENT_TYPE, Envelope, ErrorRecord
+from waybill.ojs.envelope import CONTENT_TYPE, MAX_ATTEMPT, MAX_SAFE_INTEGER, Envelope, ErrorRecord
 from waybill.ojs.priority import message_priority
 from waybill.ojs.timestamps import parse_timestamp
 
@@ -42,7 +42,6 @@ _BROKER_HEADERS: Final = frozenset(
         "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-delay",
     }
 )  # fmt: skip
-_INT32_MAX: Final = 2**31 - 1
 
 # Placeholders that stand for values of their length and can be found in an encoded property list: neither a queue nor a
 # job type can hold the characters of the last two, and no timestamp of the year 9876 is anything else.
@@ -76,7 +75,7 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
     headers: dict[str, object] = {
         QUEUE: envelope.queue,
         ATTEMPT: 1,
-        MAX_ATTEMPTS: min(envelope.policy.max_attempts, _INT32_MAX),
+        MAX_ATTEMPTS: min(envelope.policy.max_attempts, MAX_ATTEMPT),
         CREATED_AT: created_at,
         ENQUEUED_AT: envelope.enqueued_at or created_at,
         TRACE_ID: traceparent,
@@ -245,7 +244,7 @@ def retry_headers(
     """Return the headers for the attempt number `attempt` after a failure (binding section 8.3)."""
     kept = kept_headers(headers)
     kept.setdefault(QUEUE, queue)
-    kept[ATTEMPT] = min(attempt, _INT32_MAX)
+    kept[ATTEMPT] = min(attempt, MAX_ATTEMPT)
     kept[ERROR_MESSAGE] = failure.message[:MAX_ERROR_MESSAGE_LENGTH]
     kept[ERROR_CODE] = failure.code
     return kept
@@ -264,7 +263,9 @@ def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
     else:
         header = (BasicProperties.decode(encoded_properties).headers or {}).get(ATTEMPT)
         attempt = header if isinstance(header, int) else 0
-    return attempt if attempt > 0 else envelope.attempt + 1
+    if attempt <= 0:
+        attempt = envelope.attempt + 1
+    return attempt if 0 < attempt <= MAX_SAFE_INTEGER else min(max(attempt, 1), MAX_SAFE_INTEGER)
 
 
 def max_attempts(headers: Mapping[str, object] | None, envelope: Envelope) -> int:
@@ -272,8 +273,8 @@ def max_attempts(headers: Mapping[str, object] | None, envelope: Envelope) -> in
     if envelope.retry is None:
         header = (headers or {}).get(MAX_ATTEMPTS)
         if isinstance(header, int) and header >= 0:
-            return header
-    return envelope.policy.max_attempts
+            return min(header, MAX_ATTEMPT)
+    return min(envelope.policy.max_attempts, MAX_ATTEMPT)
 
 
 def trace_context(headers: Mapping[str, object] | None) -> tuple[str | None, str | None]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pickle
 import traceback
 from dataclasses import dataclass
+from typing import Final
 
 from waybill.ojs.checkpoint import Checkpoint
 from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import JobError, RemoteTraceback, ResponseCode
+
+MAX_TEXT: Final = 10_000
+MAX_FRAMES: Final = 50
 
 
 @dataclass(frozen=True)
@@ -98,16 +102,34 @@ def raised(error: BaseException) -> Raised:
         packed = pickle.dumps(error)
         # An exception with arguments of its own can often be pickled, but not made again.
         pickle.loads(packed)  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - see above
+    except BaseException:  # noqa: BLE001 - see above; this one may have raised a SystemExit of its own
         packed = None
     return Raised(
         packed,
         (error.type if isinstance(error, JobError) else None) or type(error).__name__,
-        str(error),
+        _text_of(error),
         error.response if isinstance(error, JobError) else ResponseCode.RETRY,
-        error.details if isinstance(error, JobError) else None,
-        traceback.extract_tb(error.__traceback__),
+        _details_of(error),
+        traceback.extract_tb(error.__traceback__, limit=-MAX_FRAMES),
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:MAX_TEXT]
+    except BaseException as second:  # noqa: BLE001 - `__str__` is the handler's code
+        return f"an exception whose text cannot be had: __str__ raises {type(second).__name__}"
+
+
+def _details_of(error: BaseException) -> dict[str, object] | None:
+    """Return the details that a handler has given, None for what cannot go through the pipe."""
+    if not isinstance(error, JobError) or error.details is None:
+        return None
+    try:
+        pickle.dumps(error.details)
+    except Exception:  # noqa: BLE001 - pickle runs methods of the objects
+        return None
+    return error.details
 
 
 def result_of(answer: Answer) -> object:
@@ -121,7 +143,7 @@ def _error_of(answer: Raised) -> BaseException:
     if answer.error is not None:
         try:
             found = pickle.loads(answer.error)  # noqa: S301 - from our own child
-        except Exception:  # noqa: BLE001 - the class may be known to the child only
+        except BaseException:  # noqa: BLE001 - the class may be known to the child only
             found = None
         if isinstance(found, BaseException):
             return found

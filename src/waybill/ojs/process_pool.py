@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Final
 
+from waybill.ojs.at_once import in_thread
 from waybill.ojs.errors import ProcessLost
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
@@ -32,6 +33,8 @@ from waybill.ojs.process_messages import Answer, Call, FunctionPath, Kept, Logge
 KILL_SECONDS: Final = 2.0
 """How long a job that is asked to end may take to do so."""
 EXIT_SECONDS: Final = 5.0
+
+_log = logging.getLogger("waybill.ojs.worker")
 
 
 class _Child:
@@ -103,7 +106,12 @@ class ProcessPool:
         with self._lock:
             self._busy[job] = None
         # Log records of the child are handled in this thread, by handlers that look for the job in its context.
-        future = self._loop.run_in_executor(self._threads, copy_context().run, self._do, job, call)
+        try:
+            future = self._loop.run_in_executor(self._threads, in_thread, copy_context().run, self._do, job, call)
+        except BaseException:
+            with self._lock:
+                del self._busy[job]
+            raise
         future.add_done_callback(lambda done: self.stop(job) if done.cancelled() else None)
         return future
 
@@ -169,15 +177,19 @@ class ProcessPool:
             child = child or _Child()
             with self._lock:
                 self._busy[job] = child
-            if job.is_cancelled:
-                # It was cancelled before there was a process to tell.
-                child.stop()
             try:
+                if job.is_cancelled:
+                    # It was cancelled before there was a process to tell.
+                    child.stop()
                 child.connection.send(call)
                 child.connection.recv()
                 return child
             except (EOFError, OSError):
                 pass
+            except BaseException:
+                child.kill()
+                child.end()
+                raise
             with self._lock:
                 self._busy[job] = None
             how = child.end()
@@ -193,9 +205,17 @@ class ProcessPool:
                 case Kept(checkpoint):
                     job.keep(checkpoint)
                 case Logged(packed):
-                    record = pickle.loads(packed)  # noqa: S301 - from our own child
-                    logger = logging.getLogger(record.name)
-                    if logger.isEnabledFor(record.levelno):
-                        logger.handle(record)
+                    _log_record(packed)
                 case Returned() | Raised() as answer:
                     return answer
+
+
+def _log_record(packed: bytes) -> None:
+    """Log what a child has logged. A record that is none of its making is left out: the job goes on."""
+    try:
+        record = pickle.loads(packed)  # noqa: S301 - from our own child
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
+    except Exception:  # noqa: BLE001 - pickle and the handlers of a log run all kinds of code
+        _log.warning("a log record of a process cannot be read", exc_info=True)

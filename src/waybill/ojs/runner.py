@@ -34,6 +34,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.leases import Leases
 from waybill.ojs.message import attempt_number
+from waybill.ojs.nesting import shown
 from waybill.ojs.progress import EventReporter
 from waybill.ojs.recent import Recent
 from waybill.ojs.session import Session
@@ -127,7 +128,7 @@ class Runner:
         elif self._renewed is not None:
             self._renewed.add(queue)
         if self._stopping:
-            self._return(queue, delivery)
+            self._guarded_return(queue, delivery)
         elif self._waiting or self._is_full():
             self._waiting.append((queue, delivery))
         else:
@@ -179,7 +180,13 @@ class Runner:
         self._waiting = deque(one for one in waiting if queue not in {None, one[0]})
         for name, delivery in waiting:
             if queue in {None, name}:
-                self._return(name, delivery)
+                self._guarded_return(name, delivery)
+
+    def _guarded_return(self, queue: str, delivery: Delivery) -> None:
+        try:
+            self._return(queue, delivery)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(delivery, queue, error)
 
     def _return(self, queue: str, delivery: Delivery) -> None:
         """Give a job back that was not looked at yet: it comes as new to the next worker, so its past counts here."""
@@ -236,7 +243,16 @@ class Runner:
     # One job. ---------------------------------------------------------------------------------------------------
 
     def _begin(self, queue: str, delivery: Delivery) -> None:
-        """Check a delivery and start its attempt."""
+        """Check a delivery and start its attempt.
+
+        Whatever goes wrong with that is the end of this job and of no other: it never stays here unsettled.
+        """
+        try:
+            self._admit(queue, delivery)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._settlement.abandon(delivery, queue, error)
+
+    def _admit(self, queue: str, delivery: Delivery) -> None:
         try:
             envelope = read_envelope(delivery.body)
             attempt = attempt_number(delivery.encoded_properties, envelope)
@@ -291,10 +307,9 @@ class Runner:
         execution.started = self._loop.time()
         try:
             future = self._calls.by_type[envelope.type](context)
-        except TypeError as error:
-            # Raised by the call itself, before any of the handler's code ran.
+        except BaseException as error:  # noqa: BLE001 - a plain middleware, or a handler that was called wrongly
             self._tell_of_start(execution, started_at)
-            self._settlement.failed(execution, arguments_failure(execution, error, self._events.timestamp()), 0.0)
+            self._settle(execution, Ended(None, error))
             return
         if isinstance(future, Ended):
             self._ended_at_once(execution, future, started_at)
@@ -351,10 +366,13 @@ class Runner:
             if self._is_full():
                 return
             execution = self._waiting_for_process.popleft()
-            if execution.envelope.id in self.cancellations.jobs:
-                self._settlement.cancelled(execution)
-            else:
-                self._start(execution)
+            try:
+                if execution.envelope.id in self.cancellations.jobs:
+                    self._settlement.cancelled(execution)
+                else:
+                    self._start(execution)
+            except Exception as error:  # noqa: BLE001 - see `_begin`
+                self._settlement.abandon(execution.delivery, execution.queue, error)
         while self._waiting and not self._is_full():
             self._begin(*self._waiting.popleft())
 
@@ -369,13 +387,16 @@ class Runner:
         task.add_done_callback(self._late.discard)
 
     async def _end_late(self, execution: Execution, future: asyncio.Future[object]) -> None:
-        if not await self.leases.is_own(execution):
-            execution.ending = Ending.REPLACED
+        try:
+            if not await self.leases.is_own(execution):
+                execution.ending = Ending.REPLACED
+        except Exception:  # noqa: BLE001 - without an answer, the attempt counts
+            _log.exception("nobody says whether job %s was replaced", shown(execution.envelope.id))
         self._end(execution, future)
 
     def _end(self, execution: Execution, future: asyncio.Future[object]) -> None:
         if self.active.pop(execution, _ABSENT) is _ABSENT:
-            del self.lost[execution]
+            self.lost.pop(execution, None)
         if not execution.settled:
             self._settle(execution, Ended.of(future))
         elif not future.cancelled():
@@ -386,7 +407,13 @@ class Runner:
             self._idle.set()
 
     def _settle(self, execution: Execution, ended: Ended) -> None:
-        """Tell the settlement how an attempt ended."""
+        """Tell the settlement how an attempt ended. Raises nothing."""
+        try:
+            self._tell_of_end(execution, ended)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(execution.delivery, execution.queue, error)
+
+    def _tell_of_end(self, execution: Execution, ended: Ended) -> None:
         self._close(execution)
         duration = self._loop.time() - execution.started
         now = self._events.timestamp()
@@ -403,9 +430,9 @@ class Runner:
         elif isinstance(error, PostponeJob):
             self._settlement.postponed(execution, error.seconds)
         elif isinstance(error, TypeError) and not self._accepts(execution):
-            self._settlement.failed(execution, arguments_failure(execution, error, now), duration)
+            self._settlement.failed(execution, arguments_failure(execution, error, now), duration, error)
         else:
-            self._settlement.failed(execution, failure_of(error, execution, now), duration)
+            self._settlement.failed(execution, failure_of(error, execution, now), duration, error)
 
     @staticmethod
     def _accepts(execution: Execution) -> bool:
@@ -415,7 +442,10 @@ class Runner:
         """Take no more word of an attempt: it is about to be settled."""
         execution.settled = True
         if execution.context is not None and execution.context.report is not None:
-            self._reporter.finish(execution.context)
+            try:
+                self._reporter.finish(execution.context)
+            except Exception:  # noqa: BLE001 - the end of the attempt is what counts
+                _log.exception("the last progress of job %s cannot be told", shown(execution.envelope.id))
 
     # Time limits. -----------------------------------------------------------------------------------------------
 
@@ -470,14 +500,17 @@ class Runner:
         self._close(execution)
         self.active.pop(execution, None)
         self.lost[execution] = None
-        if execution.ending is Ending.REPLACED:
-            self._settlement.replaced(execution)
-        elif execution.ending is Ending.CANCELLED:
-            self._settlement.cancelled(execution)
-        else:
-            duration = self._loop.time() - execution.started
-            self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
-        _log.warning("job %s does not end when it is told to; its place is lost", execution.envelope.id)
+        try:
+            if execution.ending is Ending.REPLACED:
+                self._settlement.replaced(execution)
+            elif execution.ending is Ending.CANCELLED:
+                self._settlement.cancelled(execution)
+            else:
+                duration = self._loop.time() - execution.started
+                self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(execution.delivery, execution.queue, error)
+        _log.warning("job %s does not end when it is told to; its place is lost", shown(execution.envelope.id))
         if not self.active:
             self._idle.set()
 
@@ -487,7 +520,7 @@ def _key_of(delivery: Delivery) -> AttemptKey | None:
     try:
         envelope = read_envelope(delivery.body)
         return envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
-    except ValueError:
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is settled when it comes again
         return None
 
 

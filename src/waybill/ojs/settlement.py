@@ -23,13 +23,22 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waybill.client import ClientError, ConnectionLost, Delivery, MessageNacked, MessageReturned
+from waybill.client import (
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    Delivery,
+    MessageNacked,
+    MessageReturned,
+)
 from waybill.ojs import delay_ladder
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.control import Control
-from waybill.ojs.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
-from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode
+from waybill.ojs.delay_ladder import MAX_DELAY_SECONDS
+from waybill.ojs.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord, edit_envelope, with_failure
+from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode, TopologyConflict
 from waybill.ojs.events import (
     ErrorSummary,
     JobCancelled,
@@ -42,6 +51,7 @@ from waybill.ojs.events import (
 )
 from waybill.ojs.execution import LOST, AttemptKey, Execution, Failure
 from waybill.ojs.message import kept_headers, max_attempts, republish_properties, retry_headers
+from waybill.ojs.nesting import MAX_NESTING, clean_text, is_nested_deeper, shown
 from waybill.ojs.recent import Recent
 from waybill.ojs.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
 from waybill.ojs.session import Session
@@ -50,6 +60,11 @@ from waybill.ojs.timestamps import format_timestamp, parse_timestamp
 
 REMEMBERED_ATTEMPTS: Final = 20_000
 MAX_RESULT_BYTES: Final = 1024 * 1024
+MAX_RESULT_NESTING: Final = MAX_NESTING // 2
+"""It travels inside of events and of answers, which have a limit as well."""
+MAX_REASON: Final = 2000
+MAX_REFUSALS: Final = 5
+"""How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
 MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
 CHECKPOINT_SECONDS: Final = 3.0
 """How long to wait for the coordinator's word on a job whose worker vanished."""
@@ -141,8 +156,13 @@ class Settlement:
             events.after(lambda: self._ack_all(completed))
         self._completed.append(execution)
 
-    def failed(self, execution: Execution, failure: Failure, duration_seconds: float) -> None:
-        """Settle a failure: another attempt if the handler and the policy allow one, or the end."""
+    def failed(
+        self, execution: Execution, failure: Failure, duration_seconds: float, error: BaseException | None = None
+    ) -> None:
+        """Settle a failure: another attempt if the handler and the policy allow one, or the end.
+
+        It is logged, in any case and in one record; `error` is what the handler has raised.
+        """
         envelope = execution.envelope
         headers = execution.delivery.properties.headers
         limit = max_attempts(headers, envelope)
@@ -153,7 +173,11 @@ class Settlement:
         )
         failure.record.retryable = again
         self.failed_count += 1
-        self._tally.durations[envelope.type].add(duration_seconds)
+        if execution.handler is not None:
+            # What else claims to be a type is anybody's invention.
+            self._tally.durations[envelope.type].add(duration_seconds)
+        delay = _delay(execution) if again else None
+        _log_failure(execution, failure, delay, error)
         self._session.events.record(
             envelope.id,
             JobFailed(
@@ -164,8 +188,8 @@ class Settlement:
                 duration_ms=int(duration_seconds * 1000),
             ),
         )
-        if again:
-            self._start(self._retry(execution, failure))
+        if delay is not None:
+            self._start(execution, execution.queue, self._retry(execution, failure, delay))
         else:
             self._end(execution, failure)
 
@@ -200,7 +224,7 @@ class Settlement:
             return True
         unsaid = self._unsaid.pop(execution.key, None)
         if unsaid is not None:
-            self._start(self._retry(execution, unsaid))
+            self._start(execution, execution.queue, self._retry(execution, unsaid, _delay(execution)))
             return True
         if execution.key in self._dead_lettered:
             self._session.events.after(lambda: self._bury(delivery, execution.queue))
@@ -215,7 +239,11 @@ class Settlement:
         envelope = execution.envelope
         created_at = envelope.created_at or envelope.expires_at or ""
         deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
-        lifetime = deadline - parse_timestamp(created_at, "created_at")
+        try:
+            lifetime = deadline - parse_timestamp(created_at, "created_at")
+        except InvalidJob:
+            # It is over in any case.
+            created_at, lifetime = envelope.expires_at or "", timedelta(0)
         self._session.events.record(
             envelope.id,
             JobExpired(
@@ -231,22 +259,46 @@ class Settlement:
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
         """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
-        properties = delivery.properties
-        _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, error)
-        placeholder = Envelope(id=properties.message_id or "unknown", type=properties.type or "unknown", queue=queue)
-        record = ErrorRecord(type="InvalidJob", message=str(error), code=error.code)
+        placeholder, encoding = _placeholder(delivery, queue)
+        reason = clean_text(f"{error}{encoding}", MAX_REASON)
+        self._tally.stepped_over["job"] += 1
+        _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, reason)
+        record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
         self._discard(delivery, queue, placeholder, 0, record)
+
+    def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
+        """Settle a delivery over which something failed that nobody has thought of: it becomes a dead letter.
+
+        To be called wherever a delivery could be left in the air otherwise. One that is settled stays as it is.
+        """
+        self._tally.stepped_over["job"] += 1
+        _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
+        try:
+            placeholder, _ = _placeholder(delivery, queue)
+            reason = clean_text(f"it could not be settled: {type(error).__name__}", MAX_REASON)
+            data = JobDiscarded(
+                job_type=placeholder.type,
+                queue=queue,
+                total_attempts=0,
+                last_error=ErrorSummary(code="INTERNAL_ERROR", message=reason),
+            )
+            self._session.events.record(placeholder.id, data)
+            self.discarded_count += 1
+        except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
+            _log.exception("no event tells of it")
+        self._session.events.after(lambda: self._bury(delivery, queue))
 
     def unknown_type(self, execution: Execution) -> None:
         """Put a job aside for which this worker has no handler."""
         job_type = execution.envelope.type
-        _log.error("job %s has no handler for its type %s", execution.envelope.id, job_type)
+        _log.error("job %s has no handler for its type %s", shown(execution.envelope.id), shown(job_type))
         record = ErrorRecord(type="UnknownJobType", message=f"no handler for {job_type}", code="INVALID_JOB_TYPE")
         self._discard(execution.delivery, execution.queue, execution.envelope, execution.attempt - 1, record)
 
     def postponed(self, execution: Execution, seconds: float) -> None:
         """Settle an attempt that shall begin later: the same one, after a while at the broker."""
-        self._start(self._postpone(execution, seconds))
+        seconds = min(max(seconds, 0.0), MAX_DELAY_SECONDS) if seconds == seconds else 0.0  # noqa: PLR0124 - not NaN
+        self._start(execution, execution.queue, self._postpone(execution, seconds))
 
     async def _postpone(self, execution: Execution, seconds: float) -> None:
         delivery, queue = execution.delivery, execution.queue
@@ -265,7 +317,7 @@ class Settlement:
         It is published anew with the same attempt, and then acknowledged: a requeued message would come back flagged
         redelivered, and the next worker would have to count an attempt that nobody made.
         """
-        self._start(self._republish_unstarted(delivery, queue))
+        self._start(delivery, queue, self._republish_unstarted(delivery, queue))
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Wait until all that was decided is safe; False if that takes longer."""
@@ -316,18 +368,18 @@ class Settlement:
     def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
         return wanted or self._on_discard == "dead_letter"
 
-    async def _retry(self, execution: Execution, failure: Failure) -> None:
+    async def _retry(self, execution: Execution, failure: Failure, delay: float) -> None:
         """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
         self._retrying[execution.key] = execution
         try:
-            if not await self._published_next(execution, failure):
+            if not await self._published_next(execution, failure, delay):
                 self._unsaid[execution.key] = failure
         finally:
             # A newer delivery of the same attempt may have begun to be followed meanwhile.
             if self._retrying.get(execution.key) is execution:
                 del self._retrying[execution.key]
 
-    async def _published_next(self, execution: Execution, failure: Failure) -> bool:
+    async def _published_next(self, execution: Execution, failure: Failure, delay: float) -> bool:
         """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
         envelope = execution.envelope
         checkpoint = await self._checkpoint(execution, failure)
@@ -335,7 +387,6 @@ class Settlement:
             # Who has lost the delivery has no say any more: the broker gives the job to somebody.
             return False
         limit = max_attempts(execution.delivery.properties.headers, envelope)
-        delay = retry_delay_seconds(envelope.policy, execution.attempt, random.random())  # noqa: S311 - jitter
         now = datetime.now(UTC)
         body = edit_envelope(
             execution.delivery.body,
@@ -403,7 +454,7 @@ class Settlement:
         Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.
         """
         if self._nacks:
-            self._start(self._publish_dead(delivery, queue))
+            self._start(delivery, queue, self._publish_dead(delivery, queue), is_last=True)
         else:
             self._reject(delivery, queue)
 
@@ -430,25 +481,28 @@ class Settlement:
         declarer = self._session.declarer
         topology = declarer.topology
         properties = republish_properties(delivery.properties, headers)
-        pause_seconds = 1.0
+        pause_seconds, refusals = 1.0, 0
         loop = asyncio.get_running_loop()
         while True:
-            if delay is None:
-                exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
-            elif (bucket_ms := retry_bucket_ms(delay)) is not None:
-                await declarer.ensure_retry(queue, bucket_ms)
-                exchange, key = topology.retry, topology.retry_key(queue, bucket_ms)
-            else:
-                await declarer.ensure_schedule(queue)
-                exchange, key, waiting = topology.schedule_address(queue, delay)
-                properties = republish_properties(delivery.properties, headers | waiting)
+            exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
             published_at = loop.time()
             try:
+                if delay is not None:
+                    exchange, key, waiting = await self._place_to_wait(queue, delay)
+                    properties = republish_properties(delivery.properties, headers | waiting)
+                published_at = loop.time()
                 await self._session.publishing.publish(
                     body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
                 )
-            except ConnectionLost:
+            except (ConnectionLost, ConnectionClosed):
                 return False
+            except (ChannelClosed, TopologyConflict) as error:
+                refusals += 1
+                if refusals >= MAX_REFUSALS:
+                    raise
+                _log.warning(
+                    "%s cannot be published to %s, trying again in %g s: %s", key, exchange, pause_seconds, error
+                )
             except MessageReturned:
                 self._tally.returned += 1
                 _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
@@ -461,6 +515,17 @@ class Settlement:
                 return True
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
+        """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
+        declarer = self._session.declarer
+        topology = declarer.topology
+        bucket_ms = retry_bucket_ms(delay)
+        if bucket_ms is not None:
+            await declarer.ensure_retry(queue, bucket_ms)
+            return topology.retry, topology.retry_key(queue, bucket_ms), {}
+        await declarer.ensure_schedule(queue)
+        return topology.schedule_address(queue, delay)
 
     def _ack_all(self, executions: list[Execution]) -> None:
         acked: Counter[str] = Counter()
@@ -481,16 +546,66 @@ class Settlement:
             self._tally.nacked[queue] += 1
             self._tally.unacked[queue] -= 1
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+    def _start(
+        self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool = False
+    ) -> None:
+        """Do what settles a delivery in the end. `is_last`: this is what becomes of one that nothing else settled."""
+        task = asyncio.get_running_loop().create_task(self._settle_with(held, queue, coroutine, is_last=is_last))
         self._republishing.add(task)
-        task.add_done_callback(self._republished)
+        task.add_done_callback(self._republishing.discard)
 
-    def _republished(self, task: asyncio.Task[None]) -> None:
-        self._republishing.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            # The delivery stays unacknowledged: the broker gives it to somebody when this connection ends.
-            _log.error("a job could not be published for its next attempt", exc_info=task.exception())
+    async def _settle_with(
+        self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool
+    ) -> None:
+        try:
+            await coroutine
+        except Exception as error:  # noqa: BLE001 - whatever it is, the delivery is not to stay here for ever
+            # That of an execution may have been replaced after a reconnect.
+            delivery = held.delivery if isinstance(held, Execution) else held
+            if not delivery.is_current:
+                # The broker has it again.
+                _log.warning("a job of %s could not be settled, the broker gives it out again: %r", queue, error)
+            elif is_last:
+                _log.exception("a job of %s goes back to its queue: it cannot become a dead letter", queue)
+                await asyncio.sleep(MAX_REPUBLISH_WAIT_SECONDS)
+                if delivery.nack(requeue=True):
+                    self._tally.unacked[queue] -= 1
+            else:
+                self.abandon(delivery, queue, error)
+
+
+def _delay(execution: Execution) -> float:
+    """Return for how many seconds the next attempt of a job waits."""
+    policy = execution.envelope.policy
+    delay = retry_delay_seconds(policy, execution.attempt, random.random())  # noqa: S311 - jitter
+    return min(delay, MAX_DELAY_SECONDS)
+
+
+def _log_failure(execution: Execution, failure: Failure, delay: float | None, error: BaseException | None) -> None:
+    """Log a failed attempt, with its traceback if there is one. Arguments are nobody's business (ojs-logging 9)."""
+    envelope = execution.envelope
+    job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
+    fields = {"category": "error"}
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    if delay is None:
+        _log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=trace, extra=fields)
+    else:
+        text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
+        _log.warning(text, *job, delay, exc_info=trace, extra=fields)
+
+
+def _placeholder(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
+    """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
+    try:
+        properties = delivery.properties
+    except ValueError:
+        return Envelope(id="unknown", type="unknown", queue=queue), " (and its properties are malformed)"
+    encoding = properties.content_encoding or ""
+    known = encoding.lower() in {"", "utf-8", "utf8", "identity"}
+    job_id = clean_text(properties.message_id or "unknown", MAX_ID_LENGTH)
+    job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
+    placeholder = Envelope(id=job_id, type=job_type, queue=queue)
+    return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
 
 
 def _summary(record: ErrorRecord) -> ErrorSummary:
@@ -507,8 +622,11 @@ def _encode_result(envelope: Envelope, result: object) -> msgspec.Raw | None:
     """Return a handler's result as JSON; the job is done in any case, so a result that is not JSON is only left out."""
     try:
         encoded = msgspec.json.encode(result)
-    except (TypeError, ValueError) as error:
-        _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, error)
+    except Exception as error:  # noqa: BLE001 - a result may be of any kind, and of any depth
+        _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, type(error).__name__)
+        return None
+    if is_nested_deeper(encoded, MAX_RESULT_NESTING):
+        _log.error("the result of job %s (%s) is nested too deeply", envelope.id, envelope.type)
         return None
     if len(encoded) > MAX_RESULT_BYTES:
         _log.error("the result of job %s (%s) is too large: %d bytes", envelope.id, envelope.type, len(encoded))

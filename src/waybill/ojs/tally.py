@@ -34,6 +34,8 @@ class Tally:
         self.nacked: Counter[str] = Counter()
         self.unacked: Counter[str] = Counter()
         self.returned = 0
+        self.stepped_over: Counter[str] = Counter()
+        """What could not be understood, by kind: jobs, events, control messages, results."""
         self.confirm_latency = Distribution(LATENCY_BOUNDS)
         self.durations: defaultdict[str, Distribution] = defaultdict(lambda: Distribution(DURATION_BOUNDS))
         """Of the attempts of each job type."""

@@ -28,6 +28,7 @@ from waybill.engine.amqp091.client.delivery import NO_PROPERTIES, Delivery, Retu
 from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, Initiator
 from waybill.engine.amqp091.client.output import Output
+from waybill.wire.amqp091.errors import EncodeError
 from waybill.wire.amqp091.frames import (
     FRAME_BODY,
     FRAME_END,
@@ -197,6 +198,9 @@ class ClientChannel(Settler):
             encoded = properties
         else:
             encoded = self._encode(properties)
+        if len(encoded) > self._frame_max - FRAME_OVERHEAD - 12:
+            # A content header has to fit into one frame; the server would end the connection over it.
+            raise EncodeError(f"properties of {len(encoded)} octets do not fit into a frame of {self._frame_max}")
         size: i64 = len(body)
         out = BytesWriter()
         out.write(method)
