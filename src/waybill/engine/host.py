@@ -158,7 +158,15 @@ class Host:
         raise NotImplementedError
 
     def user_proved(self, user: str, peer_address: str) -> User | None:
-        """The user of that name, who has proved it by other means, if they may come from there; or None."""
+        """The user of that name, whom a TLS certificate names, if they may come from there; or None."""
+        raise NotImplementedError
+
+    def authenticate_anonymous(self, peer_address: str) -> User | None:
+        """The user of `anonymous_login`, if they may come from there, or None."""
+        raise NotImplementedError
+
+    def scram_finished(self, user: str, peer_address: str, *, is_proved: bool) -> User | None:
+        """The user of that name, if a SCRAM exchange has proved the password and they may come from there; or None."""
         raise NotImplementedError
 
     def scram_keys(self, user: str) -> ScramKeys:

@@ -6,6 +6,7 @@ while challenge is not None: send it; challenge = login.respond(response)
 login.user        who it is, or None: refused
 """
 
+import contextlib
 from typing import Final
 
 from waybill.engine.host import Host, User
@@ -52,8 +53,7 @@ class Login:
         """The user that a peer without a name is; None if such peers are not let in."""
         if not self._allows_anonymous:
             return None
-        name, password = self._host.anonymous_login
-        return self._host.authenticate(name, password, self._peer_address)
+        return self._host.authenticate_anonymous(self._peer_address)
 
     def _begin(self, mechanism: str, response: bytes) -> bytes | None:
         if mechanism == ANONYMOUS:
@@ -83,10 +83,8 @@ class Login:
             self.user = self._proved if response == b"" else None
             return None
         self._exchange = None
-        try:
+        final: bytes | None = None
+        with contextlib.suppress(MalformedResponse):
             final = exchange.finish(response)
-        except MalformedResponse:
-            return None
-        if final is not None:
-            self._proved = self._host.user_proved(self._scram_user, self._peer_address)
+        self._proved = self._host.scram_finished(self._scram_user, self._peer_address, is_proved=final is not None)
         return final if self._proved is not None else None

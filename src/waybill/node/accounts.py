@@ -7,6 +7,7 @@ from typing import Final
 from waybill.engine.host import User
 from waybill.engine.scram import ScramKeys
 from waybill.model.errors import InvalidArgument, NotFound
+from waybill.model.operator_log import OperatorLog
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.store import Store
 from waybill.node.login_guard import LoginGuard
@@ -17,6 +18,12 @@ PERMISSION: Final = "permission"
 TOPIC_PERMISSION: Final = "topic_permission"
 NAME_LIMIT: Final = 255
 SECRET_SIZE: Final = 32
+
+# Why a login is refused, for the operator; the peer hears of none of them.
+NOBODY: Final = "there is no such user"
+WRONG: Final = "the password is wrong"
+ELSEWHERE: Final = "this user may log in from this machine only"
+TOO_MANY: Final = "too many wrong passwords came from this address; they are looked at again in a while"
 
 
 class Account:
@@ -32,12 +39,14 @@ class Account:
 class Accounts:
     """By name, in memory and in the store. `random_bytes(n)` gives n unpredictable bytes."""
 
-    def __init__(self, store: Store, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, store: Store, random_bytes: Callable[[int], bytes], log: OperatorLog) -> None:
         self.by_name: dict[str, Account] = {}
         self._store = store
         self._random_bytes = random_bytes
         self._check = PasswordCheck()
         self._guard = LoginGuard()
+        self._log = log
+        self._not_anonymous: Credential | None = None
         self._secret = random_bytes(SECRET_SIZE)
 
     def recover(self) -> None:
@@ -65,26 +74,57 @@ class Accounts:
     def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
         """The user of that name if this is their password and they may come from there, or None.
 
-        An address that has guessed wrong too often is refused for a while, except for what was right before.
+        An address that has guessed wrong too often is refused for a while, but for users who have logged in from there
+        before. It takes as long for a user that there is not.
         """
-        account = self._admitted(name, peer_address)
+        account = self.by_name.get(name)
+        guard = self._guard
+        if not guard.may_guess(peer_address, now) and not (
+            account is not None
+            and guard.is_known(name, peer_address)
+            and self._check.is_proved(account.credential, password)
+        ):
+            self._refused(name, peer_address, TOO_MANY)
+            return None
         if account is None:
-            return None
-        if not self._guard.may_guess(peer_address, now) and not self._check.is_proved(account.credential, password):
-            return None
-        if not self._check.is_right(account.credential, password):
-            self._guard.guessed_wrong(peer_address, now)
-            return None
-        if account.credential.algorithm != SCRYPT:
-            # An imported hash is weak. Now that the password is known, it is kept as if it had been set here.
-            account.credential = make_credential(password, self._random_bytes(SALT_SIZE))
-            self._save(account)
-        return account.user
+            self._check.check_nobody(password)
+            reason = NOBODY
+        elif not self._check.is_right(account.credential, password):
+            reason = WRONG
+        elif account.loopback_only and not is_loopback(peer_address):
+            reason = ELSEWHERE
+        else:
+            guard.logged_in(name, peer_address)
+            self._renew(account, password)
+            return account.user
+        guard.guessed_wrong(peer_address, now)
+        self._refused(name, peer_address, reason)
+        return None
+
+    def authenticate_anonymous(self, name: str, password: str, peer_address: str) -> User | None:
+        """The user that peers without a name are; as it is no guess, it costs nothing and counts for nothing."""
+        account = self.by_name.get(name)
+        if account is None:
+            reason = NOBODY
+        elif account.loopback_only and not is_loopback(peer_address):
+            reason = ELSEWHERE
+        elif account.credential is self._not_anonymous:
+            reason = WRONG
+        elif not self._check.is_right(account.credential, password):
+            self._not_anonymous = account.credential
+            reason = WRONG
+        else:
+            return account.user
+        self._refused(name, peer_address, f"{reason}; a peer without a name asked")
+        return None
 
     def user_proved(self, name: str, peer_address: str) -> User | None:
-        """The user of that name, who has proved it by other means, if they may come from there; or None."""
-        account = self._admitted(name, peer_address)
-        return None if account is None else account.user
+        """The user of that name, whom a TLS certificate names, if they may come from there; or None."""
+        account = self.by_name.get(name)
+        if account is None or (account.loopback_only and not is_loopback(peer_address)):
+            self._refused(name, peer_address, NOBODY if account is None else ELSEWHERE)
+            return None
+        return account.user
 
     def scram_keys(self, name: str) -> ScramKeys:
         """The keys of a user, or keys that nobody has."""
@@ -92,11 +132,34 @@ class Accounts:
         keys = None if account is None else account.credential.scram
         return keys or nobodys_keys(name, self._secret)
 
-    def _admitted(self, name: str, peer_address: str) -> Account | None:
+    def scram_finished(self, name: str, peer_address: str, now: float, *, is_proved: bool) -> User | None:
+        """The user whose password a SCRAM exchange has proved, or not; a wrong proof is a guess as any other."""
         account = self.by_name.get(name)
-        if account is None or (account.loopback_only and not is_loopback(peer_address)):
-            return None
-        return account
+        guard = self._guard
+        if not guard.may_guess(peer_address, now) and not guard.is_known(name, peer_address):
+            reason = TOO_MANY
+        elif account is None:
+            reason = NOBODY
+        elif not is_proved:
+            reason = WRONG
+        elif account.loopback_only and not is_loopback(peer_address):
+            reason = ELSEWHERE
+        else:
+            guard.logged_in(name, peer_address)
+            return account.user
+        if reason != TOO_MANY:
+            guard.guessed_wrong(peer_address, now)
+        self._refused(name, peer_address, reason)
+        return None
+
+    def _renew(self, account: Account, password: str) -> None:
+        """An imported hash is weak. Now that the password is known, it is kept as if it had been set here."""
+        if account.credential.algorithm != SCRYPT:
+            account.credential = make_credential(password, self._random_bytes(SALT_SIZE))
+            self._save(account)
+
+    def _refused(self, name: str, peer_address: str, reason: str) -> None:
+        self._log.warning("login refused", f"user {name[:NAME_LIMIT]!r} from {peer_address}: {reason}")
 
     # --- administration ---
 

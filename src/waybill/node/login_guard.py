@@ -12,11 +12,25 @@ class LoginGuard:
     """A bucket of guesses for each address: full at first, one guess taken for each wrong password, refilled with time.
 
     Addresses are hosts, and of IPv6 networks of 64 bits, which one host can have for itself. When there are too many
-    to remember, those that have been silent longest are forgotten first.
+    to remember, those that have been silent longest are forgotten first. Who has logged in from an address before may
+    be let in while others guess there; an address that nobody has logged in from learns nothing more.
     """
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
+        self._known: dict[tuple[str, str], None] = {}
+
+    def logged_in(self, user: str, peer_address: str) -> None:
+        """Who is behind this address has proved to be that user."""
+        key = (_source(peer_address), user)
+        self._known.pop(key, None)
+        if len(self._known) >= ADDRESS_LIMIT:
+            del self._known[next(iter(self._known))]
+        self._known[key] = None
+
+    def is_known(self, user: str, peer_address: str) -> bool:
+        """Whether that user has logged in from this address before."""
+        return (_source(peer_address), user) in self._known
 
     def may_guess(self, peer_address: str, now: float) -> bool:
         """Whether a password from `host:port` is looked at."""

@@ -95,7 +95,7 @@ class Node(Host):
         self.anonymous_login = options.anonymous_login
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.connections: dict[ServerEngine, None] = {}
-        accounts = Accounts(self.runtime.store, options.random_bytes)
+        accounts = Accounts(self.runtime.store, options.random_bytes, options.operator_log)
         self.administration = Administration(self, accounts, makes_guest=options.makes_guest)
         self._accounts = self.administration.accounts
         self._certificate_login_from = options.certificate_login_from
@@ -273,6 +273,13 @@ class Node(Host):
 
     def user_proved(self, user: str, peer_address: str) -> User | None:
         return self._accounts.user_proved(user, peer_address)
+
+    def authenticate_anonymous(self, peer_address: str) -> User | None:
+        name, password = self.anonymous_login
+        return self._accounts.authenticate_anonymous(name, password, peer_address)
+
+    def scram_finished(self, user: str, peer_address: str, *, is_proved: bool) -> User | None:
+        return self._accounts.scram_finished(user, peer_address, self.runtime.now, is_proved=is_proved)
 
     def scram_keys(self, user: str) -> ScramKeys:
         return self._accounts.scram_keys(user)

@@ -57,8 +57,15 @@ class PasswordCheck:
         """Whether it was found right before; that costs next to nothing."""
         return bool(credential.hash) and _proof(credential, password) in self._proved
 
+    def check_nobody(self, password: str) -> None:
+        """Work as long as for a wrong password: how long an answer takes must not tell who there is."""
+        octets = password.encode("utf-8", "surrogateescape")
+        hmac.compare_digest(stretch(octets, hashlib.sha256(octets).digest()[:SALT_SIZE]), b"")
+
     def is_right(self, credential: Credential, password: str) -> bool:
+        """Costs the same whatever is kept, and whether it is right, unless it was right before."""
         if not credential.hash:
+            self.check_nobody(password)
             return False
         octets = password.encode("utf-8", "surrogateescape")
         proof = _proof(credential, password)
@@ -70,7 +77,9 @@ class PasswordCheck:
         elif credential.algorithm == RABBITMQ_SHA256:
             salt = credential.hash[:RABBITMQ_SALT_SIZE]
             given = salt + hashlib.sha256(salt + octets).digest()
+            self.check_nobody(password)
         else:
+            self.check_nobody(password)
             return False
         if not hmac.compare_digest(given, credential.hash):
             return False
