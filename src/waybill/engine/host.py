@@ -125,7 +125,7 @@ class ServerEngine(CommitWaiter):
         raise NotImplementedError
 
     def check_timeouts(self, now: float) -> None:
-        """Close channels that hold a delivery for longer than `Limits.consumer_timeout_s`."""
+        """Take back deliveries held for longer than `Limits.consumer_timeout_s`: 0-9-1 closes their channel."""
         raise NotImplementedError
 
     def shut_down(self, reason: str) -> None:

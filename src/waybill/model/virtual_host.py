@@ -17,6 +17,7 @@ from waybill.model.queue import REFUSED, Queue
 from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS, NO_LIMIT, STREAM
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
+from waybill.model.watch import Watchers
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
@@ -57,6 +58,7 @@ class VirtualHost(DelayHost):
         self.epoch: i64 = 1
         self.policies = Policies()
         self.max_queues = NO_LIMIT
+        self.watchers = Watchers()
         self._exclusive: dict[str, Queue] = {}
         self._dead: list[tuple[Queue, Message, str]] = []
         self._is_burying = False
@@ -159,6 +161,7 @@ class VirtualHost(DelayHost):
             self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
         for binding in [*exchange.bindings.values(), *exchange.incoming.values()]:
             self._remove_binding(binding)
+        self.watchers.gone("exchange", exchange.name)
 
     # --- queues ---
 
@@ -293,7 +296,9 @@ class VirtualHost(DelayHost):
             self._remove_binding(binding)
         if queue.is_persistent:
             self.runtime.store.undefine(QUEUE, self._key(queue.name))
-        return queue.discard()
+        count = queue.discard()
+        self.watchers.gone("queue", queue.name)
+        return count
 
     def queue_unused(self, queue: Queue) -> None:
         if not queue.is_deleted:

@@ -9,7 +9,7 @@ from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import NodeBench
 from waybill.wire.amqp10.message import Header
 from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Source, Target
-from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Transfer
+from waybill.wire.amqp10.performatives import RECEIVER_SECOND, Detach, Transfer
 from waybill.wire.amqp10.transactions import Discharge
 from waybill.wire.amqp10.types import Symbol
 
@@ -158,6 +158,8 @@ def test_a_tag_means_no_message_of_another_queue(bench: NodeBench) -> None:
     receiver.detach(closed=False)
     virtual_host = bench.node.virtual_hosts["/"]
     virtual_host.remove_queue(virtual_host.queues["q"])
+    bench.settle()
+    assert session.expect(Detach).closed
     queue = declare(bench)
     session.sender("/queues/q").send(message(b"new"))
     receiver = session.receiver(None, name="link", source=KEPT, credit=1, unsettled={tag: Accepted()})
@@ -200,10 +202,11 @@ def test_who_chooses_comes_before_its_equals_and_after_higher_priorities(bench: 
     session = connect(bench)
     sender = session.sender("/queues/q")
     chooser = session.receiver("/queues/q", credit=1)
+    plain = session.receiver("/queues/q", properties={Symbol("rabbitmq:priority"): priority})
     sender.send(message(b"shunned"))
     # What is undeliverable here makes a link choose.
     chooser.settle(chooser.delivery(), Modified(undeliverable_here=True))
-    plain = session.receiver("/queues/q", credit=2, properties={Symbol("rabbitmq:priority"): priority})
+    plain.flow(2)
     plain.settle(plain.delivery())
     chooser.flow(1)
     sender.send(message(b"next"))

@@ -22,7 +22,7 @@ from waybill.wire.amqp10.messaging import (
     Target,
 )
 from waybill.wire.amqp10.sections import encode_annotations, encode_application_properties
-from waybill.wire.amqp10.types import Array, Symbol
+from waybill.wire.amqp10.types import Array, Described, Symbol, UInt
 
 
 @requirement("BB-075", "M10-088", "M10-111", "BB-060")
@@ -87,15 +87,50 @@ def test_an_undeliverable_message_goes_to_others_only(bench: NodeBench, session:
     sender = session.sender("/queues/q")
     first = session.receiver("/queues/q", credit=5)
     sender.send(message(b"1"))
+    second = session.receiver("/queues/q")
     first.settle(first.delivery(), Modified(delivery_failed=True, undeliverable_here=True))
     first.expect_nothing()
     assert queue.message_count == 1
     sender.send(message(b"2"))
     assert first.delivery().payload.endswith(b"2")
-    second = session.receiver("/queues/q", credit=5)
+    second.flow(5)
     delivery = second.delivery()
     assert delivery.payload.endswith(b"1")
     assert delivery.header.delivery_count == 1
+
+
+@requirement("M10-065")
+@pytest.mark.parametrize("other", ["none", "browser", "filter", "shunned"])
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_what_nobody_can_take_is_a_dead_letter(
+    bench: NodeBench, session: Session, other: str, *, dead_letters: bool
+) -> None:
+    """As in RabbitMQ 4: undeliverable here and nowhere else, so it must not wait for ever."""
+    queue = declare(bench)
+    if dead_letters:
+        bench.node.virtual_hosts["/"].remove_queue(queue)
+        queue = declare(bench, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    dead = declare(bench, "dead")
+    sender = session.sender("/queues/q")
+    first = session.receiver("/queues/q", credit=5)
+    sender.send(message(b"1"))
+    delivery = first.delivery()
+    undeliverable = Modified(undeliverable_here=True)
+    if other == "browser":
+        session.receiver(None, source=Source("/queues/q", distribution_mode="copy"))
+    elif other == "filter":
+        selector = Described(Symbol("apache.org:selector-filter:string"), "a = 1")
+        session.receiver(None, source=Source("/queues/q", filter={Symbol("a"): selector}))
+    elif other == "shunned":
+        second = session.receiver("/queues/q", credit=1)
+        first.settle(delivery, undeliverable)
+        assert dead.message_count == 0
+        second.settle(second.delivery(), undeliverable)
+    if other != "shunned":
+        first.settle(delivery, undeliverable)
+    assert (queue.message_count, queue.unsettled_count, dead.message_count) == (0, 0, int(dead_letters))
+    sender.send(message(b"2"))
+    assert first.delivery().payload.endswith(b"2")
 
 
 def test_a_message_that_comes_back_is_offered_to_a_choosing_link_again(bench: NodeBench, session: Session) -> None:
@@ -105,6 +140,7 @@ def test_a_message_that_comes_back_is_offered_to_a_choosing_link_again(bench: No
     for body in (b"1", b"2", b"3"):
         sender.send(message(body))
     deliveries = [first.delivery() for _ in range(3)]
+    session.receiver("/queues/q")
     first.settle(deliveries[0], Modified(undeliverable_here=True))
     first.settle(deliveries[2], Released())
     assert first.delivery().payload.endswith(b"3")
@@ -190,22 +226,34 @@ def test_a_dynamic_target(session: Session) -> None:
     assert session.receiver(target.address, credit=1).delivery().payload.endswith(message())
 
 
+WRONG_PROPERTIES: list[dict[str, object]] = [
+    {Symbol("lifetime-policy"): Symbol("delete-on-close")},
+    {Symbol("lifetime-policy"): Accepted()},
+    {Symbol("lifetime-policy"): UInt(7)},
+    {Symbol("supported-dist-modes"): UInt(0)},
+    {Symbol("supported-dist-modes"): "move"},
+    {Symbol("supported-dist-modes"): Array(codes.SMALL_UINT, (UInt(1),))},
+]
+
+
 @requirement("M10-091", "M10-095", "M10-107", "M10-115", "M10-106")
 def test_what_a_dynamic_node_cannot_be(bench: NodeBench, session: Session) -> None:
     declare(bench)
-    wrong: dict[str, object] = {Symbol("lifetime-policy"): Symbol("delete-on-close")}
     for source in (
         Source("/queues/q", dynamic=True),
         Source("/queues/q", dynamic_node_properties={Symbol("lifetime-policy"): DeleteOnClose()}),
-        Source(dynamic=True, dynamic_node_properties=wrong),
     ):
         session.expect_refused(session.receiver_attach(None, source=source), "amqp:invalid-field")
     for target in (
         Target("/queues/q", dynamic=True),
         Target("/queues/q", dynamic_node_properties={Symbol("lifetime-policy"): DeleteOnClose()}),
-        Target(dynamic=True, dynamic_node_properties=wrong),
     ):
         session.expect_refused(session.sender_attach(None, target=target), "amqp:invalid-field")
+    for wrong in WRONG_PROPERTIES:
+        from_it = Source(dynamic=True, dynamic_node_properties=wrong)
+        session.expect_refused(session.receiver_attach(None, source=from_it), "amqp:decode-error")
+        to_it = Target(dynamic=True, dynamic_node_properties=wrong)
+        session.expect_refused(session.sender_attach(None, target=to_it), "amqp:decode-error")
     assert len(bench.node.virtual_hosts["/"].queues) == 1
 
 
@@ -389,9 +437,7 @@ def test_another_users_id_is_refused(bench: NodeBench, session: Session) -> None
 
 
 @requirement("BB-040", "BB-041", "BB-065", "BB-066")
-@pytest.mark.parametrize(
-    ("mode", "settled"), [("at-most-once", True), ("at-least-once", False), ("exactly-once", False)]
-)
+@pytest.mark.parametrize(("mode", "settled"), [("at-most-once", True), ("at-least-once", False)])
 def test_delivery_modes(bench: NodeBench, session: Session, mode: str, *, settled: bool) -> None:
     queue = declare(bench)
     session.sender("/queues/q", properties={Symbol("delivery-mode"): mode}).send(message())

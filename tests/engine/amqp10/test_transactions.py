@@ -422,6 +422,8 @@ def test_a_provisional_outcome_that_cannot_be_honoured_fails_the_discharge(
     outcome = session.sender("/queues/q").send(message(), state=state).state
     assert outcome == TransactionalState(identifier, Accepted())
     bench.node.virtual_hosts["/"].remove_queue(queue)
+    bench.settle()
+    session.expect(Detach)
     error = rejected_discharge(controller, identifier)
     assert error.description is not None
     assert "deleted" in error.description

@@ -1,5 +1,7 @@
 """How long a dynamic node lives (1.0, 3.5.10 to 3.5.13): as long as its creator, its links, its messages."""
 
+from typing import TYPE_CHECKING
+
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10.messaging import (
@@ -9,16 +11,28 @@ from waybill.wire.amqp10.messaging import (
     LifetimePolicy,
 )
 
+if TYPE_CHECKING:
+    from waybill.engine.host import ServerEngine
+
 
 class Lifetime:
-    """Of one queue that was made for a link. `policy` says what keeps it beside that link."""
+    """Of one queue that was made for a link. `policy` says what keeps it beside that link.
+
+    `owner`: the connection that alone may consume while it is open, None for any.
+    """
 
     def __init__(self, virtual_host: VirtualHost, queue: Queue, policy: LifetimePolicy) -> None:
         self.queue = queue
         self.policy = policy
+        self.owner: ServerEngine | None = None
         self._virtual_host = virtual_host
         self._has_creator = True
         self._link_count = 0
+
+    def is_locked_for(self, connection: "ServerEngine") -> bool:
+        """Whether the queue is for the consumers of another connection, which is still there."""
+        owner = self.owner
+        return owner is not None and owner is not connection and not owner.closed
 
     def link_came(self) -> None:
         self._link_count += 1

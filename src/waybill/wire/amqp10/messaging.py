@@ -7,7 +7,7 @@ from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import COMPOSITE, Composite, composite, from_described
 from waybill.wire.amqp10.error import Error
 from waybill.wire.amqp10.errors import DecodeError
-from waybill.wire.amqp10.types import Described
+from waybill.wire.amqp10.types import Array, Described, Symbol
 
 DURABLE_NONE: Final = 0
 DURABLE_CONFIGURATION: Final = 1
@@ -145,3 +145,22 @@ def lifetime_policy(node_properties: dict[str, object] | None) -> LifetimePolicy
     if not isinstance(policy, LIFETIME_POLICIES):
         raise DecodeError(f"{policy.NAME} is no lifetime policy")
     return policy
+
+
+def check_node_properties(node_properties: dict[str, object] | None) -> None:
+    """Raises DecodeError for values of types that the properties of a node do not have (3.5.9)."""
+    lifetime_policy(node_properties)
+    modes = None if node_properties is None else node_properties.get(SUPPORTED_DISTRIBUTION_MODES)
+    if modes is None or isinstance(modes, Symbol):
+        return
+    items: list[object] = []
+    if isinstance(modes, Array):
+        items = list(modes.items)
+    elif isinstance(modes, list):
+        # Not an array, as 1.4 has it, but what was meant is plain.
+        items = modes
+    else:
+        raise DecodeError(f"{SUPPORTED_DISTRIBUTION_MODES} are symbols, not {type(modes).__name__}")
+    for item in items:
+        if not isinstance(item, Symbol):
+            raise DecodeError(f"{SUPPORTED_DISTRIBUTION_MODES} are symbols, not {type(item).__name__}")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.address import MANAGEMENT_ADDRESSES
+from waybill.engine.amqp10.server.asked import check_delivery_mode, check_nodes, mode_in_force, sends_settled
 from waybill.engine.amqp10.server.claim import Claim, found_terminus
 from waybill.engine.amqp10.server.coordinator import CAPABILITIES, CoordinatorLink
-from waybill.engine.amqp10.server.dynamic import DynamicNode, join_lifetime
+from waybill.engine.amqp10.server.dynamic import DynamicNode, join_lifetime, node_capabilities
 from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.management_link import PAIRED, ManagementLink
@@ -30,7 +31,6 @@ from waybill.wire.amqp10.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
     SENDER_MIXED,
-    SENDER_SETTLED,
     Attach,
     Detach,
 )
@@ -39,10 +39,6 @@ from waybill.wire.amqp10.transactions import Coordinator
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
-DELIVERY_MODE: Final = "delivery-mode"
-AT_MOST_ONCE: Final = "at-most-once"
-DELIVERY_MODES: Final = frozenset({AT_MOST_ONCE, "at-least-once", "exactly-once"})
-
 
 def attach_link(session: "Session", attach: Attach) -> None:
     """Answer an attach whose handle is free. Raises faults of the session only."""
@@ -50,9 +46,8 @@ def attach_link(session: "Session", attach: Attach) -> None:
     try:
         if attach.snd_settle_mode > SENDER_MIXED or attach.rcv_settle_mode > RECEIVER_SECOND:
             raise link_fault(INVALID_FIELD, "an unknown settlement mode")
-        mode = (attach.properties or {}).get(DELIVERY_MODE)
-        if mode is not None and mode not in DELIVERY_MODES:
-            raise link_fault(NOT_IMPLEMENTED, f"{DELIVERY_MODE} {mode!r}")
+        check_delivery_mode(attach)
+        check_nodes(attach)
         if attach.role == ROLE_SENDER:
             _attach_incoming(session, attach, handle)
         else:
@@ -119,7 +114,7 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     try:
         if made is not None:
             address = made.address
-            made.make(terminus)
+            made.make(terminus, target.capabilities)
             node = TargetNode(session.connection, address)
             node.check()
     except (Fault, ModelError):
@@ -149,9 +144,11 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
                 timeout=terminus.timeout_s,
                 dynamic=target.dynamic,
                 dynamic_node_properties=None if made is None else made.properties,
+                capabilities=node_capabilities(session, target.capabilities, node.node_kind, node.queue),
             ),
             unsettled=unsettled or None,
             max_message_size=int(link.max_message_size),
+            properties=mode_in_force(attach),
         )
     )
     link.grant()
@@ -222,7 +219,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         node.open(terminus)
         if claim.is_resumed:
             claim.take()
-        link = OutgoingLink(session, attach, handle, node, terminus, is_settled=_is_settled(attach))
+        link = OutgoingLink(session, attach, handle, node, terminus, is_settled=sends_settled(attach))
         if isinstance(node.queue, Stream):
             node.queue.subscribe(link, node.filters.stream_offset)
         else:
@@ -250,13 +247,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
             unsettled=held_states(resumed) or None,
             initial_delivery_count=0,
             max_message_size=session.connection.host.limits.message_size_max,
-            properties={PAIRED: True} if node.is_management else None,
+            properties={PAIRED: True} if node.is_management else mode_in_force(attach),
         )
     )
     link.resuming.extend(resumed)
-
-
-def _is_settled(attach: Attach) -> bool:
-    """Whether deliveries are sent settled."""
-    mode = (attach.properties or {}).get(DELIVERY_MODE)
-    return attach.snd_settle_mode == SENDER_SETTLED or (attach.snd_settle_mode == SENDER_MIXED and mode == AT_MOST_ONCE)

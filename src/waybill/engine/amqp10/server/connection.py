@@ -261,7 +261,10 @@ class Connection(ServerEngine):
             session.alarm_changed()
 
     def check_timeouts(self, now: float) -> None:
-        """Deliveries may stay unsettled for as long as the peer likes: they are its own and hold nobody up."""
+        timeout_s = self.host.limits.consumer_timeout_s
+        if timeout_s > 0:
+            for session in list(self.sessions.values()):
+                session.release_late(now, timeout_s)
 
     def shut_down(self, reason: str) -> None:
         """The node stops: tell the peer, and wait for its close."""

@@ -6,6 +6,7 @@ from waybill.engine.amqp10.address import queue_address
 from waybill.engine.amqp10.lifetime import Lifetime
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.termini import Terminus
+from waybill.model.errors import ResourceLocked
 from waybill.model.queue import Queue
 from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.error import INVALID_FIELD
@@ -16,6 +17,10 @@ from waybill.wire.amqp10.types import Array, Symbol
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
+QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+TEMPORARY_QUEUE: Final = "temporary-queue"
+TEMPORARY_TOPIC: Final = "temporary-topic"
 NAME_LIMIT: Final = 80
 """Characters of the peer's names in a generated name, which has at most 255."""
 
@@ -38,7 +43,7 @@ class DynamicNode:
         self.address = queue_address(self.name)
         self._connection.check_permission("configure", "queue", self.name)
 
-    def make(self, terminus: Terminus) -> Queue:
+    def make(self, terminus: Terminus, capabilities: tuple[str, ...]) -> Queue:
         """Make the queue for a terminus. Raises what the model refuses."""
         connection = self._connection
         virtual_host = connection.virtual_host
@@ -46,6 +51,8 @@ class DynamicNode:
             self.name, durable=False, auto_delete=False, exclusive_to=None, connection=connection, arguments={}
         )
         lifetime = Lifetime(virtual_host, queue, self._policy)
+        if TEMPORARY_QUEUE in capabilities or TEMPORARY_TOPIC in capabilities:
+            lifetime.owner = connection
         connection.host.termini.lifetimes[queue] = lifetime
         terminus.lifetime = lifetime
         terminus.is_creator = True
@@ -57,6 +64,21 @@ class DynamicNode:
         # A field of several values is an array (1.4): clients of a strict type system read nothing else.
         modes = Array(codes.SYMBOL_8, (Symbol("move"), Symbol("copy")))
         return {LIFETIME_POLICY: self._policy, SUPPORTED_DISTRIBUTION_MODES: modes}
+
+
+def check_consumer(session: "Session", queue: Queue) -> None:
+    """Raises `ResourceLocked` for a temporary queue of another connection: others may only send to it."""
+    lifetime = session.connection.host.termini.lifetimes.get(queue)
+    if lifetime is not None and not queue.is_deleted and lifetime.is_locked_for(session.connection):
+        raise ResourceLocked(f"queue '{queue.name}' is a temporary queue of another connection")
+
+
+def node_capabilities(session: "Session", asked: tuple[str, ...], kind: str, queue: Queue | None) -> tuple[Symbol, ...]:
+    """What a node is (JMS mapping, 5.2): of what was asked for, what is true; nothing of no node."""
+    if queue is None:
+        return (Symbol(TOPIC),) if kind else ()
+    is_temporary = queue in session.connection.host.termini.lifetimes
+    return (Symbol(TEMPORARY_QUEUE if is_temporary and QUEUE not in asked else QUEUE),)
 
 
 def join_lifetime(session: "Session", terminus: Terminus, queue: Queue) -> None:

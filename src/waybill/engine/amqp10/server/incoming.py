@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault
-from waybill.engine.amqp10.server.outcomes import REJECTED
+from waybill.engine.amqp10.server.outcomes import REJECTED, RELEASED
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.shape import TransferShape
@@ -25,6 +25,7 @@ from waybill.model.queue import REFUSED, Queue
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import Route
+from waybill.model.watch import Watcher
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.disposition import RELEASED_STATE, decode_state
@@ -33,6 +34,7 @@ from waybill.wire.amqp10.error import (
     ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
     NOT_IMPLEMENTED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -64,6 +66,7 @@ CREDIT: Final = 1024
 WRAP: Final = 0xFFFFFFFF
 NO_DELIVERY: Final = -1
 DELIVERY_TAG: Final = "delivery-tag"
+NO_ROUTE: Final = "no queue takes the message"
 OUTRUN_PAUSE_S: Final = 0.01
 OUTRUN: Final = 4096
 
@@ -95,14 +98,21 @@ class IncomingLink(Timer):
         self._waits = False
         self._message_format: i64 = 0
         source = attach.source
-        self.lists_rejected = (
-            isinstance(source, COMPOSITE) and isinstance(source, Source) and REJECTED in source.outcomes
-        )
+        outcomes: tuple[str, ...] = ()
+        if isinstance(source, COMPOSITE) and isinstance(source, Source):
+            outcomes = source.outcomes
+        self.lists_rejected = REJECTED in outcomes
+        # Of a source that lists nothing all is expected.
+        self._may_reject = self.lists_rejected or not outcomes
+        self._may_release = RELEASED in outcomes or not outcomes
         self._sender_mode: i64 = attach.snd_settle_mode
         self._transaction: LinkTransaction | None = None
         self._properties = PropertyFacts()
         self._shape = TransferShape()
         self._is_pausing = False
+        self._watch = _Deletion(self)
+        if target.node_kind:
+            self.connection.virtual_host.watchers.add(target.node_kind, target.node_name, self._watch)
 
     # --- credit ---
 
@@ -449,11 +459,20 @@ class IncomingLink(Timer):
             return
         session = self.session
         if not is_taken:
-            self._tell(QUEUE_FULL)
+            self._tell_full()
             return
         if self._waits:
             self.terminus.settling[self._tag] = self._delivery_id
         session.accepted(self._delivery_id, settles=not self._waits)
+
+    def _tell_full(self) -> None:
+        """A queue refuses: by an outcome that the source can give, or else by an error."""
+        if self._may_reject:
+            self._tell(QUEUE_FULL)
+        elif self._may_release:
+            self._tell(RELEASED_STATE)
+        else:
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, "a queue is full")
 
     def _publish_to(self, queues: list[Queue], message: Message) -> bool:
         """False if a queue is full and refuses."""
@@ -515,8 +534,15 @@ class IncomingLink(Timer):
 
     def _not_routed(self) -> None:
         """As RabbitMQ 4: released, so that the sender knows that nobody has it."""
-        if not self._is_settled:
+        if self._is_settled:
+            return
+        if self._may_release:
             self._refuse(RELEASED_STATE, Released())
+        elif self.lists_rejected:
+            refusal = Rejected(Error(NOT_FOUND, NO_ROUTE))
+            self._refuse(refusal.encode(), refusal)
+        else:
+            raise link_fault(NOT_FOUND, NO_ROUTE)
 
     def _refuse(self, encoded: bytes, outcome: Composite) -> None:
         """No queue gets the message."""
@@ -557,6 +583,8 @@ class IncomingLink(Timer):
         if not self.is_attached:
             return
         self.is_attached = False
+        if self.target.node_kind:
+            self.connection.virtual_host.watchers.remove(self.target.node_kind, self.target.node_name, self._watch)
         terminus = self.terminus
         pieces = self._pieces
         if pieces is not None:
@@ -571,6 +599,17 @@ class IncomingLink(Timer):
             terminus.destroy()
         elif not terminus.detached(event):
             self.session.suspended.append(terminus)
+
+
+class _Deletion(Watcher):
+    """The link hears at once that its target is gone."""
+
+    def __init__(self, link: IncomingLink) -> None:
+        self._link = link
+
+    def node_gone(self, kind: str, name: str) -> None:
+        link = self._link
+        link.session.detach_incoming(link, Error(RESOURCE_DELETED, f"{kind} '{name}' was deleted"))
 
 
 class _IncomingEnd(LinkEnd):

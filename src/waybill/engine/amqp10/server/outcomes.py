@@ -33,6 +33,7 @@ class Outcome:
         self.state = state
         self.name: str = state.NAME
         self.keeps_order = self.name in {ACCEPTED, REJECTED}
+        self.encoded = state.encode()
 
     def apply(self, link: "OutgoingLink", entry: Entry) -> None:
         """Do to the message what the outcome says."""
@@ -48,8 +49,10 @@ class Outcome:
         elif isinstance(state, Modified):
             changes = _changes(entry.message, state.message_annotations or {})
             entry.queue.amend(entry, changes, failed=state.delivery_failed)
-            if state.undeliverable_here:
-                link.shun(entry)
+            if state.undeliverable_here and not link.shun(entry):
+                # As RabbitMQ 4: dead-lettered or dropped, rather than kept where nobody can take it.
+                entry.queue.reject(entry)
+                return
             entry.queue.release(entry, failed=state.delivery_failed)
         else:
             entry.queue.release(entry, failed=False)

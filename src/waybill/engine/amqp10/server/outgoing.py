@@ -301,11 +301,24 @@ class OutgoingLink(Consumer):
         if self.is_attached:
             self.session.detach_outgoing(self, Error(RESOURCE_DELETED, f"queue '{self.queue.name}' was deleted"))
 
-    def shun(self, entry: Entry) -> None:
-        """Never deliver this message by this link again (3.4.5)."""
+    def shun(self, entry: Entry) -> bool:
+        """Never deliver this message by this link again (3.4.5). False if no other consumer is there to take it."""
+        if self._is_stream or self.copies:
+            self._shunned.add(entry.sequence)
+            return True
+        if self.is_attached and not any(
+            other is not self and (not isinstance(other, OutgoingLink) or other.could_take(entry))
+            for other in self.queue.consumers
+        ):
+            return False
         self._shunned.add(entry.sequence)
-        if not self.selects and not isinstance(self.queue, Stream):
+        if not self.selects:
             self.queue.start_selecting(self)
+        return True
+
+    def could_take(self, entry: Entry) -> bool:
+        """Whether a message that goes back to the queue might be delivered by this link."""
+        return not self.copies and self.chooses(entry)
 
     # --- for the session ---
 

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp10.server.attach import attach_link
 from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, fault_of, session_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
+from waybill.engine.amqp10.server.lock import Locks
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.retirement import LeftBehind, retire, settle_late
@@ -79,6 +80,7 @@ class Session(CommitWaiter):
         self.retired: dict[i64, Retired] = {}
         self.acquired: dict[i64, LinkTransaction] = {}
         self.left_behind = LeftBehind()
+        self._locks = Locks()
         self.parked: deque[OutgoingLink] = deque()
         self.suspended: list[Terminus] = []
         self._disposition = DispositionFacts()
@@ -476,6 +478,10 @@ class Session(CommitWaiter):
             return
         for link in self.incoming.values():
             link.forget(facts.first, facts.last)
+
+    def release_late(self, now: float, timeout_s: float) -> None:
+        """Take back what the peer keeps for longer than `timeout_s`."""
+        self._locks.release(self, now, timeout_s)
 
     def settled_by_us(self, delivery_id: i64, state: bytes) -> None:
         """Answer an outcome that the peer has not settled: from now on neither side remembers the delivery."""

@@ -10,7 +10,13 @@ from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
 from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
 from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
 from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters, supported_filters
-from waybill.engine.amqp10.server.dynamic import DynamicNode, join_lifetime, subscription_queue
+from waybill.engine.amqp10.server.dynamic import (
+    DynamicNode,
+    check_consumer,
+    join_lifetime,
+    node_capabilities,
+    subscription_queue,
+)
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.management_link import response_queue
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
@@ -103,6 +109,7 @@ class SourceNode:
         elif node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
             queue = virtual_host.queue(node.name, connection)
             connection.check_permission("read", "queue", node.name)
+            check_consumer(self.session, queue)
             self._distribute(queue)
             self._filter(STREAM_FILTERS if isinstance(queue, Stream) else QUEUE_FILTERS)
             self._known = queue
@@ -115,7 +122,7 @@ class SourceNode:
         """Make what it needs, and find its queue. Raises what the model refuses; nothing is changed then."""
         self.terminus = terminus
         if self._dynamic is not None:
-            self.queue = self._dynamic.make(terminus)
+            self.queue = self._dynamic.make(terminus, self.asked.capabilities)
         elif self._known is not None:
             self.queue = self._known
             join_lifetime(self.session, terminus, self.queue)
@@ -193,6 +200,12 @@ class SourceNode:
                 BOUND_QUEUE, queue.name, binding.source, binding.routing_key, binding.arguments
             )
 
+    def _kinds(self) -> tuple[Symbol, ...]:
+        if self.is_management:
+            return ()
+        kind = "exchange" if self._exchange else "queue"
+        return node_capabilities(self.session, self.asked.capabilities, kind, None if self._exchange else self.queue)
+
     def answer(self) -> Source:
         """The source of the attach with which we answer: what is in force."""
         terminus = self.terminus
@@ -207,7 +220,7 @@ class SourceNode:
             filter=self.filters.in_force or None,
             default_outcome=self.default_outcome.state,
             outcomes=tuple(Symbol(name) for name in self.outcomes),
-            capabilities=self.capabilities,
+            capabilities=(*self._kinds(), *self.capabilities),
         )
 
 

@@ -22,7 +22,8 @@ ROUTE_LIMIT: Final = 4096
 class TargetNode:
     """`route`: where all messages go, while its epoch is the virtual host's; None if it depends on each message.
 
-    Without an address it is the anonymous terminus: each message's `to` is its address.
+    Without an address it is the anonymous terminus: each message's `to` is its address. `node_kind` is "queue" or
+    "exchange" otherwise.
     """
 
     def __init__(self, connection: "Connection", address: str | None) -> None:
@@ -30,11 +31,15 @@ class TargetNode:
         self.is_anonymous = address is None
         self.route: Route | None = None
         self.queue: Queue | None = None
+        self.node_kind = ""
+        self.node_name = ""
         self._routes: dict[bytes, Route] = {}
         self._exchange = ""
         self._routing_key: str | None = None
         if address is not None:
             self._exchange, self._routing_key = self._resolve(address)
+            self.node_kind = "exchange" if self.queue is None else "queue"
+            self.node_name = self._exchange if self.queue is None else self.queue.name
             if self._routing_key is not None:
                 self.route = self._find(self._exchange, self._routing_key)
 

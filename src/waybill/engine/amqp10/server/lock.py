@@ -1,0 +1,57 @@
+"""How long a peer may keep a delivery without settling it (1.0, 3.4.4: the source may release what it has sent).
+
+Deliveries do not note their time. Marks, made now and then, tell which delivery-id was the next one at which time.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp10.server.outcomes import Outcome
+from waybill.wire.amqp10.error import TRANSACTION_TIMEOUT, Error
+from waybill.wire.amqp10.messaging import Released
+
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.session import Session
+
+WRAP: Final = 0xFFFFFFFF
+RELEASED: Final = Outcome(Released())
+
+
+class Locks:
+    """The marks of one session."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[float, i64]] = []
+
+    def release(self, session: "Session", now: float, timeout_s: float) -> None:
+        """Release what was unsettled `timeout_s` ago already. To be called now and then: each call leaves a mark."""
+        if not session.unsettled and not session.retired:
+            self._marks = []
+            return
+        self._marks.append((now, session.next_delivery_id))
+        while len(self._marks) > 1 and self._marks[1][0] <= now - timeout_s:
+            del self._marks[0]
+        at, end = self._marks[0]
+        if at > now - timeout_s:
+            return
+        # A transaction that is not discharged in time is undone; what it retired is released like all else then.
+        late_retired = [retired for number, retired in session.retired.items() if _is_before(number, end)]
+        for control in dict.fromkeys([retired.transaction.control for retired in late_retired]):
+            control.session.detach_incoming(
+                control, Error(TRANSACTION_TIMEOUT, f"a transaction kept a delivery for {int(timeout_s)} s")
+            )
+        # Last to first, so that they are again in their queue in the order that they had.
+        late = [number for number in session.unsettled if _is_before(number, end)]
+        late.reverse()
+        for number in late:
+            entry = session.unsettled.pop(number)
+            link = session.link_of(entry)
+            entry.holder = None
+            RELEASED.apply(link, entry)
+            session.settled_by_us(number, RELEASED.encoded)
+            link.settled_later()
+
+
+def _is_before(number: i64, end: i64) -> bool:
+    return 0 < (end - number) & WRAP <= WRAP >> 1
