@@ -25,6 +25,7 @@ from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import Termini, Terminus
 from waybill.model.entry import Entry
+from waybill.model.errors import ReadPostponed
 from waybill.model.lane import Lane
 from waybill.model.message import Message
 from waybill.model.queue import Queue
@@ -41,6 +42,7 @@ PRESENT: Final = "a confirmed message is present until settled or removed by a p
 CALM: Final = Troubles()
 CRASHES: Final = Troubles(kills=2, power_losses=2)
 NETWORK: Final = Troubles(resets=8)
+READ_ERRORS: Final = Troubles(read_errors=12)
 STORED_ONCE: Final = "a message is stored once over a resumed link"
 
 
@@ -292,12 +294,23 @@ def shun_nothing(link: OutgoingLink, entry: Entry) -> None:
     del link, entry
 
 
+def drop_unread(lane: Lane) -> int:
+    """What cannot be read at once is given up."""
+    try:
+        return int(_refill(lane))
+    except ReadPostponed:
+        chunk = lane.backlog.popleft()
+        lane.count -= len(chunk.sequences)
+        return len(chunk.sequences)
+
+
 def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int) -> None:
     """An ack is not written."""
     del log, queue_id, sequence, location
 
 
 _commit = Transaction.commit
+_refill = Lane._refill
 _expire_due = Queue.expire_due
 _drop_overflow = Queue._drop_overflow
 _dead_letter = VirtualHost.dead_letter
@@ -369,6 +382,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "undeliverable_here_ignored": LogicBug(
         OutgoingLink, "shun", shun_nothing, "undeliverable here is not delivered here again", CALM
     ),
+    "unread_dropped": LogicBug(Lane, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
     "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 

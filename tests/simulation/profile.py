@@ -54,7 +54,7 @@ class Troubles:
     """How many faults of each kind happen in a run, at random times.
 
     `silent_deaths`: a client's machine is gone, and nobody tells the broker. `disk_low` is an alarm, `disk_full` an
-    error.
+    error. `read_errors`: reads or opens fail for a while, as for want of descriptors.
     """
 
     kills: int = 0
@@ -68,6 +68,7 @@ class Troubles:
     disk_low: int = 0
     disk_full: int = 0
     bit_flips: int = 0
+    read_errors: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class Profile:
     clients: list[tuple[str, Habits]]
     troubles: Troubles
     memory_alarm_bytes: int
+
+
+def with_read_errors(troubles: Troubles, seed: int) -> Troubles:
+    """Some of the runs, by a chance of their own: a seed of the others goes on to mean what it did."""
+    return replace(troubles, read_errors=Random(f"reads: {seed}").choice((0, 0, 1, 4)))
 
 
 def random_troubles(random: Random, *, has_heartbeats: bool) -> Troubles:

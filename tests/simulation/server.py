@@ -15,7 +15,7 @@ from waybill.engine.host import Output, ServerEngine
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit
 from waybill.storage.journal import Journal, JournalOptions
-from waybill.testing.simulated_disk import Crash, SimulatedDisk
+from waybill.testing.simulated_disk import Crash, ReadFailed, SimulatedDisk
 from waybill.testing.simulated_network import SimulatedPump
 from waybill.testing.virtual_clock import Event, VirtualClock
 
@@ -160,6 +160,8 @@ class SimulatedServer:
         self.node = None
         self.life += 1
         self.disk.crash_at = None
+        self.disk.fail_next.pop("read", None)
+        self.disk.fail_next.pop("open", None)
         self._is_committing = False
         self._is_stopping = False
         self._pumps = []
@@ -191,6 +193,13 @@ class SimulatedServer:
         if not self._is_calm:
             self._is_disk_honest = False
             self.disk.fail_next[self.random.choice(FAILING_OPERATIONS)] = errno.EIO
+
+    def fail_reads(self, random: Random) -> None:
+        """The next few reads or opens fail, fewer than make a message count as damaged. Not while it starts."""
+        if self.node is not None:
+            self.disk.failures_left = random.randint(1, 3)
+            operation = random.choice(("read", "read", "open"))
+            self.disk.fail_next[operation] = errno.EIO if operation == "read" else errno.EMFILE
 
     def fill_disk(self, *, is_full: bool) -> None:
         """Leave less than the limit that raises the alarm, or so little that a write soon fails; for a while."""
@@ -233,7 +242,7 @@ class SimulatedServer:
         except Crash:
             self.die()
         except OSError as error:
-            if error.errno not in {errno.EIO, errno.ENOSPC}:
+            if error.errno not in {errno.EIO, errno.ENOSPC} or isinstance(error, ReadFailed):
                 raise
             # Nothing can be built on what a failed sync has left: the machine starts again, as the documentation asks.
             self._crash_loses_power = self.disk.shows_lost_data

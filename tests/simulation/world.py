@@ -14,7 +14,7 @@ from tests.simulation import amqp091_actions, amqp091_client, amqp10_actions, am
 from tests.simulation.actor import AMQP10, Actor, Habits, Peer
 from tests.simulation.front import Plants
 from tests.simulation.ledger import Ledger
-from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, random_profile
+from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, random_profile, with_read_errors
 from tests.simulation.server import SimulatedServer
 from tests.simulation.violation import Violation
 from waybill.testing.simulated_disk import Crash
@@ -63,6 +63,9 @@ class World:
             # By a chance of its own, so that a seed of the other half goes on to mean what it did.
             speaks_amqp10 = Random(f"1.0: {seed}").random() < 0.5
         self.profile = random_profile(self.random, troubles, theme, speaks_amqp10=speaks_amqp10)
+        if troubles is None:
+            self.profile = replace(self.profile, troubles=with_read_errors(self.profile.troubles, seed))
+        self._read_random = Random(f"read errors: {seed}")
         self.outcome = Outcome(seed, self.profile.troubles, tuple(queue.name for queue in self.profile.queues))
         self.ledger = Ledger(self.profile.queues)
         self.connections: list[SimulatedConnection] = []
@@ -179,6 +182,11 @@ class World:
         for count, trouble in kinds:
             for _ in range(count):
                 self.clock.call_later(self.random.uniform(0.05, 3.0), self._unless_calm(trouble))
+        for _ in range(troubles.read_errors):
+            self.clock.call_later(
+                self._read_random.uniform(0.05, 3.0),
+                self._unless_calm(lambda: server.fail_reads(self._read_random)),
+            )
 
     def _unless_calm(self, trouble: Callable[[], None]) -> Callable[[], None]:
         def happen() -> None:

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from waybill.model.binding import Binding
 from waybill.model.entry import NO_LOCATION
-from waybill.model.errors import DamagedMessage, InvalidArgument
+from waybill.model.errors import DamagedMessage, InvalidArgument, ReadPostponed
 from waybill.model.exchange import PLAIN_TYPES, Exchange
 from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
@@ -139,26 +139,31 @@ class DelayQueue(Queue):
             if heap[0][5] is None and heap[0][3] > store.written_batch:
                 self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                 return
-            _, sequence, location, _, is_stored, message = heapq.heappop(heap)
+            _, sequence, location, _, is_stored, message = heap[0]
+            if message is not None:
+                self.runtime.memory_bytes -= message.size
+            else:
+                try:
+                    message = store.read(location)
+                except ReadPostponed:
+                    self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
+                    return
+                except DamagedMessage as error:
+                    # It is not settled: somebody may read it after all, another time.
+                    self.runtime.operator_log.error(
+                        "messages are stepped over", f"exchange '{self._exchange.name}': {error}"
+                    )
+                    heapq.heappop(heap)
+                    continue
+            heapq.heappop(heap)
             with store.atomic():
-                if message is None:
-                    self._route_from_store(location)
-                else:
-                    self.runtime.memory_bytes -= message.size
-                    self._delay_host.route_due(self._exchange, message)
+                self._delay_host.route_due(self._exchange, message)
                 if is_stored:
                     store.settle(self.id, sequence, location)
                 elif location != NO_LOCATION:
                     store.forget(location)
         if heap:
             self.runtime.timers.schedule(heap[0][0], self._timer)
-
-    def _route_from_store(self, location: i64) -> None:
-        try:
-            message = self.store.read(location)
-        except DamagedMessage:
-            return
-        self._delay_host.route_due(self._exchange, message)
 
     def discard(self) -> int:
         count = len(self._heap)

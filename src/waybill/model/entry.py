@@ -27,6 +27,9 @@ class EntryQueue(Drainable):
         """The message goes back to its place and is redelivered; `failed` counts the attempt as a failed delivery."""
         raise NotImplementedError
 
+    def read_again(self) -> None:
+        """What could not be read back from the disk may be tried again."""
+
     def amend(self, entry: "Entry", changes: bytes, *, failed: bool) -> None:
         """Keep what its consumer has changed in a message, and that a delivery failed, over a restart as well.
 

@@ -41,6 +41,14 @@ class DamagedMessage(ModelError):
     """A message at rest fails its checksum. It is reported, never delivered."""
 
 
+class ReadPostponed(Exception):
+    """The disk cannot give something at the moment. It is to be asked again a little later, by whoever needs it."""
+
+
+class ResourceRefused(PreconditionFailed):
+    """The node lacks the means at present; the same may be asked again later."""
+
+
 class StoreFailed(Exception):
     """Writing or syncing failed. What is durable is unknown from here on, so the store takes no more work."""
 

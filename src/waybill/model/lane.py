@@ -16,7 +16,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
-from waybill.model.errors import DamagedMessage
+from waybill.model.errors import DamagedMessage, ReadPostponed
+from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import Runtime
 
 CHUNK_LENGTH: Final = 512
@@ -101,6 +102,17 @@ class Lane:
         self.sealed_batch: i64 = 0
         self.tail: list[Entry] = []
         self.tail_bytes: i64 = 0
+        self._retry: ReadRetry | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """The disk could not give what is next; `EntryQueue.read_again` is called in a while."""
+        return self._retry is not None and self._retry.is_waiting
+
+    def _postpone(self) -> None:
+        if self._retry is None:
+            self._retry = ReadRetry(self.runtime, self.queue)
+        self._retry.wait()
 
     def push(self, entry: Entry) -> None:
         """Add at the end."""
@@ -199,7 +211,7 @@ class Lane:
                 if found is not None and found.sequence < chunk.sequences[index]:
                     return found
                 entry = self._look(chunk, index)
-                if entry is not None:
+                if entry is not None or self.is_blocked:
                     return entry
         if found is not None:
             return found
@@ -212,8 +224,12 @@ class Lane:
     def _look(self, chunk: _Chunk, start: int) -> Entry | None:
         """The first entry of a chunk from an index on that can be read."""
         for index in range(start, len(chunk.sequences)):
+            if self.is_blocked:
+                return None
             try:
                 return self._entry_of(chunk, index)
+            except ReadPostponed:
+                self._postpone()
             except DamagedMessage:
                 continue
         return None
@@ -263,13 +279,19 @@ class Lane:
         return entries[0].expires_at if entries else 0.0
 
     def load(self) -> i64:
-        """Bring entries to memory. Returns how many were lost because their checksum failed.
+        """Bring entries to memory. Returns how many are stepped over because they are damaged.
 
-        Afterwards `pop` has an entry, or the lane is empty.
+        Afterwards `pop` has an entry, or the lane is empty, or it is blocked.
         """
         lost: i64 = 0
-        while not (self.loaded or self.head) and self.count > 0:
-            lost += self._refill()
+        while not (self.loaded or self.head) and self.count > 0 and not self.is_blocked:
+            try:
+                lost += self._refill()
+            except ReadPostponed:
+                self._postpone()
+                return lost
+            if self._retry is not None:
+                self._retry.succeeded()
         return lost
 
     def entries(self) -> list[Entry]:
@@ -362,8 +384,8 @@ class Lane:
     def _refill(self) -> i64:
         lost: i64 = 0
         if self.backlog:
-            chunk = self.backlog.popleft()
-            lost = self._read_back(chunk)
+            lost = self._read_back(self.backlog[0])
+            self.backlog.popleft()
             self.count -= lost
             return lost
         entries = self.sealed or self.tail

@@ -234,6 +234,8 @@ class Queue(EntryQueue):
             entry = self._take_from(lane)
             if entry is not None:
                 self._kill(entry, MAX_LENGTH)
+            elif lane.is_blocked:
+                return
 
     # --- out ---
 
@@ -281,6 +283,8 @@ class Queue(EntryQueue):
                 lane = self._first_lane()
             entry = lane.pop() or self._load(lane)
             if entry is None:
+                if lane.is_blocked:
+                    break
                 continue
             if is_persistent and entry.sequence > gate.limit:
                 lane.push_front(entry)
@@ -340,8 +344,11 @@ class Queue(EntryQueue):
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
         while self.ready_count > 0:
-            entry = self._take_from(self._first_lane())
+            lane = self._first_lane()
+            entry = self._take_from(lane)
             if entry is None:
+                if lane.is_blocked:
+                    return None
                 continue
             if 0.0 < entry.expires_at <= self.runtime.now:
                 self._kill(entry, EXPIRED)
@@ -357,10 +364,13 @@ class Queue(EntryQueue):
         return None
 
     def _load(self, lane: Lane) -> Entry | None:
-        """Bring the next entries of a lane to memory and take the first; None if none of it can be read."""
+        """Bring the next entries of a lane to memory and take the first; None if none of it can be read (now)."""
         lost = lane.load()
         self.ready_count -= lost
         if lost:
+            self.runtime.operator_log.error(
+                "messages are stepped over", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
+            )
             self.ready_bytes = sum(other.size for other in self.lanes)
         return lane.pop()
 
@@ -627,13 +637,22 @@ class Queue(EntryQueue):
                 entry = self._take_from(lane)
                 if entry is not None:
                     self._kill(entry, EXPIRED)
+                elif lane.is_blocked:
+                    break
         self._arm_expiry()
 
     def _arm_expiry(self) -> None:
         for lane in self.lanes:
             expires_at = lane.first_expiry()
-            if expires_at > 0.0:
+            if expires_at > 0.0 and not lane.is_blocked:
                 self._expiry.arm(expires_at)
+
+    def read_again(self) -> None:
+        if not self.is_deleted:
+            if self.is_limited:
+                self._drop_overflow()
+            self._arm_expiry()
+            self.runtime.mark_dirty(self)
 
 
 def _lives_for_now(entry: Entry) -> bool:

@@ -88,11 +88,17 @@ class StreamLog:
         raise NotImplementedError
 
     def read(self, offset: i64, max_count: i64, max_bytes: i64) -> list[StreamRecord]:
-        """Committed records from `offset` on, at least one if there is any; fewer than asked at a chunk's end."""
+        """Committed records from `offset` on, at least one if there is any; fewer than asked at a chunk's end.
+
+        Raises ReadPostponed.
+        """
         raise NotImplementedError
 
     def offset_at(self, timestamp_ms: i64) -> i64:
-        """The first offset whose timestamp is not before `timestamp_ms`; `next_offset` if there is none."""
+        """The first offset whose timestamp is not before `timestamp_ms`; `next_offset` if there is none.
+
+        Raises ReadPostponed.
+        """
         raise NotImplementedError
 
     def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
@@ -166,11 +172,14 @@ class Store:
         raise NotImplementedError
 
     def read(self, location: i64) -> Message:
-        """Read a put or spilled message back. Raises `waybill.model.errors.DamagedMessage` if its checksum fails."""
+        """Read a put or spilled message back.
+
+        Raises DamagedMessage if it cannot be read or its checksum fails, ReadPostponed if it may be read later.
+        """
         raise NotImplementedError
 
     def read_all(self, locations: "array[int]") -> list[Message | None]:
-        """`read` each; None in place of one whose checksum fails."""
+        """`read` each; None in place of one that is damaged. Raises ReadPostponed."""
         raise NotImplementedError
 
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:

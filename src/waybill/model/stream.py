@@ -7,10 +7,11 @@ from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
-from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed
+from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed, ReadPostponed, ResourceRefused
 from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
 from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
+from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
 from waybill.model.timers import Timer
@@ -83,6 +84,7 @@ class Stream(Queue):
             self._retention.arm()
         self._waiter = _StreamWaiter(self)
         self._scan = _ScanTimer(self)
+        self._retry = ReadRetry(runtime, self)
         self._counted_bytes: i64 = 0
         runtime.stream_count += 1
 
@@ -146,11 +148,17 @@ class Stream(Queue):
         if isinstance(start, int) and not isinstance(start, bool):
             return max(log.first_offset, min(i64(max(start, 0)), log.next_offset))
         if isinstance(start, datetime):
-            return log.offset_at(i64(int(start.timestamp() * 1000.0)))
+            return self._offset_at(i64(int(start.timestamp() * 1000.0)))
         age_ms = parse_age_ms(start) if isinstance(start, str) else None
         if age_ms is None:
             raise InvalidArgument(f"invalid arg 'x-stream-offset': {start!r}")
-        return log.offset_at(i64(int(self.runtime.now * 1000.0) - age_ms))
+        return self._offset_at(i64(int(self.runtime.now * 1000.0) - age_ms))
+
+    def _offset_at(self, timestamp_ms: i64) -> i64:
+        try:
+            return self.log.offset_at(timestamp_ms)
+        except ReadPostponed as error:
+            raise ResourceRefused(f"stream '{self.name}' cannot be searched now: {error}; try again") from None
 
     def drain(self) -> None:
         for reader in list(self._readers.values()):
@@ -186,7 +194,14 @@ class Stream(Queue):
         reader.next_offset = max(reader.next_offset, log.first_offset)
         if reader.next_offset >= log.committed_offset:
             return False
-        reader.records = log.read(reader.next_offset, READ_COUNT, READ_BYTES)
+        if self._retry.is_waiting:
+            return False
+        try:
+            reader.records = log.read(reader.next_offset, READ_COUNT, READ_BYTES)
+        except ReadPostponed:
+            self._retry.wait()
+            return False
+        self._retry.succeeded()
         return bool(reader.records)
 
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -8,6 +8,7 @@ The caller feeds engines and then calls `flush`; what `flush` leaves to be writt
 `end_commit` takes back once it has been executed, on whatever thread.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -135,7 +136,7 @@ class Node(Host):
         self.termini.recover(self.virtual_hosts)
         store.remove_unclaimed()
         if isinstance(self._store, Journal):
-            self._store.operator_log = self.runtime.operator_log
+            self._store.report_to(self.runtime.operator_log)
             report_recovery(self._store, self.runtime.operator_log)
 
     def _recover_messages(self, queue: Queue) -> None:
@@ -228,13 +229,22 @@ class Node(Host):
     def maintain(self, now: float) -> bool:
         """One small step of compaction, and a look at the disk. True if more is to be done at once."""
         if self._filesystem is not None:
-            self._is_disk_low = self._filesystem.free_space() < self._disk_free_limit_bytes
+            self._is_disk_low = self._free_space() < self._disk_free_limit_bytes
             self._check_alarms()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
             for engine in list(self.connections):
                 engine.check_timeouts(now)
         return self._store.maintain(now)
+
+    def _free_space(self) -> int:
+        if self._filesystem is None:
+            return sys.maxsize
+        try:
+            return self._filesystem.free_space()
+        except OSError as error:
+            self.runtime.operator_log.error("the disk does not say how much is free", f"{error}; taken for full")
+            return 0
 
     def _check_alarms(self) -> None:
         """Raise an alarm, or end it once there is room again by a margin."""

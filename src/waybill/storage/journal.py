@@ -13,12 +13,14 @@ one sync may report the next one as a success without having kept anything.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from errno import EIO
 from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.model.errors import DamagedMessage, StoreFailed
-from waybill.model.message import MessageFormat
+from waybill.model.errors import DamagedMessage, ReadPostponed, StoreFailed
+from waybill.model.message import Message, MessageFormat
+from waybill.model.operator_log import OperatorLog
 from waybill.model.store import CommitWaiter, StoredMessage, StreamLog
 from waybill.storage.commit import Commit, DiskCommit
 from waybill.storage.definitions import NAME as DEFINITIONS_NAME
@@ -38,6 +40,7 @@ from waybill.storage.manifest import (
 from waybill.storage.message_log import Mark, MessageLog
 from waybill.storage.open_logs import OPEN_LOGS_MAX
 from waybill.storage.queue_table import QueueTable
+from waybill.storage.read_faults import TRIES_MAX
 from waybill.storage.reclaim import Reclaimer
 from waybill.storage.record import CLEAN, small_record
 from waybill.storage.recovery import ENTIRE_QUEUE, Recovery
@@ -189,7 +192,7 @@ class Journal(MessageLog):
         for sequence, location in table.pairs():
             segment = self.segments[location >> 32]
             try:
-                message = self.read(location)
+                message = self._read_at_start(location)
             except DamagedMessage as error:
                 segment.is_damaged = True
                 self.report.damaged(segment.log.name, location & 0xFFFFFFFF, str(error))
@@ -197,6 +200,19 @@ class Journal(MessageLog):
             was_delivered = sequence <= mark.redelivered_up_to or sequence in redelivered
             requeued = segment.requeued.get((queue_id, sequence), NOT_REQUEUED)
             yield StoredMessage(sequence, location, message, requeued.delivery_count, was_delivered, requeued.changes)
+
+    def _read_at_start(self, location: i64) -> Message:
+        """Nobody could wait now: what fails passingly is tried again at once. Raises DamagedMessage, and OSError."""
+        for _ in range(TRIES_MAX):
+            try:
+                return self.read(location)
+            except ReadPostponed as error:
+                reason = str(error)
+        raise OSError(EIO, f"the store cannot be read: {reason}")
+
+    def report_to(self, operator_log: OperatorLog) -> None:
+        """Say there what goes wrong from now on."""
+        self.faults.operator_log = operator_log
 
     def next_sequence(self, queue_id: i64) -> i64:
         return self._next_sequences.get(queue_id, 0)
@@ -230,7 +246,7 @@ class Journal(MessageLog):
         stream = self._streams.get(stream_id)
         if stream is None:
             stream = JournalStream(
-                self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes, self._busy_streams
+                self.filesystem, self.open_logs, self.reader, stream_id, segment_bytes, self._busy_streams, self.faults
             )
             names = self._stream_names.pop(stream_id, None)
             extents = self._unclaimed_extents.pop(stream_id, [])

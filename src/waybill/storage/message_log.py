@@ -17,14 +17,14 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry
-from waybill.model.errors import DamagedMessage
+from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.message import Address, Message, MessageFormat
-from waybill.model.operator_log import OperatorLog
 from waybill.model.store import AtomicSection
 from waybill.storage.commit import CommittingStore, DiskCommit, Write
-from waybill.storage.filesystem import Filesystem
+from waybill.storage.filesystem import File, Filesystem
 from waybill.storage.log import BATCH_HEADER_SIZE, FILE_HEADER_SIZE, batch_header
 from waybill.storage.open_logs import OpenLogs
+from waybill.storage.read_faults import PASSING, ReadFaults
 from waybill.storage.record import (
     ATOMIC_BEGIN,
     ATOMIC_END,
@@ -129,7 +129,7 @@ class MessageLog(CommittingStore):
         self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64, open_logs_max: i64
     ) -> None:
         self.frees_memory = True
-        self.operator_log = OperatorLog()
+        self.faults = ReadFaults()
         self.filesystem = filesystem
         self.open_logs = OpenLogs(filesystem, open_logs_max)
         self.segment_bytes: i64 = segment_bytes
@@ -448,10 +448,7 @@ class MessageLog(CommittingStore):
     def note_damage(self, segment: Segment, offset: i64, detail: str) -> None:
         """Something in a segment cannot be read: it stays, and the operator hears of it."""
         segment.is_damaged = True
-        self.operator_log.error(
-            "damage in the store",
-            f"{segment.log.name} at {offset}: {detail}. The file is kept; see `waybill store check` and `repair`",
-        )
+        self.faults.damaged(segment.log.name, offset, detail)
 
     def read_all(self, locations: "array[int]") -> list[Message | None]:
         messages: list[Message | None] = []
@@ -476,12 +473,14 @@ class MessageLog(CommittingStore):
         """The message in the record at `location`, which is in `segment`."""
         index = location - self._window_base
         length = self._length_in_window(index)
-        if length < 0:
+        if length < RECORD_HEAD_SIZE or not record_is_whole(self._window, index, length):
+            # It is not in the window, or was read badly: what the disk says now is what counts.
             self._move_window(segment, location)
             index = location - self._window_base
             length = self._length_in_window(index)
         data = self._window
         if length < RECORD_HEAD_SIZE or not record_is_whole(data, index, length):
+            self.note_damage(segment, location & 0xFFFFFFFF, "the record fails its checksum")
             raise DamagedMessage(f"the record at {location >> 32}:{location & 0xFFFFFFFF} fails its checksum")
         kind = data[index + KIND_OFFSET]
         if kind not in (PUT, SPILL):
@@ -500,11 +499,28 @@ class MessageLog(CommittingStore):
         is_near = -SEQUENTIAL_GAP_BYTES <= gap <= SEQUENTIAL_GAP_BYTES
         offset = location & 0xFFFFFFFF
         size: i64 = SEQUENTIAL_READ_BYTES if is_near and self._window else NEAR_READ_BYTES
-        file = self.open_logs.file(segment.log)
-        data = file.read(offset, size)
+        try:
+            data = self._read_from(self.open_logs.file(segment.log), offset, size)
+        except OSError as error:
+            if not self.faults.is_final(segment.log.name, offset, error):
+                raise ReadPostponed(str(error)) from None
+            self.note_damage(segment, offset, f"the record cannot be read: {error}")
+            raise DamagedMessage(f"the record at {location >> 32}:{offset} cannot be read: {error}") from None
+        self._window = data
+        self._window_base = location
+
+    def _read_from(self, file: File, offset: i64, size: i64) -> bytes:
+        """So much from an offset on, but at least a whole record."""
+        try:
+            data = file.read(offset, size)
+        except OSError as error:
+            if error.errno in PASSING:
+                raise
+            # It may be a neighbour that cannot be read.
+            data = file.read(offset, RECORD_HEAD_SIZE)
+            size = len(data)
         if len(data) == size:
             wanted = record_length(data, 0, MAX_RECORD_BYTES)
             if wanted > size:
                 data = file.read(offset, wanted)
-        self._window = data
-        self._window_base = location
+        return data

@@ -5,6 +5,7 @@ still write to or sync stay open, for it does so on another thread; the others c
 reads them.
 """
 
+from errno import EMFILE, ENFILE
 from typing import Final
 
 from mypy_extensions import i64
@@ -34,7 +35,7 @@ class OpenLogs:
         """The file of a log, to be used at once: the next call of anything here may close it."""
         if log.is_sealed:
             if log.file is None:
-                log.file = self._filesystem.open(log.name)
+                log.file = self._open(log.name)
             self._use(log)
         return log.opened()
 
@@ -42,6 +43,16 @@ class OpenLogs:
         """The log goes."""
         self._sealed.pop(log.name, None)
         log.close()
+
+    def _open(self, name: str) -> File:
+        try:
+            return self._filesystem.open(name)
+        except OSError as error:
+            if error.errno not in (EMFILE, ENFILE) or not self._sealed:
+                raise
+        # There are too many descriptors: one of our own goes, if that helps.
+        self._sealed.pop(next(iter(self._sealed))).close()
+        return self._filesystem.open(name)
 
     def _use(self, log: LogFile) -> None:
         sealed = self._sealed

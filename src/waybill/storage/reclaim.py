@@ -71,11 +71,17 @@ class Reclaimer:
             log.is_sync_wanted = True
         elif log.dying:
             self._begin_checkpoint()
-        if self._source is None:
-            self._choose_source()
-        is_compacting = self._source is not None
-        if self._source is not None:
-            self._compact(self._source)
+        try:
+            if self._source is None:
+                self._choose_source()
+            is_compacting = self._source is not None
+            if self._source is not None:
+                self._compact(self._source)
+        except OSError as error:
+            # Nothing is lost by another try, the next time that somebody asks for a step.
+            log.faults.operator_log.warning("a read failed", f"compaction is put off: {error}")
+            self._end()
+            return False
         return is_compacting or self._checkpoint is not None or waiting
 
     # --- checkpoints ---

@@ -11,10 +11,11 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
+from waybill.model.errors import ReadPostponed
 from waybill.model.message import Message
 from waybill.model.store import StreamLog, StreamRecord
 from waybill.storage.commit import DiskCommit, Write
-from waybill.storage.filesystem import File, Filesystem
+from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
     FILE_HEADER_SIZE,
@@ -27,10 +28,12 @@ from waybill.storage.log import (
 )
 from waybill.storage.manifest import Extent, extent_of
 from waybill.storage.open_logs import OpenLogs
+from waybill.storage.read_faults import ReadFaults
 from waybill.storage.record import (
     ENTRY,
     KIND_OFFSET,
     RECORD_HEAD_SIZE,
+    VOID,
     AddressWriter,
     RecordReader,
     mended_length,
@@ -55,6 +58,8 @@ class StreamSegment:
         self.log = LogFile(f"{DIRECTORY}/{stream_id}", f"{first_offset:020d}.log", STREAM, first_offset & NUMBER_MASK)
         self.is_indexed = True
         self.marked_size: i64 = 0
+        # Some page of it cannot be read: what is on it is stepped over.
+        self.is_unreadable = False
         self.last_timestamp_ms: i64 = -1
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
@@ -88,7 +93,9 @@ class JournalStream(StreamLog):
         stream_id: i64,
         segment_bytes: i64,
         busy: "list[JournalStream]",
+        faults: ReadFaults,
     ) -> None:
+        self._faults = faults
         self.filesystem = filesystem
         self._open_logs = open_logs
         self.stream_id: i64 = stream_id
@@ -247,8 +254,17 @@ class JournalStream(StreamLog):
         """Build the index of a file from its batch headers."""
         if segment.is_indexed:
             return
-        segment.is_indexed = True
         reader = LogReader(self._open_logs.file(segment.log), segment.log.number)
+        try:
+            self._build_index(segment, reader)
+        except OSError:
+            segment.offsets = []
+            segment.timestamps = []
+            segment.places = []
+            raise
+        segment.is_indexed = True
+
+    def _build_index(self, segment: StreamSegment, reader: LogReader) -> None:
         place: i64 = FILE_HEADER_SIZE
         while place < reader.size:
             if not reader.load_header(place):
@@ -322,14 +338,37 @@ class JournalStream(StreamLog):
         while not records and offset < self.committed_offset:
             place = self._places.pop(offset, None)
             if place is None:
-                place = self._find(offset)
+                place = self._find_patiently(offset)
             # Damage can leave nothing to read in a whole file: then the next one has the next record.
-            offset = self._read_on(place, offset, max_count, max_bytes, records)
+            try:
+                offset = self._read_on(place, offset, max_count, max_bytes, records)
+            except OSError as error:
+                if not records:
+                    self._read_failed(place.segment, offset, error)
         return records
+
+    def _read_failed(self, segment: StreamSegment, offset: i64, error: OSError) -> None:
+        """Raises ReadPostponed, until it is certain that some page of a file cannot be read."""
+        if segment.is_unreadable or not self._faults.is_final(segment.log.name, offset, error):
+            raise ReadPostponed(str(error)) from None
+        segment.is_unreadable = True
+        self._faults.damaged(segment.log.name, offset, f"messages of a stream cannot be read: {error}")
+
+    def _piece(self, segment: StreamSegment, offset: i64, size: i64) -> bytes:
+        file = self._open_logs.file(segment.log)
+        if segment.is_unreadable:
+            return LogReader(file, segment.log.number).read(offset, size)
+        return file.read(offset, size)
 
     def _segment_of(self, offset: i64) -> i64:
         firsts = [int(segment.first_offset) for segment in self._segments]
         return max(bisect_right(firsts, offset) - 1, 0)
+
+    def _find_patiently(self, offset: i64) -> Place:
+        try:
+            return self._find(offset)
+        except OSError as error:
+            raise ReadPostponed(str(error)) from None
 
     def _find(self, offset: i64) -> Place:
         segment = self._segments[self._segment_of(offset)]
@@ -346,12 +385,12 @@ class JournalStream(StreamLog):
         at = place.at
         batch_end = place.batch_end
         size: i64 = min(max(max_bytes + BATCH_HEADER_SIZE + RECORD_HEAD_SIZE, 4096), READ_BYTES)
-        data = file.read(at, size)
+        data = self._piece(segment, at, size)
         base = at
         while len(records) < max_count and max_bytes > 0 and offset < limit:
             needed: i64 = BATCH_HEADER_SIZE if at == batch_end else RECORD_HEAD_SIZE
             if at - base + needed > len(data):
-                data = file.read(at, READ_BYTES)
+                data = self._piece(segment, at, READ_BYTES)
                 base = at
                 if len(data) < needed:
                     return self._after(segment, offset)
@@ -368,10 +407,12 @@ class JournalStream(StreamLog):
                 continue
             length = record_length(data, at - base, at - base + (batch_end - at))
             if length > 0 and at - base + length > len(data):
-                data = file.read(at, max(length, READ_BYTES))
+                data = self._piece(segment, at, max(length, READ_BYTES))
                 base = at
             if length < 0 or not record_is_whole(data, at - base, length) or data[at - base + KIND_OFFSET] != ENTRY:
-                at = _after_bad(file, at, batch_end, length)
+                if length < 0 or data[at - base + KIND_OFFSET] != VOID:
+                    self._faults.damaged(segment.log.name, at, "a message of a stream fails its checksum")
+                at = _after_bad(self._piece(segment, at, batch_end - at), at, batch_end, length)
                 continue
             found = read_i64_be(data, at - base + 24)
             if found >= offset:
@@ -393,6 +434,12 @@ class JournalStream(StreamLog):
         return self.committed_offset
 
     def offset_at(self, timestamp_ms: i64) -> i64:
+        try:
+            return self._offset_at(timestamp_ms)
+        except OSError as error:
+            raise ReadPostponed(str(error)) from None
+
+    def _offset_at(self, timestamp_ms: i64) -> i64:
         for segment in self._segments:
             self._index(segment)
             if segment.last_timestamp_ms < timestamp_ms:
@@ -420,7 +467,11 @@ class JournalStream(StreamLog):
             if not is_too_much:
                 if max_age_ms < 0:
                     break
-                self._index(oldest)
+                try:
+                    self._index(oldest)
+                except OSError as error:
+                    self._faults.operator_log.warning("a read failed", f"{oldest.log.name}: {error}. It stays for now")
+                    break
                 if oldest.last_timestamp_ms >= now_ms - max_age_ms:
                     break
             self._segments.pop(0)
@@ -461,9 +512,8 @@ class JournalStream(StreamLog):
             log.close()
 
 
-def _after_bad(file: File, at: i64, batch_end: i64, length: i64) -> i64:
-    """Where to go on behind a bad record that claims to have that length."""
-    data = file.read(at, batch_end - at)
+def _after_bad(data: bytes, at: i64, batch_end: i64, length: i64) -> i64:
+    """Where to go on behind a bad record that claims to have that length. `data`: the rest of its batch."""
     true_length = mended_length(data, 0, len(data))
     if true_length > 0:
         return at + true_length

@@ -20,6 +20,10 @@ class Crash(BaseException):
     """The simulated process died in the middle of a disk operation. Nothing on the way may catch it."""
 
 
+class ReadFailed(OSError):
+    """A read or an open fails: nobody has to end for that."""
+
+
 class _Node:
     """A file's bytes: in the page cache, and on the medium as of the last sync, with what was done to it since."""
 
@@ -228,7 +232,7 @@ class SimulatedDisk:
         self._fail_access("read", name)
         place, failure = self.bad_places.get(name, (-1, 0))
         if offset <= place < offset + size:
-            raise OSError(failure, os.strerror(failure), name)
+            raise ReadFailed(failure, os.strerror(failure), name)
 
     def _fail_access(self, operation: str, name: str) -> None:
         failure = self.fail_next.get(operation, 0)
@@ -236,7 +240,7 @@ class SimulatedDisk:
             self.failures_left -= 1
             if self.failures_left <= 0:
                 del self.fail_next[operation]
-            raise OSError(failure, os.strerror(failure), name)
+            raise ReadFailed(failure, os.strerror(failure), name)
 
     def _fail_sync(self, name: str) -> None:
         """Some of the data is lost, and the system will not try to write it again: the next sync succeeds without."""
