@@ -18,7 +18,7 @@ from waybill.engine.amqp10.server.faults import LINK, Fault, fault_of, link_faul
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.management_link import PAIRED, ManagementLink
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
-from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, settling_states
+from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, send_attach, settling_states
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.model.errors import ModelError
@@ -124,12 +124,13 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     if node.queue is not None:
         join_lifetime(session, terminus, node.queue)
     terminus.address = address or ""
-    unsettled = settling_states(terminus, attach.unsettled)
+    unsettled = settling_states(terminus, attach.unsettled, is_complete=not attach.incomplete_unsettled)
     link = IncomingLink(session, attach, handle, node, terminus)
     session.incoming[link.peer_handle] = link
     terminus.take(link.end)
     session.connection.host.termini.save(terminus)
-    session.send(
+    link.resumes_only = send_attach(
+        session,
         Attach(
             name=attach.name,
             handle=int(handle),
@@ -149,7 +150,7 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
             unsettled=unsettled or None,
             max_message_size=int(link.max_message_size),
             properties=mode_in_force(attach),
-        )
+        ),
     )
     link.grant()
 
@@ -231,11 +232,13 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         claim.give_up()
         raise
     terminus.address = node.address
-    resumed = resumed_deliveries(terminus, node.queue, attach.unsettled)
+    resumed = resumed_deliveries(terminus, node.queue, attach.unsettled, is_complete=not attach.incomplete_unsettled)
+    link.resumes_only = attach.incomplete_unsettled
     session.outgoing[link.peer_handle] = link
     terminus.take(link.end)
     session.connection.host.termini.save(terminus)
-    session.send(
+    send_attach(
+        session,
         Attach(
             name=attach.name,
             handle=int(handle),
@@ -248,6 +251,6 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
             initial_delivery_count=0,
             max_message_size=session.connection.host.limits.message_size_max,
             properties={PAIRED: True} if node.is_management else mode_in_force(attach),
-        )
+        ),
     )
     link.resuming.extend(resumed)

@@ -97,6 +97,7 @@ class IncomingLink(Timer):
         # Whether the present delivery is settled second, which it may decline on a link that does.
         self._waits = False
         self._message_format: i64 = 0
+        self.resumes_only = False
         source = attach.source
         outcomes: tuple[str, ...] = ()
         if isinstance(source, COMPOSITE) and isinstance(source, Source):
@@ -271,6 +272,9 @@ class IncomingLink(Timer):
             raise link_fault(INVALID_FIELD, "the first transfer of a delivery needs a delivery-id")
         if facts.tag < 0 or facts.tag_end - facts.tag > DELIVERY_TAG_LIMIT:
             raise link_fault(INVALID_FIELD, f"a delivery needs a delivery-tag of {DELIVERY_TAG_LIMIT} octets at most")
+        if self.resumes_only and not facts.resume:
+            # 2.7.3: it "MUST detach with an error", since the peer was not told of all that is unsettled.
+            raise link_fault(ILLEGAL_STATE, "a new delivery on a link whose unsettled map was incomplete")
         if facts.rcv_settle_mode >= 0:
             self._check_receiver_mode(facts.rcv_settle_mode)
         if self._sender_mode != SENDER_MIXED:

@@ -57,7 +57,8 @@ FROM_THE_BEGINNING: Final = Received(0, 0).encode()
 class OutgoingLink(Consumer):
     """`credit` may be used while the session's window and the connection's output have room.
 
-    `outcomes`: those that were agreed upon. `drains`: the peer wants its credit used up or back.
+    `outcomes`: those that were agreed upon. `drains`: the peer wants its credit used up or back. `resumes_only`: the
+    peer did not name all deliveries that it has, so it gets none that are new (2.7.3).
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class OutgoingLink(Consumer):
         self.selects = not self._is_stream and (source.copies or self.filters is not None)
         self.acquiring: LinkTransaction | None = None
         self.resuming: deque[Resumed] = deque()
+        self.resumes_only = False
         self._shunned: set[i64] = set()
         self.default_outcome: Outcome = source.default_outcome
         self.is_attached = True
@@ -126,6 +128,7 @@ class OutgoingLink(Consumer):
             and self.unsettled_count < UNSETTLED_MAX
             and not session.parked
             and not self.resuming
+            and not self.resumes_only
         )
 
     def chooses(self, entry: Entry) -> bool:

@@ -15,6 +15,9 @@ We receive. Of a delivery we have a part, or its outcome, or nothing:
     we have nothing          1, 5, 10         the peer sends it as new, or nothing
 """
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.termini import Terminus
@@ -23,9 +26,14 @@ from waybill.model.queue import Queue
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.disposition import decode_state
 from waybill.wire.amqp10.messaging import Accepted, Received
+from waybill.wire.amqp10.performatives import Attach
 from waybill.wire.amqp10.sections import section_starts
 from waybill.wire.amqp10.types import Described
 
+if TYPE_CHECKING:
+    from waybill.engine.amqp10.server.session import Session
+
+FRAME_HEAD_SIZE = 8
 TAG_SIZE = 8
 NOTHING_HELD = -1
 
@@ -42,8 +50,25 @@ class Resumed:
         self.is_known = is_known
 
 
-def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None) -> list[Resumed]:
-    """The deliveries that a source's terminus has, in order, with what the peer says of them."""
+def send_attach(session: "Session", attach: Attach) -> bool:
+    """Send an attach; if it does not fit a frame, with as many unsettled deliveries as fit (2.7.3). True if not all."""
+    limit = session.connection.peer_max_frame_size
+    states = attach.unsettled or {}
+    count = len(states)
+    whole = attach
+    while count > 0 and len(attach.encode()) + FRAME_HEAD_SIZE > limit:
+        count //= 2
+        some = {tag: states[tag] for tag in list(states)[:count]}
+        attach = replace(whole, unsettled=some, incomplete_unsettled=True)
+    session.send(attach)
+    return attach is not whole
+
+
+def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None, *, is_complete: bool) -> list[Resumed]:
+    """The deliveries that a source's terminus has, in order, with what the peer says of them.
+
+    If the peer has not named all of its own, nothing is known of the others: the terminus goes on holding them.
+    """
     said: States = theirs or {}
     held = terminus.held
     terminus.held = {}
@@ -60,7 +85,13 @@ def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None) 
             entry = queue.claim(int.from_bytes(tag, "big"))
             if entry is not None:
                 held[tag] = entry
-    return [Resumed(tag, entry, said.get(tag), is_known=tag in said) for tag, entry in sorted(held.items())]
+    if not is_complete:
+        terminus.held = {tag: entry for tag, entry in held.items() if tag not in said}
+    return [
+        Resumed(tag, entry, said.get(tag), is_known=tag in said)
+        for tag, entry in sorted(held.items())
+        if is_complete or tag in said
+    ]
 
 
 def held_states(resumed: list[Resumed]) -> States:
@@ -68,13 +99,14 @@ def held_states(resumed: list[Resumed]) -> States:
     return {delivery.tag: None for delivery in resumed}
 
 
-def settling_states(terminus: Terminus, theirs: States | None) -> States:
+def settling_states(terminus: Terminus, theirs: States | None, *, is_complete: bool) -> States:
     """What a target's terminus says of its deliveries. What the peer does not name any more is settled by it."""
     said: States = theirs or {}
-    for tag in [tag for tag in terminus.settling if tag not in said]:
-        forget_settling(terminus, tag)
+    if is_complete:
+        for tag in [tag for tag in terminus.settling if tag not in said]:
+            forget_settling(terminus, tag)
     states: States = {tag: _outcome_of(terminus, tag) for tag in terminus.settling}
-    if terminus.partial_tag not in said:
+    if terminus.partial_tag not in said and is_complete:
         terminus.partial_tag = b""
         terminus.partial = b""
     elif terminus.partial:
