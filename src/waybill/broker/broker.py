@@ -54,8 +54,9 @@ class Broker:
     `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name".
 
     `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
-    have users, a new broker has no guest. `clock` is where the broker takes its time from, for tests. Raises ValueError
-    for a setting that is out of its range.
+    have users, a new broker has no guest. `strict_amqp10` keeps rules of AMQP 1.0 that RabbitMQ waives
+    (docs/amqp-1.0.md). `clock` is where the broker takes its time from, for tests. Raises ValueError for a setting that
+    is out of its range.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
@@ -73,6 +74,7 @@ class Broker:
         tls_port: int = DEFAULT_TLS_PORT,
         certificate_login_from: str = DISTINGUISHED_NAME,
         definitions: Document | None = None,
+        strict_amqp10: bool = False,
         clock: Clock | None = None,
     ) -> None:
         check_whole("port", port, *PORTS)
@@ -91,6 +93,7 @@ class Broker:
         if certificate_login_from not in LOGIN_FROM:
             raise ValueError(f"certificate_login_from is one of {', '.join(LOGIN_FROM)}")
         self._options.certificate_login_from = certificate_login_from
+        self._options.limits.is_strict_amqp10 = strict_amqp10
         _share_descriptors(self._options.limits)
         self._tls: ssl.SSLContext | None = None
         self._tls_port = tls_port

@@ -48,6 +48,9 @@ def default_data_dir() -> Path:
     show_default=True,
     help="What of a client's certificate is the user's name (SASL EXTERNAL).",
 )
+@click.option(
+    "--strict-amqp10", is_flag=True, help="Keep rules of AMQP 1.0 that RabbitMQ waives (see docs/amqp-1.0.md)."
+)
 def command(
     host: str,
     port: int,
@@ -59,6 +62,7 @@ def command(
     tls_ca: Path | None,
     certificate_login_from: str,
     *,
+    strict_amqp10: bool,
     memory: bool,
     verify_peer: bool,
 ) -> None:
@@ -83,6 +87,7 @@ def command(
             verify_peer=verify_peer,
             tls_port=tls_port,
             certificate_login_from=certificate_login_from,
+            strict_amqp10=strict_amqp10,
             definitions=None if definitions is None else read_document(definitions),
         )
     except ValueError as error:

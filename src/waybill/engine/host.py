@@ -36,6 +36,10 @@ class Limits:
     consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
     log in or to be told that there are too many. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
     outlive their connection; `durable_links_per_user_max` of them may be durable.
+
+    `is_strict_amqp10`: hold peers of AMQP 1.0 to rules that RabbitMQ waives. A durable message is refused where it
+    would not outlive the node (3.2.1), and so is an annotation whose name is neither known nor begins with `x-opt`
+    (3.2.10); a dead letter tells why a receiver rejected it, and how often it was delivered (3.4.3).
     """
 
     def __init__(self) -> None:
@@ -53,6 +57,7 @@ class Limits:
         self.streams_max = 65_536
         self.queues_per_virtual_host_max = 200_000
         self.exchanges_per_virtual_host_max = 200_000
+        self.is_strict_amqp10 = False
         self.output_high_water = 512 << 10
         self.kept_links_per_user_max = KEPT_PER_USER_MAX
         self.durable_links_per_user_max = DURABLE_PER_USER_MAX

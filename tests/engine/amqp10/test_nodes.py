@@ -73,11 +73,15 @@ def test_moved_messages_are_not_copied(bench: NodeBench, session: Session) -> No
     browser.expect_nothing()
 
 
+@requirement("BB-060")
 def test_unknown_distribution_modes_are_refused(bench: NodeBench, session: Session) -> None:
     declare(bench)
     attach = session.receiver_attach(None, source=Source("/queues/q", distribution_mode="share"))
     session.expect_refused(attach, "amqp:invalid-field")
     attach = session.receiver_attach(None, source=Source("amq.topic", distribution_mode="move"))
+    session.expect_refused(attach, "amqp:not-implemented")
+    declare(bench, "stream", x_queue_type="stream")
+    attach = session.receiver_attach(None, source=Source("/queues/stream", distribution_mode="move"))
     session.expect_refused(attach, "amqp:not-implemented")
 
 
@@ -149,7 +153,7 @@ def test_a_message_that_comes_back_is_offered_to_a_choosing_link_again(bench: No
     first.expect_nothing()
 
 
-@requirement("BB-061", "BB-007")
+@requirement("BB-061")
 @pytest.mark.parametrize("address", ["/exchanges/amq.topic/news.%23", "amq.topic", "/exchanges/amq.topic"])
 def test_every_subscriber_of_an_exchange_gets_a_copy(bench: NodeBench, session: Session, address: str) -> None:
     receivers = [session.receiver(address, credit=5) for _ in range(2)]

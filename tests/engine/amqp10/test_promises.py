@@ -9,9 +9,22 @@ from tests.engine.amqp10.peer import Peer, Session, declare, message
 from tests.engine.amqp10.test_transactions import Controller, retire
 from tests.engine.server.peer import NodeBench
 from waybill.wire.amqp10.composite import Composite
-from waybill.wire.amqp10.messaging import Accepted, Rejected, Released, Source, Target
+from waybill.wire.amqp10.frames import frame
+from waybill.wire.amqp10.message import Header
+from waybill.wire.amqp10.messaging import (
+    Accepted,
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoLinksOrMessages,
+    DeleteOnNoMessages,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from waybill.wire.amqp10.performatives import Disposition, Transfer
-from waybill.wire.amqp10.types import Symbol
+from waybill.wire.amqp10.sections import encode_amqp_value, encode_application_properties, encode_data, encode_sequence
+from waybill.wire.amqp10.types import Described, Symbol
 
 ACCEPTED = "amqp:accepted:list"
 REJECTED = "amqp:rejected:list"
@@ -305,3 +318,143 @@ def test_a_transaction_that_keeps_a_delivery_times_out(bench: NodeBench) -> None
     pass_minutes(bench, 12)
     controller.link.expect_detached("amqp:transaction:timeout")
     assert (queue.ready_count, queue.unsettled_count) == (1, 0)
+
+
+# --- settling, and what a message is ---
+
+
+@requirement("BB-047")
+@pytest.mark.parametrize("batchable", [True, False])
+def test_the_outcome_is_told_with_the_turn(bench: NodeBench, session: Session, *, batchable: bool) -> None:
+    """One disposition for all of a read, as soon as it was taken: nobody waits for more to come."""
+    declare(bench)
+    sender = session.sender("/queues/q")
+    octets = b"".join(
+        frame(0, Transfer(sender.handle, number, b"%d" % number, 0, batchable=batchable).encode(), message())
+        for number in range(3)
+    )
+    session.peer.wire.engine.receive_data(octets, bench.now)
+    bench.settle()
+    disposition = session.expect(Disposition)
+    assert (disposition.first, disposition.last, disposition.settled) == (0, 2, True)
+
+
+@requirement("M10-007")
+def test_a_message_without_a_header_counts_as_priority_4_and_transient(bench: NodeBench, session: Session) -> None:
+    queue = declare(bench, x_max_priority=9)
+    sender = session.sender("/queues/q")
+    for name, header in ((b"3", Header(priority=3)), (b"none", None), (b"5", Header(priority=5)), (b"4", Header(priority=4))):  # fmt: skip # noqa: E501
+        sender.send(message(name, header=header))
+    receiver = session.receiver("/queues/q", credit=4)
+    deliveries = [receiver.delivery() for _ in range(4)]
+    assert [delivery.bare for delivery in deliveries] == [message(name) for name in (b"5", b"none", b"4", b"3")]
+    assert not deliveries[1].header.durable
+    assert queue.unsettled_count == 4
+
+
+@requirement("M10-005")
+@pytest.mark.parametrize(
+    "body",
+    [
+        encode_data(b"a") * 2,
+        encode_sequence([1]) * 3,
+        encode_amqp_value(None),
+        encode_data(b"") + b"\x00\x53\x78\xc1\x01\x00",
+    ],
+)
+def test_what_a_body_may_be(bench: NodeBench, session: Session, body: bytes) -> None:
+    declare(bench)
+    assert session.sender("/queues/q").send(body).state == Accepted()
+    assert session.receiver("/queues/q", credit=1).delivery().payload.endswith(body)
+
+
+@requirement("M10-087")
+def test_a_filter_shows_the_same_messages_again(bench: NodeBench, session: Session) -> None:
+    declare(bench)
+    sender = session.sender("/queues/q")
+    for number in range(6):
+        sender.send(encode_application_properties({"a": number % 2}) + message(b"%d" % number))
+    selector = Described(Symbol("apache.org:selector-filter:string"), "a = 1")
+    source = Source("/queues/q", filter={Symbol("a"): selector})
+    wanted = [message(b"%d" % number) for number in (1, 3, 5)]
+    for state in (Released(), None, Accepted()):
+        receiver = session.receiver(None, source=source, credit=3)
+        deliveries = [receiver.delivery() for _ in range(3)]
+        assert [delivery.payload[-len(wanted[0]) :] for delivery in deliveries] == wanted
+        receiver.expect_nothing()
+        if state is not None:
+            first, last = deliveries[0].number, deliveries[-1].number
+            session.send(Disposition(role=True, first=first, last=last, settled=True, state=state))
+        receiver.detach()
+    assert bench.node.virtual_hosts["/"].queues["q"].message_count == 3
+
+
+@requirement("M10-111")
+def test_copies_go_to_all_and_moves_to_one(bench: NodeBench, session: Session) -> None:
+    queue = declare(bench)
+    sender = session.sender("/queues/q")
+    for number in range(4):
+        sender.send(message(b"%d" % number))
+    copies = [session.receiver(None, source=Source("/queues/q", distribution_mode="copy"), credit=9) for _ in range(2)]
+    for link in copies:
+        assert [link.delivery().bare for _ in range(4)] == [message(b"%d" % number) for number in range(4)]
+        link.detach()
+    assert (queue.ready_count, queue.unsettled_count) == (4, 0)
+    movers = [session.receiver(None, source=Source("/queues/q", distribution_mode="move")) for _ in range(2)]
+    for link in movers:
+        link.flow(2)
+    found = [link.delivery().bare for link in movers for _ in range(2)]
+    assert sorted(found) == [message(b"%d" % number) for number in range(4)]
+    assert (queue.ready_count, queue.unsettled_count) == (0, 4)
+
+
+@requirement("BB-007")
+def test_an_alias_is_the_address(bench: NodeBench, session: Session) -> None:
+    """A plain name stands for the address of its node, and is what is told of it."""
+    declare(bench)
+    for address in ("q", "/queues/q", "amq.topic", "/exchanges/amq.topic"):
+        answer = session.receiver(address).answer
+        assert answer is not None
+        assert isinstance(answer.source, Source)
+        assert answer.source.address == address
+        answer = session.sender(address).answer
+        assert answer is not None
+        assert isinstance(answer.target, Target)
+        assert answer.target.address == address
+    session.sender("q").send(message())
+    assert session.receiver("q", credit=1).delivery().bare == message()
+
+
+@requirement("BB-008")
+def test_names_of_dynamic_nodes_cannot_be_guessed(session: Session) -> None:
+    ends = set()
+    for _ in range(8):
+        answer = session.sender(None, target=Target(dynamic=True)).answer
+        assert answer is not None
+        assert isinstance(answer.target, Target)
+        end = (answer.target.address or "").rpartition(".")[2]
+        assert len(bytes.fromhex(end)) * 8 >= 96
+        ends.add(end)
+    assert len(ends) == 8
+
+
+@requirement("M10-117")
+@pytest.mark.parametrize("policy", [DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages()])  # fmt: skip # noqa: E501
+def test_a_dynamic_node_is_there_as_long_as_its_link(bench: NodeBench, session: Session, policy: Composite) -> None:
+    properties: dict[str, object] = {Symbol("lifetime-policy"): policy}
+    sender = session.sender(None, target=Target(dynamic=True, dynamic_node_properties=properties))
+    assert sender.answer is not None
+    assert isinstance(sender.answer.target, Target)
+    address = sender.answer.target.address
+    queues = bench.node.virtual_hosts["/"].queues
+    sender.send(message())
+    other = session.receiver(address, credit=1)
+    other.settle(other.delivery())
+    other.detach()
+    assert len(queues) == 1
+    sender.detach(closed=False)
+    assert len(queues) == 1
+    sender = session.sender(None, name=sender.attach.name, target=Target(address))
+    assert len(queues) == 1
+    sender.detach()
+    assert not queues

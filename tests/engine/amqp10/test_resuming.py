@@ -218,13 +218,23 @@ def test_2_and_6_we_have_a_part(bench: NodeBench, state: Received | None) -> Non
     assert link.delivery().bare == payload  # type: ignore[attr-defined]
 
 
-@requirement("M10-077", "M10-079", "M10-081", "M10-084")
-def test_7_9_and_11_the_peer_aborts(bench: NodeBench) -> None:
-    tag = lose_after(bench, message()[:5], more=True)
+@requirement("M10-074", "M10-077", "M10-079", "M10-081", "M10-084")
+@pytest.mark.parametrize("said", [Received(0, 3), Received(1, 0), Accepted(), Rejected(), None])
+@pytest.mark.parametrize("has_part", [True, False])
+def test_7_9_11_and_14_the_peer_aborts(bench: NodeBench, said: Composite | None, *, has_part: bool) -> None:
+    """Whether the peer has a part or an outcome, and whether we have a part or nothing: an abort is the end of it."""
+    tag = lose_after(bench, message()[:5] if has_part else b"", more=True)
     session = connect(bench)
-    link = sender(session, unsettled={tag: Received(1, 0)})
-    link.transfer(b"", delivery_tag=tag, resume=True, aborted=True)
+    link = sender(session, unsettled={tag: said})
+    assert link.answer is not None
+    # What has no data is not kept (tag 4).
+    assert link.answer.unsettled == ({tag: Received(0, 5)} if has_part else None)
+    link.transfer(b"", delivery_tag=tag, resume=True, aborted=True, state=said)
     session.expect_nothing()
+    link.detach(closed=False)
+    link = sender(session, unsettled={tag: said})
+    assert link.answer is not None
+    assert link.answer.unsettled is None
     assert link.send(message(b"new"), delivery_tag=b"new").state == Accepted()
     assert bench.node.virtual_hosts["/"].queues["q"].message_count == 1
 

@@ -15,6 +15,7 @@ from waybill.engine.amqp10.server.outcomes import REJECTED, RELEASED
 from waybill.engine.amqp10.server.properties import PropertyFacts, scan_properties
 from waybill.engine.amqp10.server.resume import forget_settling, position_in
 from waybill.engine.amqp10.server.shape import TransferShape
+from waybill.engine.amqp10.server.strict import NOT_DURABLE, check_annotations, would_lose
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Posted
 from waybill.engine.amqp10.termini import QUEUE_FULL, LinkEnd, Terminus
@@ -36,6 +37,7 @@ from waybill.wire.amqp10.error import (
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
@@ -111,6 +113,7 @@ class IncomingLink(Timer):
         self._properties = PropertyFacts()
         self._shape = TransferShape()
         self._is_pausing = False
+        self._is_strict = self.connection.host.limits.is_strict_amqp10
         self._watch = _Deletion(self)
         if target.node_kind:
             self.connection.virtual_host.watchers.add(target.node_kind, target.node_name, self._watch)
@@ -259,7 +262,7 @@ class IncomingLink(Timer):
 
     def learn(self, data: bytes, start: i64, facts: TransferFacts) -> None:
         """Remember what the transfer just taken looked like, and its message."""
-        if not self.settles_second:
+        if not self.settles_second and not self._is_strict:
             self._shape.learn(data, start, facts, self.connection.message_facts)
 
     def _begin_delivery(self, data: bytes, facts: TransferFacts) -> None:
@@ -418,10 +421,19 @@ class IncomingLink(Timer):
         queues = route.queues
         if route.by_headers or facts.message_annotations >= 0:
             queues = self.target.match(route, message)
-        if queues:
-            self._give(queues, message)
-        else:
+        if not queues:
             self._not_routed()
+        elif self._is_strict and would_lose(queues, message):
+            self._refuse_durable()
+        else:
+            self._give(queues, message)
+
+    def _refuse_durable(self) -> None:
+        """3.2.1: rejected if the source allows that, and can hear of it; a detach with the same error otherwise."""
+        if self._is_settled or not self._may_reject:
+            raise link_fault(PRECONDITION_FAILED, NOT_DURABLE.description or "")
+        refusal = Rejected(NOT_DURABLE)
+        self._refuse(refusal.encode(), refusal)
 
     def _content(self, data: bytes, start: i64, end: i64, facts: MessageFacts) -> bytes:
         """What is kept of a message: all but its header and the annotations for this hop."""
@@ -432,6 +444,8 @@ class IncomingLink(Timer):
             start = facts.header_end
         if facts.body_kind < 0:
             raise DecodeError("a message without a body")
+        if self._is_strict:
+            check_annotations(data, facts)
         return data[start:end]
 
     def _use_properties(self, data: bytes, found: PropertyFacts, ttl_ms: i64) -> i64:

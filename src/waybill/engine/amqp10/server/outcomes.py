@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.message_format import AMQP10, with_annotations
 from waybill.engine.amqp10.server.faults import link_fault
+from waybill.engine.amqp10.server.strict import rejection
 from waybill.model.entry import Entry
 from waybill.model.message import Message
 from waybill.model.stream import Stream
@@ -45,6 +46,8 @@ class Outcome:
                 # A stream keeps its messages whatever becomes of a delivery, so there is nothing to reject.
                 entry.queue.accept(entry)
             else:
+                if link.connection.host.limits.is_strict_amqp10:
+                    entry.queue.amend(entry, _head_of(entry.message, rejection(entry, state)), failed=False)
                 entry.queue.reject(entry)
         elif isinstance(state, Modified):
             changes = _changes(entry.message, state.message_annotations or {})
@@ -71,7 +74,14 @@ def _changes(message: Message, changes: dict[str, object]) -> bytes:
     """The annotations of a message, some added and replaced (3.4.5); none for one of another protocol."""
     if not changes or message.format is not AMQP10:
         return b""
-    content = with_annotations(message.content, {Symbol(name): value for name, value in changes.items()})
+    return _head_of(message, {Symbol(name): value for name, value in changes.items()})
+
+
+def _head_of(message: Message, annotations: dict[object, object]) -> bytes:
+    """What stands before the bare message, with these annotations; nothing for a message of another protocol."""
+    if message.format is not AMQP10:
+        return b""
+    content = with_annotations(message.content, annotations)
     facts = MessageFacts()
     scan_message(content, 0, len(content), facts)
     return content[: facts.message_annotations_end]
