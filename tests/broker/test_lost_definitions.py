@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from waybill.broker import Broker
+from waybill.cli.main import main
 from waybill.client import BasicProperties, connect
 from waybill.model.errors import DefinitionsLost
 
@@ -99,3 +101,26 @@ async def test_what_was_recovered_is_logged(directory: Path, caplog: pytest.LogC
         async with Broker(port=0, data_dir=directory):
             pass
     assert "20 messages in" in caplog.text
+
+
+async def test_lost_definitions_are_made_anew_without_any_user(directory: Path) -> None:
+    keep_the_beginning(directory)
+    command = ["store", "rebuild", str(directory)]
+    assert CliRunner().invoke(main, command).exit_code == 2
+    result = CliRunner().invoke(main, [*command, "--yes"])
+    assert result.exit_code == 0, result.output
+    assert ": 20 messages" in result.output
+    assert ": a stream" in result.output
+    async with Broker(port=0, data_dir=directory) as broker:
+        assert list(broker.administration.accounts.by_name) == []
+        broker.administration.put_user("eve", "secret")
+        broker.administration.set_permission("eve", "/", ".*", ".*", ".*")
+        async with connect(broker.uri().replace("guest:guest", "eve:secret")) as connection:
+            channel = await connection.channel(prefetch_count=10)
+            queues = [line.split(":")[0] for line in result.output.splitlines() if line.startswith("recovered.")]
+            for name in queues:
+                consumer = await channel.consume(name, arguments={"x-stream-offset": "first"})
+                for _ in range(20):
+                    delivery = await anext(consumer)
+                    assert bytes(delivery.body) == bytes(100)
+                    delivery.ack()

@@ -10,7 +10,9 @@ import click
 import msgspec
 
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
+from waybill.node.node import FORMATS
 from waybill.storage.check import CheckReport, check, repair
+from waybill.storage.rebuild import rebuild
 from waybill.transport.disk import FILE_FLAGS, DirectoryLock, DiskFile, DiskFilesystem
 
 DAMAGED: Final = 1
@@ -29,7 +31,8 @@ class CannotLook(click.ClickException):
 def command() -> None:
     """Check or repair a data directory while no broker works on it.
 
-    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory could not be examined.
+    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory cannot be read or a broker
+    uses it.
     """
 
 
@@ -50,6 +53,34 @@ def check_command(directory: Path, *, as_json: bool) -> None:
 def repair_command(directory: Path, *, as_json: bool) -> None:
     """Take damaged records out of DIRECTORY. What they held is lost; everything else stays."""
     _show(_examine(directory, repair), as_json=as_json, is_repaired=True)
+
+
+@command.command("rebuild")
+@directory_argument
+@click.option("--yes", is_flag=True, help="Do it: the definitions that are left are put aside.")
+def rebuild_command(directory: Path, *, yes: bool) -> None:
+    """Make new definitions for the messages in DIRECTORY, when its own are lost and there is no backup.
+
+    Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
+    `waybill definitions import`.
+    """
+    if not yes:
+        raise click.UsageError("All names, users and rights that are left are put aside: say so with --yes.")
+    try:
+        lock = DirectoryLock(directory)
+    except OSError as error:
+        raise CannotLook(str(error)) from None
+    try:
+        queues, streams = rebuild(DiskFilesystem(directory), list(FORMATS))
+    except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
+        raise CannotLook(f"{directory}: {error}") from None
+    finally:
+        lock.release()
+    for name, count in queues.items():
+        click.echo(f"{name}: {count:,} messages")
+    for name in streams:
+        click.echo(f"{name}: a stream")
+    click.echo("no user is defined: import some with `waybill definitions import`")
 
 
 def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport]) -> CheckReport:

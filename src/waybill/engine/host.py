@@ -149,6 +149,8 @@ class Host:
     """
 
     alarm: str
+    has_room_for_grace: bool = True
+    """Whether a publisher that is told of an alarm may go on for a little: not if the disk is nearly full for good."""
 
     runtime: Runtime
     limits: Limits

@@ -41,6 +41,8 @@ class Runtime:
         self.memory_limit_bytes: i64 = memory_limit_bytes
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
+        # Why nothing new may be kept on the disk; empty while there is room.
+        self.disk_alarm = ""
 
     def mark_dirty(self, queue: Drainable) -> None:
         if not queue.is_dirty:

@@ -11,6 +11,7 @@ from waybill.model.entry import NO_LOCATION
 from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import make_exchange
+from waybill.model.growth import check_arguments, check_growth
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.policy import Policies
 from waybill.model.queue import REFUSED, Queue
@@ -94,6 +95,9 @@ class VirtualHost(DelayHost):
             return existing
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        check_arguments(f"exchange '{name}' in vhost '{self.name}'", arguments)
+        if durable:
+            check_growth(self.runtime, f"exchange '{name}' in vhost '{self.name}'")
         exchange = make_exchange(name, type_name, durable, auto_delete, internal, arguments)
         delay_id = 0
         if isinstance(exchange, DelayedExchange):
@@ -200,6 +204,9 @@ class VirtualHost(DelayHost):
                 f"({self.max_queues}) is reached"
             )
         runtime = self.runtime
+        check_arguments(f"queue '{name}' in vhost '{self.name}'", arguments)
+        if durable and exclusive_to is None:
+            check_growth(runtime, f"queue '{name}' in vhost '{self.name}'")
         if arguments.get("x-queue-type") == STREAM and runtime.stream_count >= runtime.streams_max:
             raise PreconditionFailed(
                 f"cannot declare stream '{name}' in vhost '{self.name}': the node may have {runtime.streams_max} "
@@ -347,6 +354,10 @@ class VirtualHost(DelayHost):
         return self.exchange(name)
 
     def _add_binding(self, source: Exchange, binding: Binding, *, durable: bool) -> None:
+        what = f"a binding of '{binding.destination}' to '{source.name}' in vhost '{self.name}'"
+        check_arguments(what, binding.arguments)
+        if durable and source.durable:
+            check_growth(self.runtime, what)
         self._link(source, binding)
         if durable and source.durable:
             self.runtime.store.define(

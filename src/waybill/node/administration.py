@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from waybill.engine.amqp10.termini import Terminus
 from waybill.engine.host import ServerEngine, User
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
+from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
@@ -76,10 +77,12 @@ class Administration:
 
     def put_user(self, name: str, password: str, tags: tuple[str, ...] = ()) -> None:
         """Make a user, or change one. With an empty password they can log in by certificate only."""
+        self._check_growth(f"user '{name}'")
         self.accounts.put(name, self.accounts.credential(password), tags)
 
     def put_user_with_credential(self, name: str, credential: Credential, tags: tuple[str, ...]) -> None:
         """The same with a password of which only the hash is known."""
+        self._check_growth(f"user '{name}'")
         self.accounts.put(name, credential, tags)
 
     def delete_user(self, name: str) -> None:
@@ -93,6 +96,7 @@ class Administration:
 
     def set_user_limits(self, name: str, *, max_connections: int, max_channels: int) -> None:
         """Negative: no limit. `max_channels` counts those of one connection."""
+        self._check_growth(f"limits of user '{name}'")
         self.accounts.set_restrictions(
             name,
             loopback_only=self.accounts.account(name).loopback_only,
@@ -102,6 +106,7 @@ class Administration:
 
     def set_permission(self, user: str, virtual_host: str, configure: str, write: str, read: str) -> None:
         """Three patterns over names of exchanges and queues."""
+        self._check_growth(f"a permission of user '{user}'")
         host = self._virtual_host(virtual_host)
         self.accounts.set_permission(user, virtual_host, configure, write, read)
         host.rights_changed()
@@ -113,6 +118,7 @@ class Administration:
 
     def set_topic_permission(self, user: str, virtual_host: str, exchange: str, write: str, read: str) -> None:
         """Two patterns over routing keys, for one topic exchange. Without them all keys are allowed there."""
+        self._check_growth(f"a permission of user '{user}'")
         host = self._virtual_host(virtual_host)
         self.accounts.set_topic_permission(user, virtual_host, exchange, write, read)
         host.rights_changed()
@@ -129,6 +135,7 @@ class Administration:
         if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT or "\0" in name:
             raise InvalidArgument(f"a virtual host's name has 1 to {NAME_LIMIT} bytes")
         if name not in self._node.virtual_hosts:
+            self._check_growth(f"vhost '{name}'")
             self._make_virtual_host(name, VirtualHostLimits())
             self._save_virtual_host(name)
 
@@ -156,6 +163,7 @@ class Administration:
 
     def set_virtual_host_limits(self, name: str, *, max_connections: int, max_queues: int) -> None:
         """Negative: no limit. What is beyond a limit already stays."""
+        self._check_growth(f"limits of vhost '{name}'")
         self._virtual_host(name).max_queues = max(max_queues, UNLIMITED)
         self.limits[name] = VirtualHostLimits(max_connections, max_queues)
         self._save_virtual_host(name)
@@ -213,6 +221,8 @@ class Administration:
     ) -> None:
         """Make or replace a policy. It is in force at once, for what is there and for what comes."""
         host = self._virtual_host(virtual_host)
+        check_arguments(f"policy '{name}'", definition)
+        self._check_growth(f"policy '{name}'")
         host.policies.put(Policy(name, pattern, definition, priority, apply_to, is_operator=is_operator))
         self._store.define(
             OPERATOR_POLICY if is_operator else POLICY,
@@ -237,6 +247,9 @@ class Administration:
         host.apply_policies()
 
     # --- inside ---
+
+    def _check_growth(self, what: str) -> None:
+        check_growth(self._node.runtime, what)
 
     def _virtual_host(self, name: str) -> VirtualHost:
         host = self._node.virtual_hosts.get(name)

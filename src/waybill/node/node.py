@@ -42,6 +42,9 @@ FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
 DISK_FREE_LIMIT_BYTES: Final = 64 << 20
 ALARM_MARGIN: Final = 0.9
+# An alarm of the disk ends when an eighth of its limit more is free. Below 64 KiB a look would cost more than it shows.
+ALARM_END_SHIFT: Final = 3
+MIN_ALLOWANCE_BYTES: Final = 64 << 10
 TIMEOUT_CHECK_INTERVAL_S: Final = 60.0
 
 
@@ -108,7 +111,9 @@ class Node(Host):
         self._filesystem: Filesystem | None = None
         self._disk_free_limit_bytes = options.disk_free_limit_bytes
         self._memory_alarm_bytes = options.memory_limit_bytes
+        self._disk_alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
         self._is_disk_low = False
+        self._disk_allowance = 0
         self._recover()
 
     @staticmethod
@@ -170,6 +175,8 @@ class Node(Host):
         runtime.now = now
         if self.alarm or runtime.memory_bytes > self._memory_alarm_bytes:
             self._check_alarms()
+        if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
+            self._look_at_disk()
         while runtime.dirty or self._confirming:
             runtime.drain()
             if self._confirming:
@@ -206,7 +213,12 @@ class Node(Host):
 
     def begin_commit(self) -> Commit | None:
         """The batch that is to be written now, if there is one and none is being written."""
-        return self._store.begin_commit()
+        commit = self._store.begin_commit()
+        if commit is not None and self._filesystem is not None:
+            self._disk_allowance -= int(commit.size)
+            if self._disk_allowance < 0:
+                self._look_at_disk()
+        return commit
 
     def end_commit(self, commit: Commit) -> None:
         """`commit` was executed without an error: those who waited for it go on. `flush` must follow."""
@@ -229,13 +241,26 @@ class Node(Host):
     def maintain(self, now: float) -> bool:
         """One small step of compaction, and a look at the disk. True if more is to be done at once."""
         if self._filesystem is not None:
-            self._is_disk_low = self._free_space() < self._disk_free_limit_bytes
-            self._check_alarms()
+            self._look_at_disk()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
             for engine in list(self.connections):
                 engine.check_timeouts(now)
         return self._store.maintain(now)
+
+    def _look_at_disk(self) -> None:
+        """Raise the alarm if less is left than must be, what waits to be written taken off.
+
+        Between two looks half of what is left above the limit may be written: nobody can outrun them.
+        """
+        limit = self._disk_free_limit_bytes
+        left = self._free_space() - self._store.pending_bytes - limit
+        self._is_disk_low = left < (limit >> ALARM_END_SHIFT if self._is_disk_low else 0)
+        self._disk_allowance = max(left // 2, MIN_ALLOWANCE_BYTES)
+        self.has_room_for_grace = left > -(limit // 2)
+        self._store.saves_space = self._is_disk_low
+        self.runtime.disk_alarm = self._disk_alarm if self._is_disk_low else ""
+        self._check_alarms()
 
     def _free_space(self) -> int:
         if self._filesystem is None:
@@ -251,7 +276,7 @@ class Node(Host):
         limit = self._memory_alarm_bytes
         used = int(self.runtime.memory_bytes)
         if self._is_disk_low:
-            alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
+            alarm = self._disk_alarm
         elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):
             alarm = f"low on memory: messages take more than {limit >> 20} MiB"
         else:

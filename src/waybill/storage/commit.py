@@ -142,6 +142,8 @@ class CommittingStore(Store):
     has_failed: bool
     # Something was committed that is not marked as durable yet: `maintain` does that when nothing follows.
     is_unmarked: bool
+    # The disk is nearly full: write nothing that can be done without, and give back what can be.
+    saves_space: bool
 
     @property
     def pending_bytes(self) -> int:

@@ -38,8 +38,8 @@ DELETED: Final = "deleted"
 DELETED_IDS: Final = 4096
 ID_FIELDS: Final = ("id", "delay_id", "records")
 WAY_OUT: Final = (
-    "Put the file back from a backup and run `waybill store repair` on the directory; or let `waybill store rebuild` "
-    "make definitions for the messages that are there, without any user."
+    "Put the file back from a backup and run `waybill store repair` on the directory; or let `waybill store rebuild "
+    "--yes` make definitions for the messages that are there, without any user."
 )
 
 DECIMAL_EXTENSION: Final = 1
@@ -125,7 +125,7 @@ class Definitions:
         if NAME not in names:
             if extent is not None or is_used:
                 raise DefinitionsLost(f"{NAME} is missing, which says what exists and who may use it. {WAY_OUT}")
-            self._make()
+            self.begin()
             return
         file = filesystem.open(NAME)
         head = file.read(0, FILE_HEADER_SIZE)
@@ -137,7 +137,7 @@ class Definitions:
                 if extent is not None or is_used:
                     raise DefinitionsLost(f"{NAME} is empty: what exists and who may use it is lost. {WAY_OUT}")
                 report.torn_bytes += int(reader.size)
-                self._make()
+                self.begin()
                 return
             report.damaged(NAME, 0, "the file header is bad")
         lacking = missing_end(extent, number, reader.size)
@@ -158,7 +158,7 @@ class Definitions:
         self.log.size = end
         self.log.durable_size = end
 
-    def _make(self) -> None:
+    def begin(self) -> None:
         """Begin the log of a new data directory, before anything else that would be lost without it."""
         log = self.log
         replace_file(self.filesystem, Replacement(log, file_header(DEFINITIONS, log.number)))

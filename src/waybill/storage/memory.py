@@ -38,6 +38,7 @@ class MemoryStore(CommittingStore):
     def __init__(self) -> None:
         self.frees_memory = False
         self.is_unmarked = False
+        self.saves_space = False
         self.batch: i64 = 1
         self.written_batch: i64 = 0
         self.durable_batch: i64 = 0

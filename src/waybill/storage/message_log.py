@@ -130,6 +130,7 @@ class MessageLog(CommittingStore):
     ) -> None:
         self.frees_memory = True
         self.faults = ReadFaults()
+        self.saves_space = False
         self.filesystem = filesystem
         self.open_logs = OpenLogs(filesystem, open_logs_max)
         self.segment_bytes: i64 = segment_bytes
@@ -412,7 +413,7 @@ class MessageLog(CommittingStore):
     def _to_reserve(self, size: i64) -> i64:
         """How much to reserve behind a batch of that size: nothing beyond what fills the segment, so none stays."""
         log = self.head.log
-        if size > SMALL_BATCH_BYTES or log.size <= log.reserved_size:
+        if size > SMALL_BATCH_BYTES or log.size <= log.reserved_size or self.saves_space:
             return 0
         log.reserved_size = min(log.size + RESERVE_BYTES, self.segment_bytes)
         return log.reserved_size - log.size

@@ -153,7 +153,10 @@ class Reclaimer:
             garbage += segment.garbage_bytes()
             if best is None or segment.garbage_bytes() > best.garbage_bytes():
                 best = segment
-        if best is None or garbage < GARBAGE_SEGMENTS * log.segment_bytes or garbage * GARBAGE_SHARE < total:
+        if best is None:
+            return
+        is_little = garbage < GARBAGE_SEGMENTS * log.segment_bytes or garbage * GARBAGE_SHARE < total
+        if is_little and not log.saves_space:
             return
         if best.garbage_bytes() * GARBAGE_SHARE >= best.log.size:
             self._begin(best)

@@ -28,7 +28,7 @@ from waybill.storage.log import (
 )
 from waybill.storage.manifest import Extent, extent_of
 from waybill.storage.open_logs import OpenLogs
-from waybill.storage.read_faults import ReadFaults
+from waybill.storage.read_faults import TRIES_MAX, ReadFaults
 from waybill.storage.record import (
     ENTRY,
     KIND_OFFSET,
@@ -434,10 +434,14 @@ class JournalStream(StreamLog):
         return self.committed_offset
 
     def offset_at(self, timestamp_ms: i64) -> i64:
-        try:
-            return self._offset_at(timestamp_ms)
-        except OSError as error:
-            raise ReadPostponed(str(error)) from None
+        reason = ""
+        for _ in range(TRIES_MAX):
+            try:
+                return self._offset_at(timestamp_ms)
+            except (OSError, ReadPostponed) as error:
+                # Nobody waits for this answer as for a message: it is tried again at once, a few times.
+                reason = str(error)
+        raise ReadPostponed(reason)
 
     def _offset_at(self, timestamp_ms: i64) -> i64:
         for segment in self._segments:

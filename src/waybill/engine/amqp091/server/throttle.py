@@ -89,6 +89,8 @@ class Throttle(Timer):
                 self._is_told = True
                 self._grace = ALARM_GRACE_BYTES if connection.knows_blocked and _holds_messages(connection) else i64(0)
                 connection.alarm_told(ConnectionBlocked(host.alarm), host.runtime.now)
+            if not host.has_room_for_grace:
+                self._grace = 0
             if self._grace <= 0 and not self.is_blocked:
                 self.is_blocked = True
                 connection.output.pause_reading()

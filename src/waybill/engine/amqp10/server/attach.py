@@ -21,7 +21,9 @@ from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.resume import held_states, resumed_deliveries, send_attach, settling_states
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.target import TargetNode
+from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import ModelError
+from waybill.model.growth import check_growth
 from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
@@ -112,6 +114,7 @@ def _attach_incoming(session: "Session", attach: Attach, handle: i64) -> None:
     claim = Claim(session.connection, attach, _asked(target), address or "", is_new=target.dynamic)
     terminus = claim.terminus
     try:
+        _check_room(session, terminus)
         if made is not None:
             address = made.address
             made.make(terminus, target.capabilities)
@@ -217,6 +220,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     claim = Claim(session.connection, attach, _asked(source), source.address or "", is_new=source.dynamic)
     terminus = claim.terminus
     try:
+        _check_room(session, terminus)
         node.open(terminus)
         if claim.is_resumed:
             claim.take()
@@ -254,3 +258,9 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         ),
     )
     link.resuming.extend(resumed)
+
+
+def _check_room(session: "Session", terminus: Terminus) -> None:
+    """A durable terminus that is new is something more on the disk."""
+    if terminus.durable and not terminus.is_saved:
+        check_growth(session.connection.host.runtime, "a durable terminus")

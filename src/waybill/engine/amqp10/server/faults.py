@@ -11,6 +11,7 @@ from waybill.model.errors import (
     NotImplementedHere,
     PreconditionFailed,
     ResourceLocked,
+    ResourceRefused,
     UnknownExchangeType,
 )
 from waybill.wire.amqp10 import error as conditions
@@ -26,6 +27,7 @@ _CONDITIONS: Final[tuple[tuple[type[ModelError], str], ...]] = (
     (AccessRefused, conditions.UNAUTHORIZED_ACCESS),
     (ResourceLocked, conditions.RESOURCE_LOCKED),
     (InvalidArgument, conditions.INVALID_FIELD),
+    (ResourceRefused, conditions.RESOURCE_LIMIT_EXCEEDED),
     (PreconditionFailed, conditions.PRECONDITION_FAILED),
     (UnknownExchangeType, conditions.INVALID_FIELD),
     (NotAllowed, conditions.NOT_ALLOWED),

@@ -1,0 +1,57 @@
+"""Making definitions for what a data directory holds, when its own are lost for good.
+
+Every queue with messages and every stream gets a name of its own, `recovered.` and its id. Nobody gets any right: users
+are for an operator to import. The old file, if any is left, is kept beside the new one.
+"""
+
+from typing import Final
+
+from waybill.model.message import MessageFormat
+from waybill.storage.definitions import NAME, Definitions
+from waybill.storage.filesystem import Filesystem
+from waybill.storage.journal import Journal
+from waybill.storage.manifest import NAME as MANIFEST_NAME
+from waybill.storage.manifest import encode_manifest, read_manifest, write_manifest
+
+OLD_NAME: Final = "definitions.log.lost"
+PREFIX: Final = "recovered."
+VIRTUAL_HOST: Final = "/"
+
+
+def rebuild(filesystem: Filesystem, formats: list[MessageFormat]) -> tuple[dict[str, int], list[str]]:
+    """Replace the definitions. Returns how many messages each queue has, by name, and the names of streams.
+
+    Raises OSError, and UnsupportedStoreVersion.
+    """
+    if NAME in filesystem.list_directory(""):
+        filesystem.rename(NAME, OLD_NAME)
+        filesystem.sync_directory("")
+    manifest = read_manifest(filesystem)
+    if MANIFEST_NAME in filesystem.list_directory(""):
+        # Without the definitions: what it says of all else stays.
+        extents = [extent.encoded() for extent in manifest.extents.values() if extent.name != NAME]
+        write_manifest(filesystem, encode_manifest(manifest.next_id, extents, is_clean=False))
+    definitions = Definitions(filesystem)
+    definitions.begin()
+    definitions.close()
+    journal = Journal.open(filesystem, formats)
+    messages, streams = journal.unclaimed()
+    journal.define("seeded", "seeded", {})
+    journal.define("virtual_host", VIRTUAL_HOST, {"max_connections": -1, "max_queues": -1})
+    for queue_id in sorted(messages):
+        _define_queue(journal, queue_id, {})
+    for stream_id in streams:
+        _define_queue(journal, stream_id, {"x-queue-type": "stream"})
+    journal.close()
+    return {f"{PREFIX}{queue_id}": count for queue_id, count in sorted(messages.items())}, [
+        f"{PREFIX}{stream_id}" for stream_id in streams
+    ]
+
+
+def _define_queue(journal: Journal, queue_id: int, arguments: dict[str, object]) -> None:
+    name = f"{PREFIX}{queue_id}"
+    journal.define(
+        "queue",
+        f"{VIRTUAL_HOST}\0{name}",
+        {"virtual_host": VIRTUAL_HOST, "name": name, "id": queue_id, "auto_delete": False, "arguments": arguments},
+    )
