@@ -69,7 +69,7 @@ def check_pipeline(spark: SparkSession, stream: Stream, directory: Path) -> None
     forget_last_commit(directory)
     ingest(spark, settings, print)
     check("a batch that ran again", contents(spark, store), before)
-    compacted = compact_delta(store)
+    compacted = compact_delta(spark, store)
     if not compacted.files_after < compacted.files_before:
         raise AssertionError(f"compaction made {compacted.files_after} files of {compacted.files_before}")
     check("after compaction", contents(spark, store), before)
@@ -83,7 +83,7 @@ def check_pipeline(spark: SparkSession, stream: Stream, directory: Path) -> None
 def check_retention(spark: SparkSession, directory: Path) -> None:
     store = DeltaTables(spark, directory.as_uri())
     days = sorted({row["date"] for row in store.read(spark, tables.EVENTS).select("date").collect()})
-    check("days dropped", compact_delta(store, keep_days=0, today=days[-1]).days_dropped, len(days) - 1)
+    check("days dropped", compact_delta(spark, store, keep_days=0, today=days[-1]).days_dropped, len(days) - 1)
     check("days left", {row["date"] for row in store.read(spark, tables.EVENTS).collect()}, {days[-1]})
     shutil.rmtree(directory / "checkpoint")
     try:

@@ -1,13 +1,14 @@
 """Compaction changes files and no rows, whatever happens in between."""
 
 import shutil
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import BinaryType
 
-from tests.pipeline.histories import Event, history, rows
+from tests.pipeline.histories import START, Event, event, history, rows, stamp
 from waybill.pipeline import run, tables
 from waybill.pipeline.compaction import compact
 from waybill.pipeline.schemas import EVENT
@@ -78,6 +79,51 @@ def test_old_days_are_dropped(spark: SparkSession, store: Tables) -> None:
     assert {row["date"] for row in store.read(spark, tables.EVENTS).collect()} == {last}
     assert compact(spark, store, keep_days=0, today=date(2100, 1, 1)).files_after == 0
     assert events(spark, store) == []
+
+
+def gold_of(spark: SparkSession, store: Tables) -> dict[str, list[tuple[object, ...]]]:
+    """All rows of gold. Sketches, which are the same in other octets, are told by their percentiles."""
+    found = {}
+    for table in tables.GOLD:
+        columns = [field.name for field in table.schema.fields if not isinstance(field.dataType, BinaryType)]
+        found[table.name] = sorted(
+            (tuple(row) for row in store.read(spark, table).select(*columns).collect()), key=repr
+        )
+    return found
+
+
+def test_gold_of_dropped_days_stays_and_jobs_across_the_edge_are_whole(spark: SparkSession, store: Tables) -> None:
+    midnight = START + timedelta(seconds=30)
+    more = [
+        event("worker.started", START - timedelta(days=3), "w1", 1, worker_id="w1", concurrency=4),
+        event("job.enqueued", START - timedelta(days=2), "open", 1),
+        event("job.enqueued", START - timedelta(days=2), "done", 1),
+        event("job.completed", START - timedelta(days=2), "done", 2, attempt=1, duration_ms=5),
+    ]
+    write(spark, store, 4, more)
+    write(spark, store, 5, [event("job.enqueued", midnight + timedelta(hours=1), "late", 1)])
+    run.refresh(spark, store, lambda _: None)
+    gold_before = gold_of(spark, store)
+    jobs_before = {row["job_id"]: row for row in store.read(spark, tables.JOBS).collect()}
+    assert any(row["bucket"] for row in store.read(spark, tables.WORKERS).where("places = 4").collect())
+    done = compact(spark, store, keep_days=0, today=midnight.date())
+    assert done.days_dropped == 3
+    for _ in range(2):
+        run.refresh(spark, store, lambda _: None)
+        assert gold_of(spark, store) == gold_before
+        jobs = {row["job_id"]: row for row in store.read(spark, tables.JOBS).collect()}
+        assert jobs == {job_id: row for job_id, row in jobs_before.items() if job_id in jobs}
+        reaching = {str(one["subject"]) for one in EVENTS if str(one["time"]) >= stamp(midnight)}
+        assert {"open", "late"} | reaching <= set(jobs)
+        assert "done" not in jobs
+        # To drop no more days changes nothing.
+        compact(spark, store, keep_days=1, today=midnight.date())
+    write(spark, store, 6, [event("job.completed", midnight + timedelta(hours=2), "open", 2, attempt=1, duration_ms=5)])
+    run.refresh(spark, store, lambda _: None)
+    (opened,) = store.read(spark, tables.JOBS).where("job_id = 'open'").collect()
+    assert (opened["state"], opened["latency_ms"]) == ("completed", 2 * 86_400_000 + 7_230_000)
+    after = gold_of(spark, store)
+    assert all(set(gold_before[name]) <= set(after[name]) for name in gold_before)
 
 
 def test_it_does_not_run_beside_a_writer(spark: SparkSession, store: Tables) -> None:

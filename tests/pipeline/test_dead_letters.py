@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
+from tests.pipeline.own_broker import OwnBroker
 from waybill.client import BasicProperties, blocking
 from waybill.ojs.identifiers import new_id
-from waybill.pipeline.dead_letters import DeadLettersError, Settled, discard, redrive
+from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
 
 pytestmark = pytest.mark.spark
 
@@ -63,6 +65,9 @@ class Morgue:
             properties = BasicProperties(delivery_mode=2, message_id=job_id, type=str(envelope["type"]))
             self._channel.publish(json.dumps(envelope).encode(), routing_key=self.letters, properties=properties)
 
+    def publish(self, body: bytes, name: str, properties: BasicProperties) -> None:
+        self._channel.publish(body, routing_key=name, properties=properties)
+
     def count(self, name: str) -> int:
         return self._channel.declare_queue(name, durable=True, passive=True).message_count
 
@@ -80,6 +85,37 @@ class Morgue:
         for name in (self.letters, self.alive):
             self._channel.delete_queue(name)
         self._connection.close()
+
+
+def test_odd_letters_are_rows_like_others(own_broker: OwnBroker) -> None:
+    morgue = Morgue(own_broker.uri)
+    death = [{"time": datetime(2026, 3, 1, tzinfo=UTC), "reason": "rejected", "count": 1}]
+    whole = {"specversion": "1.0", "id": new_id(), "type": "a.b", "queue": morgue.queue, "args": []}
+    deep = "[" * 1500 + "]" * 1500
+    odd: list[tuple[bytes, dict[str, object]]] = [
+        (json.dumps(whole).encode(), {"x-ojs-attempt": 2**40}),
+        (json.dumps(whole).encode(), {"x-ojs-attempt": -1}),
+        (json.dumps({**whole, "attempt": 2**70}).encode(), {}),
+        (json.dumps({**whole, "error": {"type": "\ud800", "message": "x"}}).encode(), {}),
+        (json.dumps({**whole, "args": "@"}).replace('"@"', deep).encode(), {}),
+        (deep.encode(), {}),
+        (b"\xff\x00", {"x-death": [{"time": datetime(9999, 1, 1, tzinfo=UTC), "reason": 7}]}),
+        (b"", {"x-death": "no list"}),
+    ]
+    try:
+        morgue.fill(1)
+        for body, headers in odd:
+            sent = BasicProperties(delivery_mode=2, headers={"x-death": death, **headers})
+            morgue.publish(body, morgue.letters, sent)
+        for body in (b"junk", deep.encode(), b"[]", b'{"type": "job.discarded"}', b"\xff"):
+            morgue.publish(body, "ojs.events", BasicProperties(delivery_mode=2))
+        reader = DeadLetterReader({"uri": morgue.uri, "deadLetters": morgue.queue})
+        rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert len(rows) == len(odd) + 1
+        assert [row["envelope"] for row in rows[1:]] == [body for body, _ in odd]
+        assert [row["attempt"] for row in rows[1:3]] == [None, None]
+    finally:
+        morgue.close()
 
 
 def environment() -> dict[str, str]:

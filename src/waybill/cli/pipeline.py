@@ -151,7 +151,7 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
                     on_day=lambda count, total: progress.update(task, completed=count, total=total),
                 )
             else:
-                done = compact_delta(store, keep_days=keep_days, today=today)
+                done = compact_delta(spark, store, keep_days=keep_days, today=today)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from waybill.pipeline import tables
 from waybill.pipeline.delta_tables import DeltaTables
+from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
@@ -49,15 +50,19 @@ def compact(
 ) -> Compacted:
     """Write bronze in few files; with `keep_days`, drop the days before. `on_day` hears of days done and days in all.
 
-    Silver and gold are computed from bronze: what is dropped here is gone from them at the next run. Raises TablesError
-    if the pipeline runs.
+    Gold of that time stays as the last run left it, and jobs that reach into the days that are kept stay whole: see
+    `retention`. Jobs that had ended before are gone from silver at the next run. Raises TablesError if the pipeline
+    runs.
     """
     with store.locked():
         store.prepare()
         days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
         before = sum(len(_files(day)) for day in days)
-        first = "" if keep_days is None or today is None else str(today - timedelta(days=keep_days))
+        edge = None if keep_days is None or today is None else today - timedelta(days=keep_days)
+        first = "" if edge is None else str(edge)
         kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
+        if edge is not None and len(kept) < len(days):
+            keep_what_is_needed(spark, store, edge)
         fresh = store.new_version(tables.EVENTS, exists=True)
         settled = _settled_batches(store)
         rewritten = 0
@@ -70,11 +75,17 @@ def compact(
         return Compacted(before, after, rewritten, len(days) - len(kept))
 
 
-def compact_delta(store: DeltaTables, *, keep_days: int | None = None, today: date | None = None) -> Compacted:
+def compact_delta(
+    spark: SparkSession, store: DeltaTables, *, keep_days: int | None = None, today: date | None = None
+) -> Compacted:
     """The same for Delta tables, by Delta's own means, which need no other writer to be kept away."""
     store.prepare()
     before = store.file_count()
-    dropped = 0 if keep_days is None or today is None else store.drop_before(today - timedelta(days=keep_days))
+    dropped = 0
+    if keep_days is not None and today is not None:
+        edge = today - timedelta(days=keep_days)
+        keep_what_is_needed(spark, store, edge)
+        dropped = store.drop_before(edge)
     rewritten = store.optimize()
     store.vacuum()
     return Compacted(before, store.file_count(), rewritten, dropped)

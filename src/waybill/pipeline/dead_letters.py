@@ -27,7 +27,8 @@ from waybill.client.blocking import run
 from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.named_options import NamedOptions, OptionError
-from waybill.pipeline.schemas import DEAD_LETTER
+from waybill.pipeline.nesting import is_too_deep
+from waybill.pipeline.schemas import DEAD_LETTER, FIRST_TIME, TIMES_END
 from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, parse_topology
 
 Progress: TypeAlias = Callable[[int], None]
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 _OPTIONS: Final = ("uri", "deadLetters", *TOPOLOGY_OPTIONS)
 _ROWS_PER_BATCH: Final = 4096
+# The largest number of the column.
+_ATTEMPT_MAX: Final = 2**31 - 1
 
 
 class DeadLettersError(RuntimeError):
@@ -179,8 +182,8 @@ def _arguments(given: object, job_id: str) -> list[object]:
     found = given
     if isinstance(given, str):
         try:
-            found = json.loads(given)
-        except ValueError:
+            found = None if is_too_deep(given.encode(errors="replace")) else json.loads(given)
+        except (ValueError, RecursionError):
             found = None
     if not isinstance(found, list):
         raise DeadLettersError(f"job {job_id}: args are an array or the text of a JSON array, not {given!r}")
@@ -201,27 +204,42 @@ def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 
 def _row(queue: str, letter: DeadJob) -> dict[str, object]:
-    """The columns of `schemas.DEAD_LETTER`."""
+    """The columns of `schemas.DEAD_LETTER`; null for what somebody sent that no column holds."""
     return {
         "queue": queue,
-        "job_id": letter.id,
-        "job_type": letter.type,
-        "attempt": letter.attempt,
-        "died_at": None if letter.died_at is None else datetime.fromisoformat(letter.died_at),
-        "reason": letter.reason,
-        "error_type": letter.error_type,
-        "error_message": letter.error,
+        "job_id": _text(letter.id),
+        "job_type": _text(letter.type),
+        "attempt": letter.attempt if 0 <= letter.attempt <= _ATTEMPT_MAX else None,
+        "died_at": _moment(letter.died_at),
+        "reason": _text(letter.reason),
+        "error_type": _text(letter.error_type),
+        "error_message": _text(letter.error),
         "fingerprint": letter.fingerprint,
         "args": _args_text(letter.body),
         "envelope": letter.body,
     }
 
 
+def _text(value: str) -> str:
+    """Text that UTF-8 can say: half a surrogate pair cannot be."""
+    return value.encode(errors="replace").decode()
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        found = None if text is None else datetime.fromisoformat(text)
+        return found if found is not None and FIRST_TIME <= found < TIMES_END else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
 def _args_text(body: bytes) -> str | None:
-    """The arguments as they stand in the envelope; None if it is none."""
+    """The arguments as they stand in the envelope; None if it is none, or is nested too deep."""
+    if is_too_deep(body):
+        return None
     try:
         return bytes(msgspec.json.decode(body, type=_Arguments).args).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -57,8 +57,11 @@ class DeltaTables(Store):
                 "restore 'checkpoint', or start with an empty place."
             )
 
+    def has(self, table: Table) -> bool:
+        return self._is_there(f"{self._place(table)}/_delta_log")
+
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
-        if not self._is_there(f"{self._place(table)}/_delta_log"):
+        if not self.has(table):
             return spark.createDataFrame([], table.schema)
         return spark.read.format("delta").load(self._place(table)).select(*table.schema.fieldNames())
 
@@ -93,7 +96,7 @@ class DeltaTables(Store):
     def vacuum(self) -> None:
         """Remove the files that no version of the last week has."""
         for table in tables.ALL:
-            if self._is_there(f"{self._place(table)}/_delta_log"):
+            if self.has(table):
                 self._spark.sql(f"VACUUM {self._name(table)}")
 
     def _place(self, table: Table) -> str:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
 from waybill.pipeline.lag import lag
+from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Store, Table
@@ -141,7 +142,7 @@ class _Refresh:
 
     @property
     def events(self) -> DataFrame:
-        return self.store.read(self.spark, tables.EVENTS)
+        return all_events(self.spark, self.store)
 
     @property
     def attempts(self) -> DataFrame:
@@ -173,12 +174,12 @@ def refresh(spark: SparkSession, store: Store, progress: Progress, objectives: O
     given = _Refresh(spark, store, objectives or Objectives())
     refresh_silver(spark, store, progress)
     for table, rows in _GOLD.items():
-        _replace(store, rows(given), table, progress)
+        _replace(store, with_closed(spark, store, rows(given), table), table, progress)
 
 
 def refresh_silver(spark: SparkSession, store: Store, progress: Progress) -> None:
     """Compute silver from bronze: both tables are made of the slots."""
-    with _kept(silver.slots(store.read(spark, tables.EVENTS))) as slots:
+    with _kept(silver.slots(all_events(spark, store))) as slots:
         for table, rows in _SILVER.items():
             _replace(store, rows(slots), table, progress)
 

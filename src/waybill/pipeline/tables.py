@@ -1,6 +1,7 @@
 """Where the tables lie, and how they are written so that a crash at any moment leaves them whole.
 
     DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
+    DIR/bronze/carried, DIR/closed/*                           what outlives dropped days, see `retention`
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
     DIR/lock                                                   held by whoever writes
     DIR/silver/*, DIR/gold/*, and DIR/bronze/events, too       links to the current version below DIR/versions
@@ -53,10 +54,10 @@ DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
 RETRIES: Final = Table("gold/retries", schemas.RETRIES)
 OBJECTIVES: Final = Table("gold/objectives", schemas.OBJECTIVES)
 WORKERS: Final = Table("gold/workers", schemas.WORKERS)
-ALL: Final = (
-    *(EVENTS, QUARANTINE, ATTEMPTS, JOBS),
-    *(ACTIVITY, FAILURES, DEAD_LETTERS, RETRIES, OBJECTIVES, WORKERS),
-)
+GOLD: Final = (ACTIVITY, FAILURES, DEAD_LETTERS, RETRIES, OBJECTIVES, WORKERS)
+# Events of days that were dropped, of jobs that reach further: see `retention`.
+CARRIED: Final = Table("bronze/carried", schemas.BRONZE_EVENTS)
+ALL: Final = (EVENTS, CARRIED, QUARANTINE, ATTEMPTS, JOBS, *GOLD)
 
 
 class TablesError(RuntimeError):
@@ -76,6 +77,10 @@ class Store:
 
     def prepare(self) -> None:
         """Make what is missing, and see that the tables fit the checkpoint. Raises TablesError."""
+        raise NotImplementedError
+
+    def has(self, table: Table) -> bool:
+        """Whether `table` was ever written."""
         raise NotImplementedError
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
@@ -110,6 +115,9 @@ class Tables(Store):
 
     def exists(self, table: Table) -> bool:
         return self.path(table).is_dir()
+
+    def has(self, table: Table) -> bool:
+        return self.exists(table)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

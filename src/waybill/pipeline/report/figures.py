@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from waybill.pipeline import tables
 from waybill.pipeline.report.recommendations import Recommendation, recommend
 from waybill.pipeline.report.words import clipped
+from waybill.pipeline.retention import all_events
 from waybill.pipeline.tables import Store
 from waybill.pipeline.transforms import gold, silver
 from waybill.pipeline.transforms.sums import total
@@ -209,7 +210,7 @@ def collect(spark: SparkSession, store: Store, now: datetime | None = None) -> R
     failures = store.read(spark, tables.FAILURES)
     malformed, reasons = _quarantined(store.read(spark, tables.QUARANTINE))
     latest = (now or datetime.now(UTC)) + _AHEAD
-    events = _events(store.read(spark, tables.EVENTS), latest)
+    events = _events(all_events(spark, store), latest)
     drawn = activity.where(F.col("bucket") <= F.lit(latest))
     start, end = _span(events["start"], events["end"], drawn)
     seconds = _bucket_seconds(start, end)
