@@ -108,7 +108,7 @@ class SentColumns:
 
     def properties(self) -> pa.Array:
         fields = [
-            pa.array([getattr(one.properties, field.name) for one in self._distinct], field.type)
+            pa.array([_said(getattr(one.properties, field.name)) for one in self._distinct], field.type)
             for field in _PROPERTIES
         ]
         return self._looked_up(pa.StructArray.from_arrays(fields, fields=list(_PROPERTIES)))
@@ -122,7 +122,7 @@ class SentColumns:
 
 def header_entries(sent: Sent) -> list[tuple[str, str | None]]:
     """The publisher's headers as the entries of a map; what is no text is given as JSON."""
-    return [(name, _text(value)) for name, value in sent.headers.items()]
+    return [(str(_said(name)), _text(value)) for name, value in sent.headers.items()]
 
 
 def times(values: Iterable[datetime | None]) -> pa.Array:
@@ -133,9 +133,13 @@ def times(values: Iterable[datetime | None]) -> pa.Array:
 
 def _text(value: object) -> str | None:
     """A header's value as text: strings as they are, everything else as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    text = value if value is None or isinstance(value, str) else json.dumps(value, default=_plain, ensure_ascii=False)
+    return text if text is None else str(_said(text))
+
+
+def _said(value: object) -> object:
+    """Text that a column can hold: octets that are no UTF-8, which any client may send, are replaced."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
 
 
 def _plain(value: object) -> object:
