@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.server.peer import Bench, Channel, NodeBench
-from waybill.wire.amqp091.frames import content_frames, method_frame
+from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, header_frame, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,
     BasicNack,
@@ -46,9 +46,43 @@ def test_every_property_arrives_as_it_was_sent(channel: Channel) -> None:
     assert taken.body == b"body"
 
 
+@pytest.mark.parametrize("kind", ["body", "headers"])
+@pytest.mark.parametrize("beyond", [0, 8])
+def test_a_frame_may_be_eight_octets_longer_than_agreed(bench: Bench, kind: str, beyond: int) -> None:
+    peer = bench.connect(frame_max=4096)
+    channel = peer.open_channel(1)
+    channel.declare("q")
+    channel.select_confirms()
+    body = b"x" * (4096 - 8 + beyond) if kind == "body" else b"x"
+    text = "x" * (4096 + beyond - len(header_frame(1, 1, BasicProperties(headers={"a": ""})))) if kind != "body" else ""
+    header = header_frame(1, len(body), BasicProperties(headers={"a": text}))
+    for _ in range(3):
+        channel.published += 1
+        peer.write(method_frame(1, BasicPublish("", "q")) + header + frame(FRAME_BODY, 1, body))
+    channel.await_confirms()
+    assert channel.depth() == 3
+    peer.frame_sizes.clear()
+    for _ in range(3):
+        assert channel.take().body == body
+    assert kind != "body" or max(peer.frame_sizes) <= 4096
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_frame_nine_octets_longer_than_agreed_is_refused(bench: Bench, bystander: Channel, before: int) -> None:
+    peer = bench.connect(frame_max=4096)
+    channel = peer.open_channel(1)
+    channel.declare("q")
+    for _ in range(before):
+        channel.publish(b"x" * 4088)
+    channel.sync()
+    body = b"x" * 4097
+    header = header_frame(1, len(body), BasicProperties())
+    peer.write(method_frame(1, BasicPublish("", "q")) + header + frame(FRAME_BODY, 1, body))
+    peer.expect_refused(501)
+
+
 @requirement("M010-013", "M010-065", "M010-012")
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 70_000])
-@requirement("M010-002")
 def test_bodies_of_any_size_arrive_whole(bench: Bench, size: int) -> None:
     channel = bench.connect(frame_max=4096).open_channel(1)
     body = hashlib.shake_128(b"seed").digest(size)
@@ -256,6 +290,27 @@ def test_copies_go_to_the_keys_in_cc_and_bcc(channel: Channel) -> None:
         assert taken.headers == {"CC": ["b"], "other": 1}
         assert taken.method.routing_key == "a"
         assert channel.depth(name) == 0
+
+
+@pytest.mark.parametrize("size", [10, 4090, 6000])
+def test_copies_are_made_wherever_cc_and_bcc_stand_in_the_headers(channel: Channel, size: int) -> None:
+    for name in ("a", "b", "c"):
+        channel.declare(name)
+    before: dict[str, object] = {"before": "x" * size}
+    both: dict[str, object] = {"CC": ["b"], "BCC": ["c"]}
+    for headers in (before | both, {"CC": ["b"]} | before | {"BCC": ["c"], "after": 1}):
+        channel.publish(b"1", "a", headers=headers)
+        for name in ("a", "b", "c"):
+            assert channel.take(name).headers == {key: headers[key] for key in headers if key != "BCC"}
+
+
+def test_names_within_tables_make_no_copies(channel: Channel) -> None:
+    channel.declare("a")
+    channel.declare("b")
+    headers: dict[str, object] = {"table": {"CC": ["b"]}, "CCC": ["b"], "text": "CC"}
+    channel.publish(b"1", "a", headers=headers)
+    assert channel.take("a").headers == headers
+    assert channel.depth("b") == 0
 
 
 def test_the_value_of_cc_must_be_a_list(channel: Channel) -> None:

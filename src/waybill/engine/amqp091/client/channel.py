@@ -62,8 +62,11 @@ from waybill.wire.amqp091.methods import (
     decode_method,
 )
 from waybill.wire.amqp091.properties import BasicProperties
-from waybill.wire.amqp091.reply_codes import COMMAND_INVALID, REPLY_SUCCESS
+from waybill.wire.amqp091.reply_codes import COMMAND_INVALID, REPLY_SUCCESS, SYNTAX_ERROR
 
+MAX_TAG: Final = 2**63 - 1
+"""No server counts further, and larger ones do not fit the numbers in use."""
+TAGGED: Final = (BasicAck, BasicNack, BasicDeliver, BasicGetOk)
 ROUTE_CACHE_LIMIT: Final = 1024
 DELIVERY_CACHE_LIMIT: Final = 1024
 END_OCTET: Final = b"\xce"
@@ -335,6 +338,8 @@ class ClientChannel(Settler):
         if consumer is None:
             return 0
         tag = read_i64_be(data, tag_end)
+        if tag < 0:
+            return 0
         route_octets = data[tag_end + 8 : method_end]
         route = self._delivery_routes.get(route_octets)
         if route is None:
@@ -363,6 +368,8 @@ class ClientChannel(Settler):
             self._take_close_ok()
         elif isinstance(method, ChannelClose):
             self._take_close(method)
+        elif isinstance(method, TAGGED) and method.delivery_tag > MAX_TAG:
+            raise ProtocolViolation(SYNTAX_ERROR, f"{method.NAME} with the delivery tag {method.delivery_tag}")
         elif isinstance(method, BasicAck):
             self.take_confirm(method.delivery_tag, method.multiple)
         elif isinstance(method, BasicNack):

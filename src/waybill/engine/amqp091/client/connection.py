@@ -221,7 +221,7 @@ class ClientEngine:
                         if after:
                             position = after
                             continue
-                    elif method_id == BASIC_ACK and size == 13:
+                    elif method_id == BASIC_ACK and size == 13 and data[position + 11] < 0x80:
                         channel.take_confirm(read_i64_be(data, position + 11), data[position + 19] != 0)
                         position = end + 1
                         continue

@@ -44,6 +44,7 @@ from waybill.wire.amqp091.methods import (
 from waybill.wire.amqp091.reply_codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, RESOURCE_ERROR
 
 MAX_PRIORITY: Final = 2**31 - 1
+MAX_TAG_GIVEN: Final = 2**63 - 1
 # What one read of pipelined basic.get may make us write.
 ANSWERS_MAX_BYTES: Final = 64 << 20
 
@@ -161,12 +162,19 @@ def get(channel: Channel, method: BasicGet) -> None:
 
 def reject(channel: Channel, method: BasicReject) -> None:
     outcome = RELEASE if method.requeue else REJECT
-    channel.settle(method.delivery_tag, outcome, multiple=False, method_id=method.METHOD_ID)
+    channel.settle(_given_tag(channel, method), outcome, multiple=False, method_id=method.METHOD_ID)
 
 
 def nack(channel: Channel, method: BasicNack) -> None:
     outcome = RELEASE if method.requeue else REJECT
-    channel.settle(method.delivery_tag, outcome, multiple=method.multiple, method_id=method.METHOD_ID)
+    channel.settle(_given_tag(channel, method), outcome, multiple=method.multiple, method_id=method.METHOD_ID)
+
+
+def _given_tag(channel: Channel, method: BasicReject | BasicNack) -> int:
+    """A delivery tag that may have been given. Beyond that, 64 bits without a sign do not fit the numbers in use."""
+    if method.delivery_tag > MAX_TAG_GIVEN:
+        raise channel.unknown_tag(method.delivery_tag, method.METHOD_ID)
+    return method.delivery_tag
 
 
 def recover(channel: Channel, method: BasicRecover) -> None:

@@ -46,6 +46,7 @@ PUBLISH: Final = 40
 ACK: Final = 80
 REPLY_TO_OCTETS: Final = REPLY_TO.encode()
 MAX_EXPIRATION_DIGITS: Final = 18
+MAX_TAG: Final = 2**64 - 1
 
 
 class PolledMessages(Holder):
@@ -122,7 +123,7 @@ class Channel(CommitWaiter):
         durable = facts.delivery_mode == 2
         message = Message(AMQP091, content, route.address, durable, priority, ttl_ms, connection.host.runtime.now)
         queues = route.queues
-        if facts.headers_size > 4 and (route.by_headers or content.find(b"CC", 21, 21 + 4096) >= 0):
+        if facts.headers_size > 4 and (route.by_headers or self._has_copies(data, facts)):
             queues = self._route_by_headers(route, message)
         elif route.by_headers:
             queues = virtual_host.match(route.exchange, [published.routing_key], {})
@@ -146,6 +147,10 @@ class Channel(CommitWaiter):
                 self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
                 return
             self._accepted(self.publish_count, durable or published.is_durable)
+
+    def _has_copies(self, data: bytes, facts: ContentFacts) -> bool:
+        """Whether there may be a header CC or BCC, anywhere in the table: names are the octets that they are."""
+        return data.find(b"CC", int(facts.headers_offset), int(facts.headers_offset + facts.headers_size)) >= 0
 
     def publish_run(self, published: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
         """Publish messages that differ in their bodies only, from `o` to `end` (`PublishRoute.run_end`).
@@ -356,7 +361,7 @@ class Channel(CommitWaiter):
             return
         entry = self.unsettled.pop(tag, None)
         if entry is None:
-            raise self._unknown_tag(tag, ACK)
+            raise self.unknown_tag(int(tag), ACK)
         if self.transaction is not None:
             self.transaction.outcomes.append((entry, ACCEPT, int(tag)))
             return
@@ -380,7 +385,7 @@ class Channel(CommitWaiter):
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all). `ACCEPT` within a transaction only."""
         tags = self._tags_up_to(tag) if multiple else [tag]
         if tag not in self.unsettled and (not multiple or tag != 0):
-            raise self._unknown_tag(tag, method_id)
+            raise self.unknown_tag(int(tag), method_id)
         # Before anything is taken: what this channel holds of other queues must go back to them.
         if outcome != ACCEPT and any(isinstance(self.unsettled[number].queue, Stream) for number in tags):
             raise connection_fault(
@@ -430,8 +435,9 @@ class Channel(CommitWaiter):
             for consumer in waiting[first:] + waiting[:first]:
                 consumer.regain()
 
-    def _unknown_tag(self, tag: i64, method_id: int) -> Exception:
-        return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag}", BASIC, method_id)
+    def unknown_tag(self, tag: int, method_id: int) -> Exception:
+        """What to raise for a tag that is not, or no longer, unsettled. One of 2^63 or more may come as negative."""
+        return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag & MAX_TAG}", BASIC, method_id)
 
     def release_all(self) -> None:
         """Give everything unsettled back to its queue, newest first."""

@@ -367,7 +367,8 @@ class Connection(ServerEngine):
             # Type, channel and size of a frame, and the octet after them, as one number.
             head = read_i64_be(data, o)
             size = head >> 8 & 0xFFFFFFFF
-            if size > self.frame_max - 8:
+            # Eight octets more than frame_max are let through, as in RabbitMQ: AMQPStorm counts payloads by it.
+            if size > self.frame_max:
                 raise connection_fault(FRAME_ERROR, f"a frame of {size + 8} octets exceeds frame_max {self.frame_max}")
             if n - o < size + 8:
                 break

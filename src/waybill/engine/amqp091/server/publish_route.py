@@ -47,6 +47,7 @@ class PublishRoute:
         # What stands before the body of a message with that header, and the size of it all: 0 until one was repeated.
         self._prefix = b""
         self.stride: i64 = 0
+        # Of a frame's payload: see `Connection._process`.
         self._frame_max = channel.connection.frame_max
         self._content_max: i64 = min(WHOLE_CONTENT_LIMIT, channel.connection.host.limits.message_size_max)
 
@@ -77,7 +78,7 @@ class PublishRoute:
                 return INCOMPLETE if n <= h or data[h] == FRAME_HEADER else 0
             head = read_i64_be(data, h)
             size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != self.channel.header_head or size > self._frame_max - FRAME_OVERHEAD:
+            if head >> 40 != self.channel.header_head or size > self._frame_max:
                 return 0
             b = h + size + FRAME_OVERHEAD
             if n < b:
@@ -95,7 +96,7 @@ class PublishRoute:
                 return INCOMPLETE
             head = read_i64_be(data, b)
             size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != self.channel.body_head or size > missing or size > self._frame_max - FRAME_OVERHEAD:
+            if head >> 40 != self.channel.body_head or size > missing or size > self._frame_max:
                 return 0
             b += size + FRAME_OVERHEAD
             if n < b:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 WRAP: Final = 0xFFFFFFFF
 UNSETTLED_MAX: Final = 1 << 17
 TAG_SIZE: Final = 8
+MAX_MESSAGE_SIZE: Final = 2**63 - 1
 TAG_HEAD: Final = b"\xa0\x08"
 MESSAGE_FORMAT_AND_SETTLED: Final = b"\x43\x41"
 MESSAGE_FORMAT_AND_UNSETTLED: Final = b"\x43\x42"
@@ -97,7 +98,7 @@ class OutgoingLink(Consumer):
         self.credit: i64 = 0
         self.delivery_count: i64 = 0
         self.drains = False
-        self.max_message_size: i64 = attach.max_message_size or 0
+        self.max_message_size: i64 = min(attach.max_message_size or 0, MAX_MESSAGE_SIZE)
         self._rest = b""
         self._rest_offset: i64 = 0
         self._origin: Origin | None = None
