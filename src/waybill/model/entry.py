@@ -30,6 +30,13 @@ class EntryQueue(Drainable):
     def read_again(self) -> None:
         """What could not be read back from the disk may be tried again."""
 
+    def undeliverable(self, entry: "Entry", *, is_settled: bool) -> None:
+        """Its consumer's protocol has no form for the message: it dies, so that what stands behind it goes on.
+
+        To be called within `deliver`. `is_settled`: whoever called that removes the entry, as for `no_ack`.
+        """
+        raise NotImplementedError
+
     def amend(self, entry: "Entry", changes: bytes, *, failed: bool) -> None:
         """Keep what its consumer has changed in a message, and that a delivery failed, over a restart as well.
 

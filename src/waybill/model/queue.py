@@ -17,10 +17,10 @@ from waybill.model.errors import AccessRefused
 from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
+from waybill.model.queue_timers import DisuseTimer, ExpiryTimer
 from waybill.model.runtime import Runtime
 from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import StoredMessage
-from waybill.model.timers import Timer
 
 REFUSED: Final = -1
 MAX_SEQUENCE: Final = (1 << 62) - 1
@@ -87,8 +87,8 @@ class Queue(EntryQueue):
         self._turn: i64 = 0
         self.uses_priorities = False
         self.delivery_gate = DeliveryGate(self)
-        self._expiry = _ExpiryTimer(self)
-        self._disuse = _DisuseTimer(self)
+        self._expiry = ExpiryTimer(self)
+        self._disuse = DisuseTimer(self)
         levels = max(self.policy.max_priority, 0) + 1
         self.lanes: list[Lane] = [Lane(self, self.runtime) for _ in range(levels)]
         self.lane = self.lanes[0]
@@ -423,6 +423,14 @@ class Queue(EntryQueue):
         self.unsettled_count -= 1
         self._kill(entry, REJECTED)
 
+    def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
+        # Of the reasons, the one that lets a cycle be cut: nobody but the broker has looked at it.
+        if is_settled:
+            self.host.dead_letter(self, entry.message, DELIVERY_LIMIT)
+        else:
+            self.unsettled_count -= 1
+            self._kill(entry, DELIVERY_LIMIT)
+
     def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
         if changes:
             message = entry.message.amended(changes)
@@ -658,40 +666,3 @@ class Queue(EntryQueue):
 def _lives_for_now(entry: Entry) -> bool:
     """Whether it has no time to live at all: a consumer that waits already gets it, and nobody later."""
     return entry.expires_at == entry.message.published_at and not entry.redelivered
-
-
-class _ExpiryTimer(Timer):
-    """Wakes a queue when the first message of a lane expires."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.armed_at: float = 0.0
-
-    def arm(self, at: float) -> None:
-        if self.armed_at == 0.0 or at < self.armed_at:
-            self.armed_at = at
-            self.queue.runtime.timers.schedule(at, self)
-
-    def fire(self, now: float) -> None:
-        if 0.0 < self.armed_at <= now:
-            self.armed_at = 0.0
-            if not self.queue.is_deleted:
-                self.queue.expire_due(now)
-
-
-class _DisuseTimer(Timer):
-    """Removes a queue with `x-expires` that nobody has consumed from or declared for that long."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.deadline: float = 0.0
-
-    def restart(self) -> None:
-        queue = self.queue
-        if queue.policy.expires_ms != NO_LIMIT:
-            self.deadline = queue.runtime.now + queue.policy.expires_ms / 1000.0
-            queue.runtime.timers.schedule(self.deadline, self)
-
-    def fire(self, now: float) -> None:
-        if now >= self.deadline and not self.queue.is_deleted and not self.queue.consumers:
-            self.queue.host.queue_unused(self.queue)

@@ -123,6 +123,9 @@ class Copied(EntryQueue):
     def reject(self, entry: Entry) -> None:
         pass
 
+    def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
+        pass
+
     def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
         pass
 

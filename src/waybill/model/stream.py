@@ -225,6 +225,9 @@ class Stream(Queue):
     def reject(self, entry: Entry) -> None:
         raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
 
+    def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
+        self.accept(entry)
+
     def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
         pass
 

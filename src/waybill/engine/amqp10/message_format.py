@@ -50,7 +50,10 @@ class Amqp10Format(MessageFormat):
         What cannot be decoded is left out: a message is not lost because nobody can route by its headers.
         """
         facts = MessageFacts()
-        scan_message(content, 0, len(content), facts)
+        try:
+            scan_message(content, 0, len(content), facts)
+        except DecodeError:
+            return {}
         return _headers(application_properties_in(content, facts), annotations_in(content, facts))
 
     def checked_headers(self, content: bytes) -> dict[str, object]:
@@ -63,9 +66,12 @@ class Amqp10Format(MessageFormat):
         return _headers(application_properties_in(content, facts), annotations)
 
     def body_size(self, content: bytes) -> i64:
-        """Octets of data, or of the sections of another body."""
+        """Octets of data, or of the sections of another body; of all that is there, if it is no message."""
         facts = MessageFacts()
-        scan_message(content, 0, len(content), facts)
+        try:
+            scan_message(content, 0, len(content), facts)
+        except DecodeError:
+            return len(content)
         if facts.body_kind == descriptors.DATA:
             return len(data_of(content, facts))
         return 0 if facts.body_kind == ABSENT else facts.body_end - facts.body

@@ -15,6 +15,7 @@ from waybill.engine.conversion.amqp091 import read_amqp091, write_amqp091
 from waybill.engine.conversion.amqp10 import read_amqp10, write_amqp10
 from waybill.engine.conversion.canonical import CanonicalMessage
 from waybill.model.message import NO_TTL, Message
+from waybill.model.operator_log import OperatorLog
 from waybill.wire.amqp091.content import ContentFacts, scan
 
 _READERS: Final[dict[int, Callable[[bytes], CanonicalMessage]]] = {
@@ -42,14 +43,23 @@ _LAST_TO_091: Final = _LastConverted()
 _LAST_TO_10: Final = _LastConverted()
 
 
+class Inconvertible(ValueError):
+    """A message that another protocol has no form for, or whose content nobody can read."""
+
+
 def amqp10_content(message: Message) -> bytes:
-    """The sections of a message, without header and delivery annotations."""
+    """The sections of a message, without header and delivery annotations. Raises Inconvertible, and nothing else."""
     if message.format is AMQP10:
         return message.content
     last = _LAST_TO_10
     if last.message is message:
         return last.content
-    return last.put(message, write_amqp10(_READERS[message.format.code](message.content)))
+    try:
+        content = write_amqp10(_READERS[message.format.code](message.content))
+    except Exception as error:
+        # Whatever a peer has thought of: it must not stop the queue in which it stands.
+        raise Inconvertible(f"no form in AMQP 1.0: {error}") from error
+    return last.put(message, content)
 
 
 def amqp10_priority(message: Message) -> i64:
@@ -62,15 +72,28 @@ def amqp10_priority(message: Message) -> i64:
 
 
 def amqp091_content(message: Message) -> bytes:
-    """The content frames of a message: the header frame first, all on channel 1."""
+    """The content frames of a message: the header frame first, all on channel 1. Raises Inconvertible, only that."""
     if message.format is AMQP091:
         return message.content
     last = _LAST_TO_091
     if last.message is message:
         return last.content
-    canonical = _READERS[message.format.code](message.content)
-    canonical.durable = message.durable
-    canonical.priority = int(message.priority)
-    if message.ttl_ms != NO_TTL:
-        canonical.ttl_ms = int(message.ttl_ms)
-    return last.put(message, write_amqp091(canonical))
+    try:
+        canonical = _READERS[message.format.code](message.content)
+        canonical.durable = message.durable
+        canonical.priority = int(message.priority)
+        if message.ttl_ms != NO_TTL:
+            canonical.ttl_ms = int(message.ttl_ms)
+        content = write_amqp091(canonical)
+    except Exception as error:
+        raise Inconvertible(f"no form in AMQP 0-9-1: {error}") from error
+    return last.put(message, content)
+
+
+def report_undeliverable(operator_log: OperatorLog, queue: str, error: ValueError) -> None:
+    """Tell that a message of a queue could not be given to its consumer."""
+    operator_log.warning(
+        "message undeliverable",
+        f"a message of queue '{queue}' cannot be delivered and is dead-lettered, or dropped where the queue has no "
+        f"dead letter exchange: {error}",
+    )

@@ -4,12 +4,14 @@ from typing import Final
 
 from waybill.engine.amqp091.message_format import fitted, with_integer_header
 from waybill.engine.amqp091.server.channel import BASIC, Channel
-from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer
+from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer, short_text
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
-from waybill.engine.conversion.convert import amqp091_content
+from waybill.engine.conversion.convert import Inconvertible, amqp091_content, report_undeliverable
+from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed
+from waybill.model.queue import Queue
 from waybill.model.stream import Stream, stream_filter
 from waybill.model.transaction import REJECT, RELEASE, Transaction
 from waybill.model.virtual_host import QUEUE
@@ -128,11 +130,12 @@ def get(channel: Channel, method: BasicGet) -> None:
         raise connection_fault(RESOURCE_ERROR, "too many unsettled deliveries on this channel", BASIC, method.METHOD_ID)
     if len(connection.out) > ANSWERS_MAX_BYTES:
         raise connection_fault(RESOURCE_ERROR, "too many messages asked for at once", BASIC, method.METHOD_ID)
-    entry = queue.take(method.no_ack)
+    found = _take_convertible(channel, queue, method)
     queue.touch()
-    if entry is None:
+    if found is None:
         channel.send(BasicGetEmpty())
         return
+    entry, content = found
     if queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
         connection.hold()
     channel.delivery_tag += 1
@@ -142,11 +145,10 @@ def get(channel: Channel, method: BasicGet) -> None:
         delivery_tag=int(tag),
         redelivered=entry.redelivered,
         exchange=address.exchange,
-        routing_key=address.routing_key,
+        routing_key=short_text(address.routing_key),
         message_count=queue.message_count,
     )
     number = int(channel.number)
-    content = amqp091_content(entry.message)
     if entry.delivery_count > 0 and queue.counts_deliveries:
         content = with_integer_header(content, connection.facts, DELIVERY_COUNT, entry.delivery_count)
     content = rewrite_channel(content, number)
@@ -168,6 +170,17 @@ def reject(channel: Channel, method: BasicReject) -> None:
 def nack(channel: Channel, method: BasicNack) -> None:
     outcome = RELEASE if method.requeue else REJECT
     channel.settle(_given_tag(channel, method), outcome, multiple=method.multiple, method_id=method.METHOD_ID)
+
+
+def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple[Entry, bytes] | None:
+    """The first message that this protocol has a form for, and that form."""
+    while (entry := queue.take(method.no_ack)) is not None:
+        try:
+            return entry, amqp091_content(entry.message)
+        except Inconvertible as error:
+            report_undeliverable(channel.connection.host.runtime.operator_log, queue.name, error)
+            queue.undeliverable(entry, is_settled=method.no_ack)
+    return None
 
 
 def _given_tag(channel: Channel, method: BasicReject | BasicNack) -> int:

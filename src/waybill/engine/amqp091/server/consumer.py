@@ -10,7 +10,7 @@ from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
-from waybill.engine.conversion.convert import amqp091_content
+from waybill.engine.conversion.convert import Inconvertible, amqp091_content, report_undeliverable
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import Address
@@ -25,11 +25,18 @@ DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
 STREAM_OFFSET: Final = b"x-stream-offset"
 DELIVERY_COUNT: Final = b"x-delivery-count"
 UNSETTLED_WHEN_SHORT: Final = 1000
+SHORT_MAX: Final = 255
+
+
+def short_text(text: str) -> str:
+    """As much of a text as a shortstr can say: routing keys that came over 1.0 may be longer."""
+    octets = text.encode("utf-8", "surrogateescape")
+    return text if len(octets) <= SHORT_MAX else octets[:SHORT_MAX].decode("utf-8", "surrogateescape")
 
 
 def short_string(text: str) -> bytes:
-    """A shortstr that is known to fit."""
-    octets = text.encode("utf-8", "surrogateescape")
+    """A shortstr, cut where it does not fit."""
+    octets = text.encode("utf-8", "surrogateescape")[:SHORT_MAX]
     return bytes([len(octets)]) + octets
 
 
@@ -87,6 +94,13 @@ class ChannelConsumer(Consumer):
         channel = self.channel
         connection = self.connection
         message = entry.message
+        content = message.content
+        if message.format is not AMQP091:
+            try:
+                content = amqp091_content(message)
+            except Inconvertible as error:
+                self._pass_over(entry, error)
+                return
         if message.address is not self._address:
             self._prepare(message.address)
         tag: i64 = channel.delivery_tag + 1
@@ -95,9 +109,6 @@ class ChannelConsumer(Consumer):
         out.write(self._head)
         write_i64_be(out, tag)
         out.write(self._tail_again if entry.redelivered else self._tail)
-        content = message.content
-        if message.format is not AMQP091:
-            content = amqp091_content(message)
         if self.is_stream:
             content = with_integer_header(content, connection.facts, STREAM_OFFSET, entry.sequence)
         elif entry.delivery_count > 0 and self.queue.counts_deliveries:
@@ -138,15 +149,19 @@ class ChannelConsumer(Consumer):
         tag = channel.delivery_tag
         for entry in entries:
             message = entry.message
+            content = message.content
+            if message.format is not AMQP091:
+                try:
+                    content = amqp091_content(message)
+                except Inconvertible as error:
+                    self._pass_over(entry, error)
+                    continue
             if message.address is not self._address:
                 self._prepare(message.address)
             tag += 1
             out.write(self._head)
             write_i64_be(out, tag)
             out.write(self._tail_again if entry.redelivered else self._tail)
-            content = message.content
-            if message.format is not AMQP091:
-                content = amqp091_content(message)
             if read_i64_be(content, 0) >> 40 != header_head:
                 content = rewrite_channel(content, channel.number)
             if len(content) > frame_max:
@@ -154,12 +169,19 @@ class ChannelConsumer(Consumer):
             out.write(content)
             entry.holder = self
             unsettled[tag] = entry
+        channel.unsettled_count += tag - channel.delivery_tag
         channel.delivery_tag = tag
-        channel.unsettled_count += len(entries)
         if not connection.is_dirty:
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
+
+    def _pass_over(self, entry: Entry, error: ValueError) -> None:
+        """A message of another protocol has no form in this one."""
+        report_undeliverable(self.connection.host.runtime.operator_log, self.queue.name, error)
+        if not self.no_ack:
+            self.unsettled_count -= 1
+        entry.queue.undeliverable(entry, is_settled=self.no_ack)
 
     def _prepare(self, address: Address) -> None:
         self._address = address

@@ -22,7 +22,7 @@ from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LINK_DETACHED, LinkEnd, Terminus
-from waybill.engine.conversion.convert import amqp10_content, amqp10_priority
+from waybill.engine.conversion.convert import amqp10_content, amqp10_priority, report_undeliverable
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import NO_TTL, Address
@@ -136,7 +136,13 @@ class OutgoingLink(Consumer):
         if entry.sequence in self._shunned:
             return False
         filters = self.filters
-        return filters is None or filters.matches(entry.message, amqp10_content(entry.message))
+        if filters is None:
+            return True
+        try:
+            return filters.matches(entry.message, amqp10_content(entry.message))
+        except ValueError:
+            # Nobody can say what is in it; whoever takes what comes gets rid of it.
+            return False
 
     def go_on_copying(self) -> None:
         """A link that copies goes on where it was when it was detached (3.5.2)."""
@@ -153,18 +159,22 @@ class OutgoingLink(Consumer):
             return
         content = message.content
         priority = message.priority
-        if message.format is not AMQP10:
-            content = amqp10_content(message)
-            priority = amqp10_priority(message)
-            if priority < 0:
-                priority = DEFAULT_PRIORITY
         origin = self._origin
         if origin is None or origin.address is not message.address:
             origin = self._turn_to(message.address)
         is_plain = True
-        if self._is_stream or has_annotations(content):
-            is_plain = False
-            content = origin.annotate(content, entry.sequence if self._is_stream else -1)
+        try:
+            if message.format is not AMQP10:
+                content = amqp10_content(message)
+                priority = amqp10_priority(message)
+                if priority < 0:
+                    priority = DEFAULT_PRIORITY
+            if self._is_stream or has_annotations(content):
+                is_plain = False
+                content = origin.annotate(content, entry.sequence if self._is_stream else -1)
+        except ValueError as error:
+            self._pass_over(entry, error)
+            return
         if (
             is_plain
             and priority == DEFAULT_PRIORITY
@@ -204,6 +214,14 @@ class OutgoingLink(Consumer):
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
+
+    def _pass_over(self, entry: Entry, error: ValueError) -> None:
+        """A message of another protocol has no form in this one, or is none of this one."""
+        report_undeliverable(self.connection.host.runtime.operator_log, self.queue.name, error)
+        if not self.no_ack:
+            self.unsettled_count -= 1
+        if not (self._is_stream and self.no_ack):
+            entry.queue.undeliverable(entry, is_settled=self.no_ack)
 
     def _turn_to(self, address: Address) -> Origin:
         """Prepare what is the same for all messages of an address."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from waybill.engine.amqp10.server.connection import Connection
 
 ROUTE_LIMIT: Final = 4096
+ROUTING_KEY_MAX: Final = 4096
 
 
 class TargetNode:
@@ -64,6 +65,8 @@ class TargetNode:
         connection = self.connection
         connection.check_permission("write", "exchange", exchange)
         connection.check_topic("write", exchange, routing_key)
+        if len(routing_key) > ROUTING_KEY_MAX:
+            raise InvalidArgument(f"a routing key of more than {ROUTING_KEY_MAX} characters")
         return connection.virtual_host.resolve(exchange, routing_key)
 
     def check(self) -> None:
