@@ -11,7 +11,7 @@ import msgspec
 
 from waybill.client import Connection, NotFound
 from waybill.ojs import Topology
-from waybill.ojs.events import decode_events
+from waybill.ojs.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
@@ -39,7 +39,7 @@ async def known_queues(connection: Connection, topology: Topology, since: timede
                 delivery = await anext(consumer)
             delivery.ack()
             with suppress(msgspec.DecodeError):
-                for event in decode_events(delivery.body):
+                for event in read_events(delivery.body)[0]:
                     found.update(_queues_of(event.data))
     await channel.close()
     return sorted(found)

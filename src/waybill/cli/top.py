@@ -18,7 +18,7 @@ from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Connection, Consumer, Inspector, NotFound, connect
-from waybill.ojs.events import decode_events
+from waybill.ojs.events import read_events
 from waybill.ojs.overview import FailureGroup, Overview, QueueState, RunningJob, WorkerState
 
 PREFETCH: Final = 1000
@@ -113,7 +113,7 @@ async def _read(consumer: Consumer, overview: Overview, *, seconds: float | None
                 delivery = await anext(consumer)
             delivery.ack()
             with suppress(msgspec.DecodeError):
-                overview.apply(decode_events(delivery.body))
+                overview.apply(read_events(delivery.body)[0])
 
 
 async def _snapshot(connection: Connection, target: Target, overview: Overview, named: tuple[str, ...]) -> Snapshot:

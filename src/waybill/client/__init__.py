@@ -30,6 +30,7 @@ from waybill.client.errors import (
     ProtocolError,
     QueueFull,
     ResourceLocked,
+    WrongEventLoop,
 )
 from waybill.client.inspection import Inspector
 from waybill.client.pipeline import OutgoingMessage, Unpublished
@@ -37,6 +38,7 @@ from waybill.client.pool import ChannelPool, ConnectionPool
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.uri import InvalidURI
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage, copied_delivery
+from waybill.wire.amqp091.errors import EncodeError
 from waybill.wire.amqp091.properties import BasicProperties
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "ConnectionPool",
     "Consumer",
     "Delivery",
+    "EncodeError",
     "Inspector",
     "InvalidURI",
     "MessageNacked",
@@ -70,6 +73,7 @@ __all__ = [
     "ResourceLocked",
     "ReturnedMessage",
     "Unpublished",
+    "WrongEventLoop",
     "connect",
     "copied_delivery",
 ]

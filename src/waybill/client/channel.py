@@ -18,6 +18,7 @@ from waybill.client.errors import (
     error_of,
     publish_error_of,
 )
+from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.pipeline import WINDOW, OutgoingMessage, Unpublished, publish_all
 from waybill.client.ranges import check_whole
 from waybill.client.requests import Send, ask, ignore
@@ -136,6 +137,7 @@ class Channel(ChannelEvents):
         MessageReturned, MessageNacked (QueueFull), ConnectionLost, ChannelClosed, or EncodeError for properties or
         names that AMQP has no encoding for.
         """
+        self._check_loop()
         if not self._flows():
             await self.drain()
         if self._current is None or not self._current.usable:
@@ -157,8 +159,11 @@ class Channel(ChannelEvents):
 
         What `publish` raises, the future holds; ConnectionLost also if the connection is away at this moment. It is
         written at the end of this turn of the loop, or when much has piled up. Nothing limits how much may pile up:
-        await `drain` now and then.
+        await `drain` now and then. Raises WrongEventLoop from another thread or loop.
         """
+        if running_loop() is not self._loop:
+            # As `_check_loop`, in the place that every job comes by.
+            raise wrong_loop("this channel")
         channel = self._current
         if channel is None or not channel.usable:
             try:
@@ -186,6 +191,7 @@ class Channel(ChannelEvents):
 
         While the connection is away, waits for it to come back.
         """
+        self._check_loop()
         while not self._flows():
             await self._connection.wait_flowing()
             if not self._flow_active:
@@ -378,6 +384,7 @@ class Channel(ChannelEvents):
 
     async def close(self) -> None:
         """Close the channel and its consumers. Publishes in flight fail with ChannelClosed."""
+        self._check_loop()
         if self._closed:
             return
         self._closed = True
@@ -418,12 +425,17 @@ class Channel(ChannelEvents):
             if self._is_missing(consumer.consumer_tag):
                 await self._register(consumer, channel)
 
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop unless the running loop is the channel's."""
+        self._check_loop()
+
     def has_registered(self, consumer_tag: str) -> bool:
         """Whether the broker knows of a consumer at this moment."""
         return self.is_open and consumer_tag in self._registered
 
     async def cancel_consumer(self, consumer: Consumer) -> None:
         """Take a consumer off the broker."""
+        self._check_loop()
         self._consumers.pop(consumer.consumer_tag, None)
         channel = self._current
         if channel is None or not channel.usable or consumer.consumer_tag not in self._registered:
@@ -495,6 +507,10 @@ class Channel(ChannelEvents):
     ) -> Reply:
         await self._connection.wait_ready()
         return await ask(_request(self._open_now(), method), on_success, on_orphan)
+
+    def _check_loop(self) -> None:
+        if running_loop() is not self._loop:
+            raise wrong_loop("this channel")
 
     def _open_now(self) -> ClientChannel:
         """The channel, opened if need be. Requests may follow at once: the broker works on them in order."""

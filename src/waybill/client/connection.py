@@ -15,6 +15,7 @@ from waybill.client.errors import (
     ConnectionLost,
     error_of,
 )
+from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.requests import Send, ask
 from waybill.client.session import Session
@@ -55,6 +56,7 @@ class Connection:
         self._session: Session | None = None
         self._ready: asyncio.Event = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._channels: dict[Channel, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -133,6 +135,7 @@ class Connection:
         `confirms`: the broker confirms each publish. `coalesce_acks`: acknowledgements of one turn of the loop are
         sent as one with the `multiple` bit where that means the same, which saves the broker work.
         """
+        self.check_loop()
         channel = Channel(self, confirms=confirms, prefetch_count=prefetch_count, coalesce_acks=coalesce_acks)
         self._channels[channel] = None
         try:
@@ -145,6 +148,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close for good. What is buffered is written before; publishes in flight fail with ConnectionClosed."""
+        self.check_loop()
         if self._closed:
             return
         self._give_up(ConnectionClosed("the connection is closed"))
@@ -161,8 +165,14 @@ class Connection:
 
     # For channels
 
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop unless the running loop is the one that the connection was opened in."""
+        if self._loop is not None and running_loop() is not self._loop:
+            raise wrong_loop("this connection")
+
     async def wait_ready(self) -> None:
         """Return when the connection is open and restored. Raises ConnectionClosed if it never will be."""
+        self.check_loop()
         while not self._ready.is_set() or self._closed:
             if self._closed:
                 raise self._final_error()
@@ -245,6 +255,7 @@ class Connection:
     async def _opened(self) -> Self:
         if self._supervisor is not None:
             raise RuntimeError("the connection has been opened before")
+        self._loop = asyncio.get_running_loop()
         self._session = await self._dial()
         self._ready.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="waybill-connection")
@@ -260,6 +271,15 @@ class Connection:
             _call_back(callback, reason)
 
     async def _supervise(self) -> None:
+        try:
+            await self._keep_open()
+        except asyncio.CancelledError:
+            if not self._closed and self._session is not None:
+                # Not `close`, so the loop itself ends: nobody could use or close the socket any more.
+                self._session.pump.abort()
+            raise
+
+    async def _keep_open(self) -> None:
         while not self._closed:
             session = cast("Session", self._session)
             reason = await asyncio.shield(session.ended)

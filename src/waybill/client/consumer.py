@@ -58,6 +58,7 @@ class Consumer:
 
     async def cancel(self) -> None:
         """End the consumer. Deliveries that were not iterated over go back to the queue."""
+        self.channel.check_loop()
         if self._closed:
             return
         self.end(None)
@@ -89,6 +90,7 @@ class Consumer:
             if self._backlog:
                 return self._backlog.popleft()
             if self._waiter is None or self._waiter.done():
+                self.channel.check_loop()
                 self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waiter)
         if self.error is not None:

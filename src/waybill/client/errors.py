@@ -40,6 +40,10 @@ class ClientError(Exception):
     code: int = 0
 
 
+class WrongEventLoop(ClientError, RuntimeError):
+    """An object is used from a thread or an event loop that is not its own; nothing was done."""
+
+
 class ConnectFailed(ClientError):
     """No connection could be made. The text never holds the password."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
 import msgspec
 
 from waybill.client import ConnectionLost, ReconnectPolicy
+from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
 from waybill.ojs.control import Control
 from waybill.ojs.control_message import JobInfo
@@ -113,6 +114,8 @@ class Jobs:
         self._direct = self.topology.direct
         self._templates = PushTemplates()
         self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that it is used in, None while it may be any."""
         self._patience: Patience | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
@@ -203,6 +206,7 @@ class Jobs:
         All are validated before the first is sent. Raises InvalidJob then, or BatchFailed in the end. One batch is no
         transaction: AMQP has none that goes with confirms.
         """
+        self._check_loop()
         now = datetime.now(UTC)
         time = format_timestamp(now)
         made = [self._make(job, now, time) for job in jobs]
@@ -357,7 +361,8 @@ class Jobs:
         return self._control
 
     async def close(self) -> None:
-        """Wait until all events are confirmed, and disconnect. The next push connects again."""
+        """Wait until all events are confirmed, and disconnect. The next push connects again, in any event loop."""
+        self._check_loop()
         session, self._session = self._session, None
         self._control = None
         if session is not None:
@@ -365,6 +370,7 @@ class Jobs:
                 await session.events.drain(self._push_timeout_seconds)
             finally:
                 await session.close()
+        self._loop = None
 
     async def __aenter__(self) -> Self:
         """Connect."""
@@ -381,7 +387,35 @@ class Jobs:
         """Return the connection that pushes go over, connecting if need be: for parts of this package."""
         return await self._open()
 
+    def bind(self) -> None:
+        """Belong to the running loop unless another one has it: for a worker, whose handlers push from there."""
+        if self._loop is not None and self._loop.is_closed():
+            self._check_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+
+    def unbind(self) -> None:
+        """End `bind`: what is not connected may be used in any loop."""
+        if self._session is None and self._loop is running_loop():
+            self._loop = None
+
+    def _check_loop(self) -> None:
+        """Raise WrongEventLoop in another loop than the one that this object is connected in.
+
+        One whose loop is closed, as after `asyncio.run`, has lost its connection with it, and connects again.
+        """
+        loop = self._loop
+        if loop is None or loop is running_loop():
+            return
+        if not loop.is_closed():
+            raise wrong_loop("this Jobs object")
+        self._loop = self._session = self._control = self._patience = None
+        self._opening = asyncio.Lock()
+
     async def _open(self) -> Session:
+        self._check_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         if self._session is None:
             async with self._opening:
                 if self._session is None:

@@ -43,13 +43,18 @@ def beat(session: Session, worker_id: str, execution: Execution, confirmed: Call
         exchange=topology.direct,
         routing_key=topology.control_queue(execution.queue),
         properties=BasicProperties(
-            content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=HEARTBEAT, expiration=str(BEAT_LIFE_MS)
+            content_type=CONTENT_TYPE,
+            delivery_mode=PERSISTENT,
+            type=HEARTBEAT,
+            expiration=str(BEAT_LIFE_MS),
+            user_id=session.identity.user,
         ),
     )
 
     def done(future: asyncio.Future[None]) -> None:
         # A lost one is made good by the next.
-        if not future.cancelled() and future.exception() is None:
+        error = None if future.cancelled() else future.exception()
+        if not future.cancelled() and not session.identity.is_refused(error) and error is None:
             confirmed()
 
     future.add_done_callback(done)
@@ -133,6 +138,7 @@ class Control:
             reply_to=reply_to,
             correlation_id=correlation_id,
             expiration=None if expiration_ms is None else str(expiration_ms),
+            user_id=self._session.identity.user,
         )
         try:
             await self._session.declarer.ensure_control(queue)
@@ -144,6 +150,9 @@ class Control:
                 mandatory=True,
             )
         except ClientError as error:
+            if self._session.identity.is_refused(error):
+                await self._send(queue, kind, request, answer, expiration_ms)
+                return
             raise ControlFailed(f"the control queue of {queue} did not take the request: {error}") from error
 
     async def _listen(self) -> None:
@@ -156,6 +165,13 @@ class Control:
                 self._channel = channel
 
     def _answered(self, delivery: Delivery) -> None:
-        future = self._waiting.get(delivery.properties.correlation_id or "")
-        if future is not None and not future.done():
+        try:
+            future = self._waiting.get(delivery.properties.correlation_id or "")
+        except ValueError:
+            return
+        if future is None or future.done():
+            return
+        try:
             future.set_result(read_reply(delivery.body))
+        except Exception as error:  # noqa: BLE001 - no answer may end this, whatever it is
+            future.set_exception(ControlFailed(f"the answer of the coordinator makes no sense: {type(error).__name__}"))

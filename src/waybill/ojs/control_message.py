@@ -28,6 +28,9 @@ RESUME: Final = "ojs.control.resume"
 """Published to the relay: a queue was paused, or is no longer."""
 
 CONTENT_TYPE: Final = "application/json"
+MAX_NAME: Final = 255
+MAX_LISTED: Final = 1000
+MAX_LEASE_SECONDS: Final = 7 * 86400.0
 
 
 class Reservation(msgspec.Struct, omit_defaults=True):
@@ -92,10 +95,16 @@ _replies: Final = msgspec.json.Decoder(ControlReply)
 
 
 def read_request(body: bytes) -> ControlRequest:
-    """Decode a request. Raises msgspec.DecodeError for what is none."""
-    return _requests.decode(body)
+    """Decode a request. Raises ValueError for what is none."""
+    try:
+        request = _requests.decode(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if max(len(request.job_id), len(request.worker_id), len(request.queue)) > MAX_NAME:
+        raise ValueError("it has a name that is too long")
+    return request
 
 
 def read_reply(body: bytes) -> ControlReply:
-    """Decode a reply. Raises msgspec.DecodeError for what is none."""
+    """Decode a reply. Raises msgspec.DecodeError, or RecursionError, for what is none."""
     return _replies.decode(body)

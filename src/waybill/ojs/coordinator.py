@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -23,19 +24,32 @@ from waybill.client import BasicProperties, Channel, Consumer, Delivery
 from waybill.ojs import control_message
 from waybill.ojs.cancellations import cancelled_event_id
 from waybill.ojs.client import Jobs
-from waybill.ojs.control_message import CONTENT_TYPE, ControlReply, ControlRequest, JobInfo, Reservation, read_request
+from waybill.ojs.control_message import (
+    CONTENT_TYPE,
+    MAX_LEASE_SECONDS,
+    MAX_LISTED,
+    ControlReply,
+    ControlRequest,
+    JobInfo,
+    Reservation,
+    read_request,
+)
+from waybill.ojs.control_policy import ControlPolicy
 from waybill.ojs.envelope import DEFAULT_VISIBILITY_SECONDS, check_queue
 from waybill.ojs.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved, event_source
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.job_fold import has_ended
 from waybill.ojs.job_view import JobView
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.nesting import shown
 from waybill.ojs.replacement import Replacement
 from waybill.ojs.session import Session
 from waybill.ojs.states import State
 from waybill.ojs.timestamps import format_timestamp
 
 PREFETCH: Final = 500
+RETRY_PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
+MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 MAX_REPLACEMENTS: Final = 3
 """How many jobs one that is to replace them may cancel before it gives up."""
 LAST_EVENTS_SECONDS: Final = 5.0
@@ -47,11 +61,23 @@ class Coordinator:
     """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
 
     `database` is a SQLite file, or a PostgreSQL URL, that saves reading the whole stream at each start; in memory
-    unless given. `rebuild` makes its state anew from the first event. A database needs the extra `state`.
+    unless given. `rebuild` makes its state anew from the first event. A database needs the extra `state`. `policy` says
+    who may ask for what: by default a job is its user's, who has pushed it, and the coordinator's own user may do all.
     """
 
-    def __init__(self, jobs: Jobs, *, queues: Sequence[str], database: str = ":memory:", rebuild: bool = False) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        *,
+        queues: Sequence[str],
+        database: str = ":memory:",
+        rebuild: bool = False,
+        policy: ControlPolicy | None = None,
+    ) -> None:
         """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name."""
+        self.policy = policy or ControlPolicy()
+        self.stepped_over: Counter[str] = Counter()
+        """Requests that were not done, by reason: senseless, refused, failed."""
         for queue in queues:
             check_queue(queue)
         self.id = new_id()
@@ -111,6 +137,11 @@ class Coordinator:
         """Close."""
         await self.close()
 
+    @property
+    def skipped_events(self) -> int:
+        """How many events could not be understood, or kept, and were stepped over."""
+        return 0 if self._view is None else self._view.skipped_count
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
         return {} if self._view is None else self._view.counts()
@@ -131,20 +162,57 @@ class Coordinator:
     async def _handle_all(self, consumer: Consumer, queue: str) -> None:
         async for delivery in consumer:
             try:
-                await self._handle(delivery, queue)
-            except (ValueError, msgspec.DecodeError) as error:
-                _log.warning("a message in the control queue of %s makes no sense: %s", queue, error)
+                request, kind = read_request(delivery.body), delivery.properties.type
+            except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
+                self.stepped_over["senseless"] += 1
+                _log.warning("a message in the control queue of %s makes no sense: %s", queue, type(error).__name__)
                 delivery.ack()
+                continue
+            try:
+                await self._handle(delivery, kind, request, queue)
             except Exception:  # noqa: BLE001 - one request must not end the service of all
-                # It stays unacknowledged: the next coordinator, or this one after a reconnect, tries again.
-                _log.exception("a control message of %s could not be handled", queue)
+                _log.exception("a control message of %s could not be handled, trying again", queue)
+                self._spawn(self._handle_again(delivery, kind, request, queue))
 
-    async def _handle(self, delivery: Delivery, queue: str) -> None:
-        request = read_request(delivery.body)
-        match delivery.properties.type:
+    async def _handle_again(self, delivery: Delivery, kind: str | None, request: ControlRequest, queue: str) -> None:
+        """Try again for a while: a database may come back. What is at fault itself must not stay here for ever."""
+        for pause_seconds in RETRY_PAUSES_SECONDS:
+            await asyncio.sleep(pause_seconds)
+            if not delivery.is_current:
+                # The broker gives it to the coordinator that reads the queue now.
+                return
+            try:
+                await self._handle(delivery, kind, request, queue)
+            except Exception as error:  # noqa: BLE001 - see `_handle_all`
+                _log.warning("a control message of %s could not be handled: %r", queue, error)
+            else:
+                return
+        self.stepped_over["failed"] += 1
+        _log.error("a control message of %s is given up: type %s, job %s", queue, kind, shown(request.job_id))
+        delivery.ack()
+
+    def _may_change(self, delivery: Delivery, owner: str | None) -> bool:
+        return self.policy.may_change(delivery.properties.user_id, self._own_user, owner)
+
+    @property
+    def _own_user(self) -> str | None:
+        return None if self._session is None else self._session.identity.user
+
+    def _refuse(self, delivery: Delivery, job_id: str, owner: str | None) -> None:
+        self.stepped_over["refused"] += 1
+        user = delivery.properties.user_id
+        who = "a request without user-id" if user is None else f"user {shown(user)}"
+        text = "%s may not change job %s of user %s: add who may to the policy of the coordinator"
+        _log.warning(text, who, shown(job_id), shown(owner or ""))
+
+    async def _handle(self, delivery: Delivery, kind: str | None, request: ControlRequest, queue: str) -> None:
+        match kind:
             case control_message.CANCEL:
-                await self._cancel(request.job_id, queue)
-                delivery.ack()
+                if await self._known.get(request.job_id) is None:
+                    # Its events may be on their way: others need not wait for them.
+                    self._spawn(self._cancel_for(delivery, request, queue))
+                else:
+                    await self._cancel_for(delivery, request, queue)
             case control_message.HEARTBEAT:
                 await self._beat(delivery, request)
                 delivery.ack()
@@ -159,11 +227,22 @@ class Coordinator:
                 delivery.ack()
                 self._spawn(self._reserve(delivery, request.job_id, queue, request.reservation))
             case control_message.RELEASE:
-                await self._release(request.job_id, queue)
+                await self._release(delivery, request.job_id, queue)
                 delivery.ack()
-            case kind:
-                _log.warning("nothing is known of control messages of type %s", kind)
+            case _:
+                self.stepped_over["senseless"] += 1
+                _log.warning("nothing is known of control messages of type %s", shown(kind or ""))
                 delivery.ack()
+
+    async def _cancel_for(self, delivery: Delivery, request: ControlRequest, queue: str) -> None:
+        """Cancel a job if whoever asks may do that."""
+        await self._known.settled(request.job_id, lambda found: found is not None)
+        owner = await self._known.owner(request.job_id)
+        if self._may_change(delivery, owner):
+            await self._cancel(request.job_id, queue)
+        else:
+            self._refuse(delivery, request.job_id, owner)
+        delivery.ack()
 
     async def _cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
@@ -196,44 +275,57 @@ class Coordinator:
         """Give a job that must be unique its place, or say what is in its way; the stream decides."""
         reply = ControlReply()
         for _ in range(MAX_REPLACEMENTS):
-            obstacle = await self._obstacle(job_id, queue, reservation)
+            obstacle = await self._obstacle(job_id, queue, reservation, delivery.properties.user_id)
             reply.jobs = [] if obstacle is None else [obstacle]
             if obstacle is None or not reservation.on_conflict.startswith("replace"):
                 break
             if obstacle.state in {State.ACTIVE.value, State.PENDING.value}:
                 # A job that runs is not replaced: what it has done so far stays done (section 5.2).
                 break
+            owner = await self._known.owner(obstacle.id)
+            if not self._may_change(delivery, owner):
+                self._refuse(delivery, obstacle.id, owner)
+                break
             await self._cancel(obstacle.id, obstacle.queue or queue)
             reply.replaced = obstacle
         await self._reply(delivery, reply)
 
-    async def _obstacle(self, job_id: str, queue: str, reservation: Reservation) -> JobInfo | None:
+    async def _obstacle(self, job_id: str, queue: str, reservation: Reservation, user: str | None) -> JobInfo | None:
         session = self._session
         if session is None:
             raise RuntimeError("the coordinator is closed")
         event_id = f"evt_{new_id()}"
+        lease_seconds = min(max(reservation.lease_seconds, 0.0), MAX_LEASE_SECONDS)
         data = JobReserved(
             job_type=reservation.job_type,
             queue=queue,
             unique_key=reservation.unique_key,
             states=reservation.states,
             period=reservation.period,
-            reserved_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=reservation.lease_seconds)),
+            reserved_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=lease_seconds)),
+            reserved_by=user,
         )
         return await self._known.verdict(event_id, lambda: session.events.record(job_id, data, event_id=event_id))
 
-    async def _release(self, job_id: str, queue: str) -> None:
+    async def _release(self, delivery: Delivery, job_id: str, queue: str) -> None:
         """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
         job = await self._known.get(job_id)
         if job is None:
-            self._spawn(self._release_later(job_id, queue))
+            self._spawn(self._release_later(delivery, job_id, queue))
         else:
-            self._record_release(job, queue)
+            await self._release_known(delivery, job, queue)
 
-    async def _release_later(self, job_id: str, queue: str) -> None:
+    async def _release_later(self, delivery: Delivery, job_id: str, queue: str) -> None:
         job = await self._known.settled(job_id, lambda found: found is not None)
         if job is not None:
+            await self._release_known(delivery, job, queue)
+
+    async def _release_known(self, delivery: Delivery, job: JobInfo, queue: str) -> None:
+        owner = await self._known.owner(job.id)
+        if self._may_change(delivery, owner):
             self._record_release(job, queue)
+        else:
+            self._refuse(delivery, job.id, owner)
 
     def _record_release(self, job: JobInfo, queue: str) -> None:
         if self._session is not None:
@@ -248,6 +340,12 @@ class Coordinator:
             await self._reply(delivery, ControlReply())
             return
         job = await self._known.get(request.job_id)
+        if job is not None and not request.worker_id:
+            # Who does not know which worker has a job of somebody else's has no say in how long it may be away.
+            owner = await self._known.owner(job.id)
+            if not self._may_change(delivery, owner):
+                self._refuse(delivery, job.id, owner)
+                return
         if job is not None and request.worker_id in {"", job.worker_id}:
             replacement.heard(job.id)
         await self._reply(delivery, ControlReply([JobInfo(request.job_id, attempt=request.attempt)]))
@@ -268,7 +366,10 @@ class Coordinator:
         if self._session is None or not properties.reply_to:
             return
         if properties.type == control_message.LIST:
-            jobs = await self._known.newest(queue, request.state, request.limit)
+            user = properties.user_id
+            owners = None if self.policy.is_trusted(user, self._own_user) else {None, user}
+            limit = min(max(request.limit, 0), MAX_LISTED)
+            jobs = await self._known.newest(queue, request.state, limit, owners)
         else:
             job = await self._known.settled(request.job_id, lambda found: found is not None)
             jobs = [] if job is None else [job]
@@ -278,9 +379,14 @@ class Coordinator:
         properties = delivery.properties
         if self._session is None or not properties.reply_to:
             return
+        prefix = self._session.declarer.topology.prefix
+        if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
+            self.stepped_over["refused"] += 1
+            _log.warning("no answer goes to %s: whoever asks may not write there", shown(properties.reply_to))
+            return
         # Not mandatory: whoever asked may be gone.
         await self._session.publishing.publish(
-            msgspec.json.encode(reply),
+            _encode_reply(reply),
             routing_key=properties.reply_to,
             properties=BasicProperties(
                 content_type=CONTENT_TYPE, type=properties.type, correlation_id=properties.correlation_id
@@ -296,3 +402,12 @@ class Coordinator:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a part of the coordinator failed", exc_info=error)
+
+
+def _encode_reply(reply: ControlReply) -> bytes:
+    """Encode an answer; one that would be too large goes without the results and checkpoints of its jobs."""
+    encoded = msgspec.json.encode(reply)
+    if len(encoded) > MAX_REPLY_BYTES:
+        jobs = [msgspec.structs.replace(job, result=None, checkpoint=None, error=None) for job in reply.jobs]
+        encoded = msgspec.json.encode(ControlReply(jobs, reply.replaced))
+    return encoded

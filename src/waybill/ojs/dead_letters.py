@@ -22,7 +22,7 @@ from waybill.client import Channel, Delivery
 from waybill.ojs.client import Jobs
 from waybill.ojs.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.events import JobEnqueued, ReceivedEvent, decode_events, event_source
+from waybill.ojs.events import JobEnqueued, ReceivedEvent, event_source, read_events
 from waybill.ojs.identifiers import new_id
 from waybill.ojs.message import ATTEMPT, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
 from waybill.ojs.session import Session
@@ -277,21 +277,13 @@ class DeadLetters:
                 async with asyncio.timeout(QUIET_SECONDS):
                     delivery = await anext(consumer)
                 delivery.ack()
-                for event in _readable_events(delivery.body):
+                for event in read_events(delivery.body)[0]:
                     if event.type == "job.discarded" and event.subject in missing:
                         endings[event.subject] = event
         except TimeoutError:
             pass
         finally:
             await consumer.cancel()
-
-
-def _readable_events(body: bytes) -> list[ReceivedEvent]:
-    """Return the events of a message; none of one that cannot be read, which the coordinator counts and logs."""
-    try:
-        return decode_events(body)
-    except (msgspec.DecodeError, RecursionError):
-        return []
 
 
 def _give_back(held: list[Delivery]) -> None:

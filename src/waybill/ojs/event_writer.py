@@ -35,6 +35,7 @@ from waybill.ojs.events import (
     read_events,
 )
 from waybill.ojs.identifiers import new_id
+from waybill.ojs.identity import Identity
 from waybill.ojs.message import PERSISTENT
 from waybill.ojs.tally import Tally
 from waybill.ojs.timestamps import format_unix_time
@@ -72,12 +73,15 @@ class _Batch:
 class EventWriter:
     """Publishes events of one source on a channel with confirms."""
 
-    def __init__(self, channel: Channel, declarer: TopologyDeclarer, source: str) -> None:
+    def __init__(
+        self, channel: Channel, declarer: TopologyDeclarer, source: str, identity: Identity | None = None
+    ) -> None:
         """`source` is a URI: see `event_source`."""
         self.tally = Tally()
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
+        self._identity = identity
         self._source = source
         self._forms = EventForms(source)
         self._loop = asyncio.get_running_loop()
@@ -254,6 +258,7 @@ class EventWriter:
                 message_id=message_id,
                 timestamp=int(clock()),
                 type=batch.type,
+                user_id=None if self._identity is None else self._identity.user,
                 app_id="ojs",
             ),
             mandatory=True,
@@ -275,6 +280,8 @@ class EventWriter:
         # Batches fail together and in order; the order among them is that of their first events.
         self._failed.append(batch)
         self._failed = deque(sorted(self._failed, key=lambda one: one.first_id))
+        if self._identity is not None:
+            self._identity.is_refused(error)
         if isinstance(error, MessageReturned):
             self.tally.returned += 1
             _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)

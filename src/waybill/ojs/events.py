@@ -61,6 +61,7 @@ class JobReserved(JobEventData, frozen=True, kw_only=True):
     states: Sequence[str]
     period: str | None = None
     reserved_until: str
+    reserved_by: str | None = None
 
 
 class JobReleased(JobEventData, frozen=True, kw_only=True):
@@ -309,6 +310,8 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
     subject: str = ""
     data: dict[str, object] = msgspec.field(default_factory=dict)
     specversion: str = "1.0"
+    user: str | None = msgspec.field(default=None, name="waybill-user")
+    """Who has published it, as the broker says. Whatever the JSON says, `event_fold` sets it."""
 
 
 _encoder = msgspec.json.Encoder()

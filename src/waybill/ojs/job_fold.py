@@ -6,6 +6,7 @@ first end counts. Only an enqueuing, or a start, that is later than the end begi
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
@@ -14,8 +15,12 @@ import msgspec
 
 from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
+from waybill.ojs.envelope import MAX_ID_LENGTH
+from waybill.ojs.errors import InvalidJob
 from waybill.ojs.events import ReceivedEvent
+from waybill.ojs.nesting import clean_text
 from waybill.ojs.states import TERMINAL, State
+from waybill.ojs.timestamps import parse_timestamp
 from waybill.ojs.unique import stands_in_the_way
 
 # As text: every event of every job comes by here, and a member takes long to tell its value.
@@ -33,6 +38,10 @@ _PHASES: Final = {
     "job.retrying": (2, State.RETRYABLE.value),
 }
 _END_RANK: Final = 1 << 40
+MAX_NUMBER: Final = 2**31 - 1
+MAX_TIME_LENGTH: Final = 64
+MAX_KEY_LENGTH: Final = 500
+"""Characters: PostgreSQL's indices have room for 2,700 bytes."""
 _PHASES_PER_ATTEMPT: Final = 3
 
 
@@ -42,6 +51,8 @@ class JobRecord(JobInfo):
     rank: int = -1
     unique_key: str | None = None
     created_at: str | None = None
+    owner: str | None = None
+    """The user who has pushed it, None if nobody knows."""
     message: dict[str, object] | None = None
 
 
@@ -50,8 +61,8 @@ def new_record(event: ReceivedEvent) -> JobRecord:
     job_type, queue = event.data.get("job_type"), event.data.get("queue")
     return JobRecord(
         id=event.subject,
-        type=job_type if isinstance(job_type, str) else "",
-        queue=queue if isinstance(queue, str) else "",
+        type=_text(job_type) or "",
+        queue=_text(queue) or "",
         state=_AVAILABLE,
     )
 
@@ -69,7 +80,7 @@ def fold_all(
     for event in events:
         job = jobs.get(event.subject)
         if event.type == "job.reserved":
-            candidates = same[event.data.get("unique_key")]
+            candidates = same[unique_key_of(event)]
             obstacle = None if job in candidates else in_the_way(candidates, event)
             verdicts[event.id] = None if obstacle is None else info_of(obstacle)
             if obstacle is not None or job in candidates:
@@ -81,6 +92,37 @@ def fold_all(
             same[job.unique_key].append(job)
         fold(job, event)
     return verdicts
+
+
+def is_foldable(event: ReceivedEvent) -> bool:
+    """Say whether an event is about a job and made of what every store can keep.
+
+    Events come from whoever may write to their exchange, so each of their fields may be anything of its JSON type.
+    """
+    if not event.type.startswith("job."):
+        return False
+    subject, time = event.subject, event.time
+    if not 0 < len(subject) <= MAX_ID_LENGTH or len(time) > MAX_TIME_LENGTH or "\0" in subject or "\0" in time:
+        return False
+    return event.type != "job.reserved" or (unique_key_of(event) is not None and _is_time(time))
+
+
+def unique_key_of(event: ReceivedEvent) -> str | None:
+    """Return the fingerprint that an event names. A long one of a foreign producer is kept as its own fingerprint."""
+    key = event.data.get("unique_key")
+    if not isinstance(key, str):
+        return None
+    if len(key) > MAX_KEY_LENGTH or "\0" in key:
+        return hashlib.sha256(key.encode()).hexdigest()
+    return key
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_timestamp(text, "time")
+    except InvalidJob:
+        return False
+    return True
 
 
 def fold(job: JobRecord, event: ReceivedEvent) -> None:
@@ -106,8 +148,9 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
 def reserve(job: JobRecord, event: ReceivedEvent) -> None:
     """Give a new job the place that it has asked for."""
     job.state = State.PENDING.value
-    job.unique_key = _text(event.data.get("unique_key"))
+    job.unique_key = unique_key_of(event)
     job.created_at = event.time
+    job.owner = _text(event.data.get("reserved_by"))
     job.visible_until = _text(event.data.get("reserved_until"))
 
 
@@ -145,9 +188,11 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         # A dead letter was tried again: everything begins anew. Its start may be heard of first.
         _begin_anew(job)
     if event.type == "job.enqueued":
+        # Whoever has told of it first: nobody else knows its id before.
+        job.owner = job.owner or _text(event.user)
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))
-        job.unique_key = _text(data.get("unique_key")) or job.unique_key
+        job.unique_key = unique_key_of(event) or job.unique_key
         if job.scheduled_at is not None:
             state = State.SCHEDULED.value
     elif event.type == "job.started" and job.attempt <= attempt:
@@ -200,7 +245,7 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
         return
     percent = data.get("progress_percent", 0)
     if isinstance(percent, int | float):
-        job.progress = max(job.progress or 0.0, percent / 100)
+        job.progress = max(job.progress or 0.0, min(percent, 100) / 100)
     job.progress_message = _text(data.get("progress_message")) or job.progress_message
     job.checkpoint = read_checkpoint(data.get("checkpoint")) or job.checkpoint
 
@@ -230,11 +275,15 @@ def _bound(event: ReceivedEvent) -> int:
 
 
 def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    """Return a number that a column of 32 bits takes."""
+    return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) else 0
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    """Return a text that a database takes, and an index."""
+    if not isinstance(value, str):
+        return None
+    return value if len(value) <= MAX_KEY_LENGTH and "\0" not in value else clean_text(value, MAX_KEY_LENGTH)
 
 
 def _object(value: object) -> dict[str, object] | None:

@@ -5,7 +5,7 @@ The stream is the truth, a store is a view of it. It knows its position in the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -52,20 +52,36 @@ class JobStore:
         """The offset in the stream from which on events are not folded yet."""
         raise NotImplementedError
 
-    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
         """Fold messages of the stream, each with its offset, and remember where it goes on: all of them or nothing.
 
+        With `keeps_position` the messages count as not folded yet: for one that is taken apart.
         Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place.
         """
         raise NotImplementedError
+
+    def probe(self) -> None:
+        """Write, and change nothing. Raises what keeps the store from writing anything at all."""
 
     def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it was folded."""
         job = self._find(job_id)
         return None if job is None else info_of(job)
 
-    def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last, all states unless one is given."""
+    def owner(self, job_id: str) -> str | None:
+        """Return the user who has pushed a job, None if nobody knows."""
+        job = self._find(job_id)
+        return None if job is None else job.owner
+
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last, all states unless one is given.
+
+        With `owners`, only those of these users; None stands for jobs of which nobody knows who has pushed them.
+        """
         raise NotImplementedError
 
     def held(self) -> list[HeldAttempt]:
@@ -100,8 +116,3 @@ def open_job_store(database: str) -> JobStore:
     from waybill.ojs.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
 
     return SqlJobStore(database)
-
-
-def is_of_a_job(event: ReceivedEvent) -> bool:
-    """Say whether an event changes the state of a job."""
-    return event.type.startswith("job.")

@@ -14,23 +14,20 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-import msgspec
-
 from waybill.client import Consumer, Delivery
 from waybill.ojs.control_message import JobInfo
-from waybill.ojs.events import KeptMessage, ReceivedEvent, decode_events
+from waybill.ojs.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
+from waybill.ojs.events import KeptMessage
 from waybill.ojs.job_store import HeldAttempt, JobStore, open_job_store
 from waybill.ojs.session import Session
 
 PREFETCH: Final = 50
 FOLD_SECONDS: Final = 0.02
-FOLD_BYTES: Final = 256 * 1024
-"""About so much of the stream is folded at a time, or one message if that is larger."""
-
+TRIES: Final = 2
 RETRY_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 1.0
 """How long the events of a job may be on their way here before it counts as unknown."""
@@ -55,6 +52,8 @@ class JobView:
         self._waiting: deque[tuple[int, Delivery]] = deque()
         """Messages that are to be folded, each with its offset in the stream."""
         self._next_offset = 0
+        self.skipped_count = 0
+        """How many events could not be understood, or kept, and were stepped over."""
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
@@ -91,10 +90,17 @@ class JobView:
         store = self._known
         return await self._in_thread(lambda: store.get(job_id))
 
-    async def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last."""
+    async def owner(self, job_id: str) -> str | None:
+        """Return the user who has pushed a job, None if nobody knows."""
         store = self._known
-        return await self._in_thread(lambda: store.newest(queue, state, limit))
+        return await self._in_thread(lambda: store.owner(job_id))
+
+    async def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last, those of some users if `owners` are given."""
+        store = self._known
+        return await self._in_thread(lambda: store.newest(queue, state, limit, owners))
 
     async def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
@@ -147,7 +153,12 @@ class JobView:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _take(self, delivery: Delivery) -> None:
-        offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        try:
+            offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        except ValueError:
+            _log.warning("a message of the event stream has malformed properties and is stepped over")
+            self.skipped_count += 1
+            offset = None
         if not isinstance(offset, int) or offset < self._next_offset:
             delivery.ack()
             return
@@ -172,42 +183,31 @@ class JobView:
                 await self._fold(store, [self._waiting.popleft() for _ in range(count)])
 
     async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
-        fold = functools.partial(_fold_pieces, store, [(offset, delivery.body) for offset, delivery in waiting])
+        # The properties were decoded for the offset.
+        messages = [(offset, delivery.body, delivery.properties.user_id) for offset, delivery in waiting]
+        failures = 0
         while True:
             try:
-                verdicts = await self._in_thread(fold)
+                # What has failed twice is taken apart, to step over what is at fault, unless that is the database.
+                fold = fold_messages if failures < TRIES else fold_what_can_be
+                verdicts, skipped = await self._in_thread(functools.partial(fold, store, messages))
                 break
             except Exception:  # noqa: BLE001 - whatever a database can have against it
+                failures += 1
                 _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
+        self.skipped_count += skipped
         if self._stream is not None:
             # After a lost connection the consumer goes on here.
             self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
         for _, delivery in waiting:
             delivery.ack()
         for event_id, obstacle in verdicts.items():
-            future = self._verdicts.get(event_id)
-            if future is not None and not future.done():
-                future.set_result(obstacle)
+            decided = self._verdicts.get(event_id)
+            if decided is not None and not decided.done():
+                decided.set_result(obstacle)
         self._folded.set()
         self._folded = asyncio.Event()
 
 
-def _fold_pieces(store: JobStore, messages: Sequence[tuple[int, bytes]]) -> dict[str, JobInfo | None]:
-    """Fold messages, each with its offset, a piece at a time; the store skips what it has. See `JobStore.apply`."""
-    verdicts: dict[str, JobInfo | None] = {}
-    start, size = 0, 0
-    for end, (_, body) in enumerate(messages, 1):
-        size += len(body)
-        if size >= FOLD_BYTES or end == len(messages):
-            verdicts |= store.apply([(offset, _read_events(offset, body)) for offset, body in messages[start:end]])
-            start, size = end, 0
-    return verdicts
-
-
-def _read_events(offset: int, body: bytes) -> list[ReceivedEvent]:
-    try:
-        return decode_events(body)
-    except msgspec.DecodeError as error:
-        _log.warning("message %d of the event stream is no event: %s", offset, error)
-        return []
+__all__ = ["FOLD_BYTES", "JobView"]

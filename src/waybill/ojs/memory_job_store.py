@@ -12,7 +12,7 @@ unique stays, as it may be in the way of another.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
 from itertools import chain
 from typing import Final
@@ -21,8 +21,8 @@ import msgspec
 
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
-from waybill.ojs.job_fold import JobRecord, fold_all, has_ended, info_of
-from waybill.ojs.job_store import HeldAttempt, JobStore, is_of_a_job
+from waybill.ojs.job_fold import JobRecord, fold_all, has_ended, info_of, is_foldable, unique_key_of
+from waybill.ojs.job_store import HeldAttempt, JobStore
 from waybill.ojs.recent import Generations
 from waybill.ojs.states import State
 
@@ -79,15 +79,17 @@ class MemoryJobStore(JobStore):
         """The offset from which on events are not folded yet."""
         return self._next_offset
 
-    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
         """Fold messages into copies, and take those over in the end."""
         new = [(offset, found) for offset, found in messages if offset >= self._next_offset]
         if not new:
             return {}
-        events = [event for _, found in new for event in found if is_of_a_job(event)]
+        events = [event for _, found in new for event in found if is_foldable(event)]
         jobs = self._load(event.subject for event in events)
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
-        for key in {event.data.get("unique_key") for event in events if event.type == "job.reserved"}:
+        for key in {unique_key_of(event) for event in events if event.type == "job.reserved"}:
             if isinstance(key, str) and key in self._keys:
                 jobs |= self._load(job_id for job_id in self._keys[key] if job_id not in jobs)
                 same[key] = [jobs[job_id] for job_id in self._keys[key]]
@@ -99,13 +101,20 @@ class MemoryJobStore(JobStore):
             self._move(job_id, places.get(job_id), place, text)
         for job_id, text in self._over.forget().items():
             self._leave_key(job_id, _decode(text).unique_key)
-        self._next_offset = new[-1][0] + 1
+        if not keeps_position:
+            self._next_offset = new[-1][0] + 1
         return verdicts
 
-    def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last."""
         jobs = (_decode(text) for text in chain(self._jobs.values(), self._over.values()))
-        fitting = (job for job in jobs if job.queue == queue and state in {None, job.state})
+        fitting = (
+            job
+            for job in jobs
+            if job.queue == queue and state in {None, job.state} and (owners is None or job.owner in owners)
+        )
         return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
 
     def held(self) -> list[HeldAttempt]:

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -27,12 +28,13 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 import msgspec
 
-from waybill.client import ClientError
+from waybill.client import ClientError, EncodeError
 from waybill.ojs.client import BatchFailed, Jobs
 from waybill.ojs.envelope import Envelope, parse_envelope
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import MadeJob, NewJob, Options
 from waybill.ojs.identifiers import new_id
+from waybill.ojs.nesting import clean_text
 
 try:
     import sqlalchemy as sql
@@ -49,6 +51,8 @@ POLL_SECONDS: Final = 0.2
 LEASE_SECONDS: Final = 30.0
 BATCH: Final = 500
 ERROR_PAUSE_SECONDS: Final = 1.0
+MAX_FAILURES: Final = 5
+MAX_REASON: Final = 2000
 _RELAY: Final = "relay"
 
 T = TypeVar("T")
@@ -128,6 +132,8 @@ class OutboxRelay:
         # One thread: what is begun when the relay stops is over before it resigns.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-outbox")
         self._task: asyncio.Task[None] | None = None
+        self._failures: Counter[int] = Counter()
+        """How often the job of a row has failed while others went through."""
 
     async def __aenter__(self) -> Self:
         """Start to publish in the background."""
@@ -180,18 +186,49 @@ class OutboxRelay:
             if len(failed) == len(good):
                 raise error.failures[0] from error
             _log.warning("%d jobs of the outbox stay there for now: %s", len(failed), error.failures[0])
-        except InvalidJob as error:
+        except (InvalidJob, EncodeError, RecursionError) as error:
             if len(good) == 1:
                 _log.exception("job %s of the outbox can never be enqueued", good[0][1].envelope.id)
                 return [], {**errors, good[0][0]: str(error)}
-            # One of them spoils the batch: find out which.
-            done: list[int] = []
-            for one in good:
-                published, spoilt = await self._publish([one])
-                done += published
-                errors |= spoilt
-            return done, errors
+            return await self._publish_one_by_one(good, errors)
+        except (ClientError, OSError, PushFailed):
+            raise
+        except Exception:
+            if len(good) == 1:
+                raise
+            # A middleware fails, for one of them or for all.
+            return await self._publish_one_by_one(good, errors)
         return [number for number, job in good if job.envelope.id not in failed], errors
+
+    async def _publish_one_by_one(
+        self, jobs: list[tuple[int, MadeJob]], errors: dict[int, str]
+    ) -> tuple[list[int], dict[int, str]]:
+        """Find out which job spoils a batch. One over which something fails that may pass stays where it is.
+
+        Unless it has failed for MAX_FAILURES times while others went through: then it is as good as invalid, and would
+        be in the way for ever. Raises that failure if no job goes through.
+        """
+        done: list[int] = []
+        failed: dict[int, Exception] = {}
+        for one in jobs:
+            try:
+                published, spoilt = await self._publish([one])
+            except (ClientError, OSError, PushFailed):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a middleware can raise
+                failed[one[0]] = error
+                continue
+            done += published
+            errors |= spoilt
+        if failed and not done and not errors:
+            raise next(iter(failed.values()))
+        for number, failure in failed.items():
+            self._failures[number] += 1
+            _log.error("row %d of the outbox stays there for now", number, exc_info=failure)
+            if self._failures[number] >= MAX_FAILURES:
+                del self._failures[number]
+                errors[number] = f"{type(failure).__name__} again and again"
+        return done, errors
 
     async def _run(self) -> None:
         while True:
@@ -252,7 +289,8 @@ class OutboxRelay:
         if done:
             connection.execute(sql.delete(table).where(table.c.id.in_(done)))
         for number, text in errors.items():
-            connection.execute(sql.update(table).where(table.c.id == number).values(error=text))
+            reason = clean_text(text, MAX_REASON)
+            connection.execute(sql.update(table).where(table.c.id == number).values(error=reason))
 
 
 def _row_count(result: CursorResult[tuple[object, ...]] | object) -> int:
@@ -266,3 +304,5 @@ def _made(envelope: str, options: str) -> MadeJob | InvalidJob:
         return MadeJob(job, cast("Options", msgspec.json.decode(options, type=dict[str, str])))
     except InvalidJob as error:
         return error
+    except Exception as error:  # noqa: BLE001 - a row is what somebody has written
+        return InvalidJob("row", f"cannot be read: {type(error).__name__}")

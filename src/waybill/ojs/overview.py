@@ -154,7 +154,7 @@ class Overview:
             percent = data.get("progress_percent")
             job = self._running[event.subject]
             self._running[event.subject] = msgspec.structs.replace(
-                job, progress_percent=float(percent) if isinstance(percent, int | float) else None
+                job, progress_percent=float(min(max(percent, 0), 100)) if isinstance(percent, int | float) else None
             )
         elif event.type in ENDS:
             self._running.pop(event.subject, None)
@@ -180,7 +180,7 @@ class Overview:
         if isinstance(concurrency, int):
             worker.concurrency = concurrency
         if isinstance(memory, int | float):
-            worker.memory_mb = float(memory)
+            worker.memory_mb = float(min(max(memory, 0), 2**53))
         if "active_jobs" in data:
             worker.active_jobs = _number(data["active_jobs"])
         if event.type == "worker.stopped":

@@ -24,6 +24,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.execution import Execution, lost_failure
 from waybill.ojs.job_view import JobView
 from waybill.ojs.message import PERSISTENT
+from waybill.ojs.nesting import shown
 from waybill.ojs.recent import Recent
 from waybill.ojs.session import Session
 from waybill.ojs.settlement import Settlement
@@ -55,6 +56,7 @@ class Replacement:
         self._settlement = Settlement(session, "dead_letter", holds_delivery=False)
         self._silences: dict[str, _Silence] = {}
         self._replaced: Recent[tuple[str, int], None] = Recent(REMEMBERED_REPLACEMENTS)
+        self._looking: set[str] = set()
         self._loop = asyncio.get_running_loop()
         session.connection.on_reconnect(self._begin_anew)
 
@@ -93,6 +95,15 @@ class Replacement:
 
     async def look(self, queue: str) -> None:
         """Replace what is silent in a queue. Only for the coordinator that reads its control queue."""
+        if queue in self._looking:
+            return
+        self._looking.add(queue)
+        try:
+            await self._look(queue)
+        finally:
+            self._looking.discard(queue)
+
+    async def _look(self, queue: str) -> None:
         for job_id, attempt, found in await self._silent():
             if found == queue and not self.has_replaced(job_id, attempt):
                 self._replaced[job_id, attempt] = None
@@ -101,7 +112,9 @@ class Replacement:
                 except ClientError as error:
                     # It did not begin, so it is tried again.
                     self._replaced.pop((job_id, attempt), None)
-                    _log.warning("attempt %d of job %s is not replaced yet: %r", attempt, job_id, error)
+                    _log.warning("attempt %d of job %s is not replaced yet: %r", attempt, shown(job_id), error)
+                except Exception:  # noqa: BLE001 - the others in this queue are not to wait for this one
+                    _log.exception("attempt %d of job %s cannot be replaced", attempt, shown(job_id))
 
     async def _silent(self) -> list[tuple[str, int, str]]:
         """Return the job, attempt and queue of each attempt that is silent for as long as it may not be."""
@@ -140,7 +153,10 @@ class Replacement:
         try:
             envelope = read_envelope(message.body)
         except InvalidJob as error:
-            _log.error("job %s cannot be replaced: %s", job_id, error)
+            _log.error("job %s cannot be replaced: %s", shown(job_id), error)
+            return
+        if envelope.id != job_id:
+            _log.error("job %s cannot be replaced: the message in its heartbeat is another one's", shown(job_id))
             return
         request = ControlRequest(job_id, attempt=attempt, enqueued_at=envelope.enqueued_at)
         await self._session.publishing.publish(

@@ -8,6 +8,7 @@ from typing import Self
 
 from waybill.client import Channel, Connection, ReconnectPolicy, connect
 from waybill.ojs.event_writer import EventWriter
+from waybill.ojs.identity import Identity
 from waybill.ojs.topology import Topology
 from waybill.ojs.topology_declarer import TopologyDeclarer
 
@@ -25,6 +26,7 @@ class Session:
         publishing: Channel,
         declarer: TopologyDeclarer,
         events: EventWriter,
+        identity: Identity,
     ) -> None:
         """Use `open`."""
         self._stack = stack
@@ -32,6 +34,7 @@ class Session:
         self.publishing = publishing
         self.declarer = declarer
         self.events = events
+        self.identity = identity
 
     @classmethod
     async def open(cls, uri: str, topology: Topology, source: str, reconnect: ReconnectPolicy | None) -> Self:
@@ -41,9 +44,10 @@ class Session:
                 connect(uri, name=source.removeprefix("/"), reconnect=reconnect)
             )
             declarer = TopologyDeclarer(await connection.channel(), topology)
-            events = EventWriter(await connection.channel(confirms=True), declarer, source)
+            identity = Identity(connection.address)
+            events = EventWriter(await connection.channel(confirms=True), declarer, source, identity)
             publishing = await connection.channel(confirms=True)
-            session = cls(stack.pop_all(), connection, publishing, declarer, events)
+            session = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
         connection.on_reconnect(events.resume)
         return session
 

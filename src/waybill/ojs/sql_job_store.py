@@ -8,7 +8,7 @@ may share a PostgreSQL database: the position is locked while one writes, and wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +16,8 @@ import msgspec
 from waybill.ojs.checkpoint import read_checkpoint
 from waybill.ojs.control_message import JobInfo
 from waybill.ojs.events import ReceivedEvent
-from waybill.ojs.job_fold import JobRecord, fold_all, in_the_way, info_of
-from waybill.ojs.job_store import HeldAttempt, JobStore, is_of_a_job
+from waybill.ojs.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
+from waybill.ojs.job_store import HeldAttempt, JobStore
 from waybill.ojs.states import State
 
 try:
@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
-_VERSION: Final = 5
+_VERSION: Final = 6
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message")
@@ -47,7 +47,7 @@ _jobs: Final = sql.Table(
         for name in (
             "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
             "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
-            "message",
+            "owner", "message",
         )
     ),
     sql.Column("progress", sql.Float),
@@ -104,7 +104,14 @@ class SqlJobStore(JobStore):
         with self._engine.connect() as connection:
             return _position(connection)
 
-    def apply(self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+    def probe(self) -> None:
+        """Write the position as it is."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.update(_positions).values(next_offset=_positions.c.next_offset))
+
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
         """Fold messages in one transaction."""
         verdicts: dict[str, JobInfo | None] = {}
         if not messages:
@@ -112,24 +119,31 @@ class SqlJobStore(JobStore):
         with self._engine.begin() as connection:
             position = _position(connection, lock=True)
             events = [
-                event for offset, found in messages if offset >= position for event in found if is_of_a_job(event)
+                event for offset, found in messages if offset >= position for event in found if is_foldable(event)
             ]
-            decided = [event for offset, found in messages if offset < position for event in found]
+            decided = [
+                event for offset, found in messages if offset < position for event in found if is_foldable(event)
+            ]
             verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
             verdicts |= fold_all(events, jobs, same)
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
-            if messages[-1][0] >= position:
+            if messages[-1][0] >= position and not keeps_position:
                 connection.execute(sql.update(_positions).values(next_offset=messages[-1][0] + 1))
         return verdicts
 
-    def newest(self, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, all states unless one is given."""
         select = sql.select(_jobs).where(_jobs.c.queue == queue)
         if state is not None:
             select = select.where(_jobs.c.state == state)
+        if owners is not None:
+            named = _jobs.c.owner.in_([owner for owner in owners if owner is not None])
+            select = select.where(sql.or_(named, _jobs.c.owner.is_(None)) if None in owners else named)
         select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [info_of(_record(row)) for row in connection.execute(select)]
@@ -166,7 +180,7 @@ class SqlJobStore(JobStore):
         verdicts: dict[str, JobInfo | None] = {}
         same = self._same(connection, events, {})
         for event in events:
-            candidates = same[event.data.get("unique_key")]
+            candidates = same[unique_key_of(event)]
             if any(job.id == event.subject for job in candidates):
                 verdicts[event.id] = None
             elif candidates:
@@ -178,7 +192,7 @@ class SqlJobStore(JobStore):
     ) -> defaultdict[object, list[JobRecord]]:
         """Return the jobs that reservations compete with, by their fingerprint, as the very records of `jobs`."""
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
-        keys = dict.fromkeys(event.data.get("unique_key") for event in events if event.type == "job.reserved")
+        keys = dict.fromkeys(unique_key_of(event) for event in events if event.type == "job.reserved")
         if keys:
             for job_id, job in self._load(connection, _jobs.c.unique_key, list(keys)).items():
                 same[job.unique_key].append(jobs.setdefault(job_id, job))

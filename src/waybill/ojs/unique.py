@@ -83,8 +83,12 @@ def stands_in_the_way(existing: JobInfo, created_at: str | None, *, states: obje
         # Whoever reserved it has never enqueued it.
         return False
     if isinstance(period, str) and created_at is not None:
-        ends = parse_timestamp(created_at, "created_at") + msgspec.convert(period, timedelta)
-        return parse_timestamp(now, "time") < ends
+        try:
+            ends = parse_timestamp(created_at, "created_at") + msgspec.convert(period, timedelta)
+            return parse_timestamp(now, "time") < ends
+        except (ValueError, OverflowError):
+            # Without times that can be reckoned with, it counts for as long as it is there.
+            return True
     return True
 
 

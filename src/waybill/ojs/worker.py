@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from waybill.client import Connection, ConnectionClosed
+from waybill.client.own_loop import running_loop
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.calls import Calls
 from waybill.ojs.client import Jobs
@@ -115,6 +116,7 @@ class Worker:
             self._coordinator = Coordinator(jobs, queues=self.queues)
         self._resources = Resources()
         self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
         self._intake: Intake | None = None
@@ -198,7 +200,10 @@ class Worker:
                 await self._shut_down()
 
     def stop(self, reason: str = "shutdown") -> None:
-        """Begin to shut down; the second call ends the grace period."""
+        """Begin to shut down; the second call ends the grace period. From any thread."""
+        if self._loop is not None and running_loop() is not self._loop:
+            self._loop.call_soon_threadsafe(self.stop, reason)
+            return
         if self._stop_requested.is_set():
             self._stop_now.set()
         self._reason = reason
@@ -214,7 +219,9 @@ class Worker:
 
     async def start(self) -> None:
         """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
-        self._started = asyncio.get_running_loop().time()
+        self._jobs.bind()
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
         session = await Session.open(
             self._jobs.uri, self._jobs.topology, event_source("workers", self.id), self._jobs.reconnect
         )
@@ -411,6 +418,7 @@ class Worker:
             finally:
                 await session.close()
                 self._session = None
+                self._jobs.unbind()
 
     async def _drain(self, runner: Runner) -> None:
         """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""

@@ -1,0 +1,34 @@
+"""Who we are to the broker: the `user-id` of what others are to know the sender of.
+
+Brokers refuse a message whose user-id is another name than that of the connection's user, and so vouch for it. Where a
+login gives a user another name than the URI says, as tokens and certificates do, messages go without one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from waybill.client import PreconditionFailed
+from waybill.client.uri import Address
+
+_EXTERNAL: Final = "external"
+
+_log = logging.getLogger("waybill.ojs")
+
+
+class Identity:
+    """The name of a connection's user, None while nobody knows."""
+
+    def __init__(self, address: Address) -> None:
+        settings = address.settings
+        is_known = settings.mechanism.lower() != _EXTERNAL
+        self.user: str | None = settings.user if is_known else None
+
+    def is_refused(self, error: BaseException | None) -> bool:
+        """Say whether a publish was refused for its user-id; there is none from then on."""
+        if self.user is None or not isinstance(error, PreconditionFailed) or "user_id" not in str(error):
+            return False
+        _log.warning("this connection's user has another name than %s, messages go without one: %s", self.user, error)
+        self.user = None
+        return True
