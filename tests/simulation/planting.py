@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
+import waybill.model.lane
 import waybill.model.queue
 import waybill.storage.log
 import waybill.storage.message_log
@@ -42,7 +43,8 @@ PRESENT: Final = "a confirmed message is present until settled or removed by a p
 CALM: Final = Troubles()
 CRASHES: Final = Troubles(kills=2, power_losses=2)
 NETWORK: Final = Troubles(resets=8)
-READ_ERRORS: Final = Troubles(read_errors=12)
+READ_ERRORS: Final = Troubles(read_errors=25)
+READS: Final = "unread_dropped"
 STORED_ONCE: Final = "a message is stored once over a resumed link"
 
 
@@ -382,7 +384,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "undeliverable_here_ignored": LogicBug(
         OutgoingLink, "shun", shun_nothing, "undeliverable here is not delivered here again", CALM
     ),
-    "unread_dropped": LogicBug(Lane, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
+    READS: LogicBug(Lane, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
     "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 
@@ -420,6 +422,15 @@ def can_be_planted(name: str) -> bool:
 
 
 @contextmanager
+def short_lanes() -> Iterator[None]:
+    """Queues keep next to nothing in memory, so that what they deliver has to be read back."""
+    with ExitStack() as stack:
+        for limit, value in (("HEAD_LIMIT_LENGTH", 2), ("CHUNK_LENGTH", 2)):
+            stack.enter_context(patch.object(waybill.model.lane, limit, value))
+        yield
+
+
+@contextmanager
 def planted(name: str | None) -> Iterator[Planting]:
     """Plant a bug; without a name, none."""
     if name is None:
@@ -432,6 +443,8 @@ def planted(name: str | None) -> Iterator[Planting]:
         if name in STORE_TROUBLES:
             yield Planting(Plants.only(name), STORE_TROUBLES[name])
             return
+        if name == READS:
+            stack.enter_context(short_lanes())
         bug = LOGIC_BUGS[name]
         stack.enter_context(patch.object(bug.owner, bug.name, bug.wrong))
         yield Planting(Plants(), bug.troubles, bug.theme, True if bug.is_of_amqp10 else None)

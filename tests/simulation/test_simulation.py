@@ -9,7 +9,7 @@ from multiprocessing.pool import Pool
 
 import pytest
 
-from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, can_be_planted, is_found_by
+from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, READ_ERRORS, can_be_planted, is_found_by, short_lanes
 from tests.simulation.simulate import kept_seeds, run_seed, try_seed
 from tests.simulation.world import World
 
@@ -19,6 +19,7 @@ BLOCK = 50
 # takes new ones.
 FIRST_SEED = 1_000_000
 PLANT_SEEDS = 150
+READ_SEEDS = 30
 PROCESSES = 2
 
 
@@ -39,6 +40,13 @@ def test_seeds_that_once_failed() -> None:
 def test_promises_hold_under_faults(first: int, workers: Pool) -> None:
     results = workers.map(try_seed, range(first, first + BLOCK), chunksize=5)
     assert [result.details for result in results if result.outcome is None] == []
+
+
+def test_reads_that_fail_for_a_while_cost_nothing() -> None:
+    with short_lanes():
+        # The limits of the compiled build are compiled in: there is nothing to read back.
+        for seed in range(0 if IS_COMPILED else READ_SEEDS):
+            World(seed, troubles=READ_ERRORS, theme="plain", speaks_amqp10=False).run()
 
 
 @pytest.mark.parametrize("name", [name for name in PLANT_NAMES if can_be_planted(name)])
