@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help demo test test-interpreted test-compiled check lint types bench simulate search soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
+.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,9 @@ bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream o
 
 bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops with pika, and the report of 5 million events
 	@$(BUILT_RUN) -m benchmarks.pipeline $(BENCH_ARGUMENTS)
+
+damage: $(VENV)/stamp ## 1,000 wrong bits, cuts and lost files in a data directory: each is found
+	@DAMAGE_CASES=1000 PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest -q tests/storage/test_every_bit.py
 
 SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again

@@ -158,19 +158,34 @@ class DirectoryLock:
     """
 
     def __init__(self, root: Path) -> None:
-        self._descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._descriptor)
-            raise DataDirectoryInUse(f"{root} is in use by process {holder}") from error
+        self._path = root / LOCK_NAME
+        self._descriptor = -1
+        while self._descriptor < 0:
+            self._descriptor = self._try(root)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
+    def _try(self, root: Path) -> int:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise DataDirectoryInUse(f"{root} is in use by process {holder}") from error
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        # Whoever had it has removed it just now: another process may lock the next one.
+        os.close(descriptor)
+        return -1
+
     def release(self) -> None:
-        """Let others in. A second call does nothing."""
+        """Let others in, and leave nothing behind. A second call does nothing."""
         if self._descriptor >= 0:
+            self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1
 
