@@ -25,16 +25,19 @@ from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import Termini, Terminus
+from waybill.model.consumer_line import ConsumerLine
 from waybill.model.entry import Entry
 from waybill.model.errors import ReadPostponed
+from waybill.model.fan_out import publish_to
 from waybill.model.lane import Lane
 from waybill.model.message import Message
 from waybill.model.queue import Queue
+from waybill.model.queue_end import Removal
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.transaction import ACCEPT, RELEASE, Transaction
-from waybill.model.virtual_host import VirtualHost, publish_to
+from waybill.model.virtual_host import VirtualHost
 from waybill.storage.message_log import MessageLog
 
 IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
@@ -175,21 +178,16 @@ def activate_anyone(queue: Queue, consumer: ChannelConsumer) -> None:
     """The single active consumer is not alone."""
     if not consumer.is_active:
         consumer.is_active = True
-        queue.active.append(consumer)
+        queue.line.append(consumer)
     queue.runtime.mark_dirty(queue)
 
 
-def take_any(queue: Queue, lowest: int) -> ChannelConsumer | None:
+def take_any(line: ConsumerLine, consumer: ChannelConsumer) -> None:
     """Priorities of consumers do not count."""
-    del lowest
-    for consumer in list(queue.active):
-        if consumer.has_credit():
-            queue.active.remove(consumer)
-            queue.active.append(consumer)
-            return consumer  # type: ignore[return-value]
-        consumer.is_active = False
-        queue.active.remove(consumer)
-    return None
+    priority = consumer.priority
+    consumer.priority = 0
+    _append(line, consumer)
+    consumer.priority = priority
 
 
 def to_lowest_lane(queue: Queue) -> Lane:
@@ -228,13 +226,12 @@ def keep_silent(connection: Connection, now: float) -> None:
     _handle_timeout(connection, now)
 
 
-def purge_in_memory(queue: Queue) -> int:
+def purge_in_memory(removal: Removal) -> bool:
     """A purge forgets to tell the store."""
-    count = int(queue.ready_count)
-    for lane in queue.lanes:
-        list(lane.clear())
-    queue.ready_count = queue.ready_bytes = 0
-    return count
+    for removed in removal._removed:
+        while removed.take(1000):
+            pass
+    return True
 
 
 def own_nothing(host: VirtualHost, connection: object) -> list[Queue]:
@@ -311,6 +308,7 @@ def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int)
     del log, queue_id, sequence, location
 
 
+_append = ConsumerLine.append
 _commit = Transaction.commit
 _refill = Lane._refill
 _expire_due = Queue.expire_due
@@ -347,7 +345,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, "credit holds", CALM),
     "two_active_consumers": LogicBug(Queue, "activate", activate_anyone, "one consumer is active", CALM, "single"),
     "consumer_priority_ignored": LogicBug(
-        Queue, "_highest_with_credit", take_any, "higher consumer priorities come first", CALM, "plain"
+        ConsumerLine, "append", take_any, "higher consumer priorities come first", CALM, "plain"
     ),
     "message_priority_ignored": LogicBug(
         Queue, "_first_lane", to_lowest_lane, "higher priorities come first", CALM, "levels"
@@ -362,7 +360,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "silence_unnoticed": LogicBug(Connection, "handle_timeout", wait_for_ever, PRESENT, Troubles(silent_deaths=3)),
     "heartbeat_not_sent": LogicBug(Connection, "handle_timeout", keep_silent, "a living peer sends heartbeats", CALM),
     "purge_not_stored": LogicBug(
-        Queue, "purge", purge_in_memory, "what was purged does not come back", CRASHES, "volatile"
+        Removal, "work", purge_in_memory, "what was purged does not come back", CRASHES, "volatile"
     ),
     "exclusive_queue_stays": LogicBug(
         VirtualHost, "queues_of", own_nothing, "a queue of one connection goes with it", CALM

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from tests.simulation.front import Front, Plants
 from tests.simulation.violation import Violation
 from waybill.engine.host import Output, ServerEngine
+from waybill.model.runtime import TURN_UNITS
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit
 from waybill.storage.journal import Journal, JournalOptions
@@ -118,6 +119,7 @@ class SimulatedServer:
         # A small limit makes queues keep their messages on disk; the alarm at that limit would stop all publishers.
         node._memory_alarm_bytes = self.memory_alarm_bytes
         node._filesystem = front
+        node.runtime.turn_units = self.random.choice((8, 64, TURN_UNITS))
         if USER not in node.administration.accounts.by_name:
             node.administration.put_user(USER, "")
             node.administration.set_permission(USER, "/", ".*", ".*", ".*")
@@ -294,7 +296,10 @@ class SimulatedServer:
             commit = None if self._is_committing else node.begin_commit()
             if commit is not None:
                 self._commit(node, commit)
-            elif not (node.has_output and node.send()):
+            elif not (node.has_output and node.send()) or node.is_turn_over:
+                node.end_turn()
+                if node.has_late_work:
+                    self.clock.call_later(0.0, self._of_this_life(self._after_receive))
                 break
         self._arm()
 

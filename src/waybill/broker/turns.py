@@ -98,7 +98,7 @@ class Turns:
             self.work()
 
     def work(self) -> None:
-        """Do all that is possible until the disk must be waited for, or nothing is left to do."""
+        """Do all that is possible until the disk must be waited for, nothing is left to do, or the turn is over."""
         self._is_due = False
         node = self._node
         now = self._clock.now()
@@ -108,10 +108,15 @@ class Turns:
             if commit is not None:
                 self._commit(commit)
                 now = self._clock.now()
-            elif not (node.has_output and node.send()):
+            elif not (node.has_output and node.send()) or node.is_turn_over:
                 break
         if self.has_stopped:
             return
+        node.end_turn()
+        if node.has_late_work and not self._is_due:
+            # The loop reads and serves others before it comes to this.
+            self._is_due = True
+            self._loop.call_soon(self.take)
         if self.is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
             self._set_reading_paused(paused=True)
         at = node.next_timeout()

@@ -9,11 +9,14 @@ import zlib
 from typing import Final
 
 from waybill.model.binding import Binding
-from waybill.model.errors import InvalidArgument
+from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.exchange import Exchange
 
 POINTS_PER_WEIGHT: Final = 16
-MAX_WEIGHT: Final = 10_000
+MAX_WEIGHT: Final = 1000
+WEIGHT_DIGITS: Final = 5
+# Of all bindings of an exchange together: a change to them costs as many points as there are on the ring.
+MAX_WEIGHTS: Final = 10_000
 
 
 class ConsistentHashExchange(Exchange):
@@ -38,25 +41,53 @@ class ConsistentHashExchange(Exchange):
         self._header: str | None = header
         self.routes_by_headers = header is not None
         self._ring: list[tuple[int, str]] = []
+        self._added: list[Binding] = []
+        self._has_removed = False
+        self._weights = 0
 
     def add(self, binding: Binding) -> None:
         weight = binding.routing_key
-        if not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= MAX_WEIGHT):
+        if not (
+            weight.isascii() and weight.isdigit() and len(weight) < WEIGHT_DIGITS and 1 <= int(weight) <= MAX_WEIGHT
+        ):
             raise InvalidArgument(f"binding key '{weight}' must be a weight: a number from 1 to {MAX_WEIGHT}")
+        if self._weights + int(weight) > MAX_WEIGHTS:
+            raise PreconditionFailed(f"the weights of exchange '{self.name}' would come to more than {MAX_WEIGHTS}")
         super().add(binding)
-        for point in range(int(weight) * POINTS_PER_WEIGHT):
-            bisect.insort(self._ring, (_hash(f"{binding.destination}\0{point}"), binding.key))
+        self._weights += int(weight)
+        self._added.append(binding)
 
     def remove(self, binding: Binding) -> None:
         super().remove(binding)
-        self._ring = [(point, key) for point, key in self._ring if key != binding.key]
+        self._weights -= int(binding.routing_key)
+        self._has_removed = True
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
+        self.steps = 0
+        if self._added or self._has_removed:
+            self._arrange()
         if not self._ring:
             return []
         subject = routing_key if self._header is None else str(headers.get(self._header, ""))
         index = bisect.bisect(self._ring, (_hash(subject), ""))
         return [self.bindings[self._ring[index % len(self._ring)][1]]]
+
+    def _arrange(self) -> None:
+        """Bring the ring up to date, once for all that was bound and unbound since the last message."""
+        if self._has_removed:
+            self._has_removed = False
+            bindings = self.bindings
+            # One that was removed and bound again stands where it stood.
+            added = {binding.key for binding in self._added}
+            self._ring = [place for place in self._ring if place[1] in bindings and place[1] not in added]
+        for binding in self._added:
+            if self.bindings.get(binding.key) is binding:
+                points = int(binding.routing_key) * POINTS_PER_WEIGHT
+                self._ring += [(_hash(f"{binding.destination}\0{point}"), binding.key) for point in range(points)]
+                self.steps += points
+        self._added = []
+        self._ring.sort()
+        self.steps += len(self._ring) >> 4
 
 
 def _hash(text: str) -> int:

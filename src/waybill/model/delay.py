@@ -24,6 +24,7 @@ DELAY: Final = "x-delay"
 # What waits longer than this is read back from the store instead of being kept in memory.
 KEPT_IN_MEMORY_S: Final = 10.0
 UNWRITTEN_RETRY_S: Final = 1.0
+RELEASE_UNITS: Final = 8
 
 # Due time, sequence, location, batch in which it is written, whether it is stored, the message unless it is read back.
 _Waiting = tuple[float, int, int, int, bool, Message | None]
@@ -64,8 +65,10 @@ class DelayedExchange(Exchange):
         self._routing.remove(binding)
         super().remove(binding)
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
-        return self._routing.match(routing_key, headers)
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
+        found = self._routing.match(routing_key, headers, steps_max)
+        self.steps = self._routing.steps
+        return found
 
 
 class DelayHost(QueueHost):
@@ -136,6 +139,9 @@ class DelayQueue(Queue):
         heap = self._heap
         store = self.store
         while heap and heap[0][0] <= now:
+            if self.runtime.work_left <= 0:
+                break
+            self.runtime.work_left -= RELEASE_UNITS
             if heap[0][5] is None and heap[0][3] > store.written_batch:
                 self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                 return

@@ -59,3 +59,8 @@ class DefinitionsLost(Exception):
 
 class UnsupportedStoreVersion(Exception):
     """The data directory was written by a newer version, in a format that this one cannot read."""
+
+
+def too_many_steps(limit: int) -> PreconditionFailed:
+    """A message cannot be routed: exchanges and bindings are more, or more entangled, than one message may meet."""
+    return PreconditionFailed(f"what a message meets on its way to its queues takes more than {limit} steps")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from waybill.model.binding import Binding
-from waybill.model.errors import InvalidArgument
+from waybill.model.errors import InvalidArgument, too_many_steps
 from waybill.model.topic_trie import TopicTrie
 
 
@@ -37,6 +37,8 @@ class Exchange:
         self.alternate: str | None = alternate
         self.onward: dict[str, Binding] = {}
         self.incoming: dict[str, Binding] = {}
+        # What the last match has cost beyond the bindings that it found.
+        self.steps = 0
 
     def add(self, binding: Binding) -> None:
         self.bindings[binding.key] = binding
@@ -44,8 +46,11 @@ class Exchange:
     def remove(self, binding: Binding) -> None:
         del self.bindings[binding.key]
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
-        """The bindings that a message with this key and these headers matches."""
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
+        """The bindings that a message with this key and these headers matches.
+
+        Raises `PreconditionFailed` if it would take more than `steps_max` steps.
+        """
         raise NotImplementedError
 
 
@@ -76,7 +81,7 @@ class DirectExchange(Exchange):
         if not same_key:
             del self._by_key[binding.routing_key]
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
         return list(self._by_key.get(routing_key, {}).values())
 
 
@@ -85,7 +90,7 @@ class FanoutExchange(Exchange):
 
     type = "fanout"
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
         return list(self.bindings.values())
 
 
@@ -113,8 +118,10 @@ class TopicExchange(Exchange):
         super().remove(binding)
         self._trie.remove(binding)
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
-        return self._trie.match(routing_key)
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
+        found = self._trie.match(routing_key, steps_max)
+        self.steps = self._trie.steps
+        return found
 
 
 class HeadersExchange(Exchange):
@@ -133,8 +140,17 @@ class HeadersExchange(Exchange):
             raise InvalidArgument(f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x")
         super().add(binding)
 
-    def match(self, routing_key: str, headers: dict[str, object]) -> list[Binding]:
-        return [binding for binding in self.bindings.values() if _headers_match(binding.arguments, headers)]
+    def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
+        found: list[Binding] = []
+        steps = len(headers) >> 2
+        for binding in self.bindings.values():
+            steps += 1 + (len(binding.arguments) >> 1)
+            if steps > steps_max:
+                raise too_many_steps(steps_max)
+            if _headers_match(binding.arguments, headers):
+                found.append(binding)
+        self.steps = steps
+        return found
 
 
 def _headers_match(arguments: dict[str, object], headers: dict[str, object]) -> bool:

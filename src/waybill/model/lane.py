@@ -1,16 +1,20 @@
 """The messages of a queue that wait, in order, with bounded memory: a head of entries, and a backlog kept as locations.
 
     loaded | head (both entries in memory) | backlog (chunks of sequence, location, size) | sealed | tail (entries)
+    returned: entries that came back, wherever their place is
 
 A short queue lives in its head alone. When the head is full, what arrives goes to the tail; a full tail is sealed, and
 once its batch is written the sealed entries shrink to a chunk: 24 bytes a message, 32 if some expire. `load` reads the
 oldest chunk back. With a store that frees no memory all of a queue is head, and counts as memory that is used.
+
+What comes back to its place is kept in a heap beside these, and the first of both is the first of all: giving back
+costs the logarithm of how many are there, in whatever order they come.
 """
 
+import heapq
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from mypy_extensions import i64
@@ -27,6 +31,7 @@ HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
 HEAD_LIMIT_LENGTH: Final = 32768
 RUN_LENGTH: Final = 256
 RUN_BYTES: Final = 64 << 10
+READ_UNITS: Final = 4
 
 
 class _Chunk:
@@ -85,6 +90,39 @@ def _index_after(entries: deque[Entry], sequence: i64) -> i64:
     return low
 
 
+def _sequence_of(entry: Entry) -> int:
+    return int(entry.sequence)
+
+
+class Removed:
+    """What a lane had when it was emptied."""
+
+    def __init__(self, runtime: Runtime, lists: list[list[Entry]], head: deque[Entry], backlog: deque[_Chunk]) -> None:
+        self._runtime = runtime
+        self._lists = lists
+        self._head = head
+        self._backlog = backlog
+
+    def take(self, count: int) -> list[tuple[int, int, bool]]:
+        """Sequence, location and whether it is stored of so many or some more entries; none if none are left."""
+        taken: list[tuple[int, int, bool]] = []
+        while len(taken) < count and (self._head or self._lists):
+            if self._head:
+                entry = self._head.popleft()
+            elif self._lists[-1]:
+                entry = self._lists[-1].pop()
+            else:
+                self._lists.pop()
+                continue
+            self._runtime.memory_bytes -= entry.message.size
+            taken.append((int(entry.sequence), int(entry.location), entry.is_stored))
+        while len(taken) < count and self._backlog:
+            chunk = self._backlog.popleft()
+            for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
+                taken.append((sequence, location, chunk.are_stored))
+        return taken
+
+
 class Lane:
     """A FIFO of entries. `count` is its length, `size` their bytes of content."""
 
@@ -95,6 +133,7 @@ class Lane:
         # What was read back last, its first entry at the end, where a list gives it away at the least cost.
         self.loaded: list[Entry] = []
         self.head: deque[Entry] = deque()
+        self.returned: list[tuple[int, Entry]] = []
         self.head_bytes: i64 = 0
         self.is_spilling = False
         self.backlog: deque[_Chunk] = deque()
@@ -135,24 +174,18 @@ class Lane:
         """Put an entry that was taken before back to its place in the order of sequences."""
         self.count += 1
         self.head_bytes += entry.message.size
-        if self.loaded:
-            if entry.sequence < self.loaded[-1].sequence:
-                self.loaded.append(entry)
-                return
-            self._unload()
-        head = self.head
-        if not head or entry.sequence < head[0].sequence:
-            head.appendleft(entry)
-            return
-        index: i64 = 0
-        for other in head:
-            if other.sequence > entry.sequence:
-                break
-            index += 1
-        head.insert(int(index), entry)
+        heapq.heappush(self.returned, (int(entry.sequence), entry))
 
     def pop(self) -> Entry | None:
         """Take the first entry; None if there is none in memory, so that `load` must look for more."""
+        if self.returned:
+            if not (self.loaded or self.head) and not self._is_before_backlog():
+                return None
+            if self._is_returned_first():
+                entry = heapq.heappop(self.returned)[1]
+                self.count -= 1
+                self.head_bytes -= entry.message.size
+                return entry
         if self.loaded:
             entry = self.loaded.pop()
         elif self.head:
@@ -163,12 +196,27 @@ class Lane:
         self.head_bytes -= entry.message.size
         return entry
 
+    def _is_before_backlog(self) -> bool:
+        """Whether the first of what came back needs none of what is not loaded to be the first of all."""
+        if self.backlog:
+            return self.returned[0][0] < self.backlog[0].sequences[0]
+        return self.count == len(self.returned)
+
+    def _is_returned_first(self) -> bool:
+        """Whether the first of what came back comes before all else that is in memory."""
+        sequence = self.returned[0][0]
+        if self.loaded:
+            return sequence < self.loaded[-1].sequence
+        return not self.head or sequence < self.head[0].sequence
+
     def pop_run(self, count: i64, last: i64, now: float) -> list[Entry]:
         """Take up to `count` of the first entries, as far as they are in memory, not expired, and up to `last`.
 
         Fewer if they are large (`RUN_BYTES`); none if `pop` and `load` are to be asked.
         """
         run: list[Entry] = []
+        if self.returned:
+            last = min(last, self.returned[0][0] - 1)
         loaded = self.loaded
         head = self.head
         size: i64 = 0
@@ -194,8 +242,22 @@ class Lane:
         return run
 
     def _unload(self) -> None:
-        self.head.extendleft(self.loaded)
-        self.loaded = []
+        """Put all that is in memory before the backlog into the head, in order."""
+        if self.loaded:
+            self.head.extendleft(self.loaded)
+            self.loaded = []
+        if self.returned:
+            runtime = self.runtime
+            returned = [entry for _, entry in sorted(self.returned)]
+            self.returned = []
+            head = self.head
+            if not head or returned[-1].sequence < head[0].sequence:
+                runtime.work_left -= len(returned) >> 4
+                returned.reverse()
+                head.extendleft(returned)
+                return
+            runtime.work_left -= (len(returned) + len(head)) >> 4
+            self.head = deque(heapq.merge(returned, head, key=_sequence_of))
 
     def first_after(self, sequence: i64) -> Entry | None:
         """The first entry beyond a sequence, left in its place; one of the backlog is read back for this look."""
@@ -204,25 +266,37 @@ class Lane:
         head = self.head
         if head and head[-1].sequence > sequence:
             found = head[int(_index_after(head, sequence))]
-        for chunk in self.backlog:
-            if chunk.sequences[-1] > sequence:
-                index = bisect_right(chunk.sequences, sequence)
-                # What came back to the head may be from beyond the beginning of the backlog.
-                if found is not None and found.sequence < chunk.sequences[index]:
-                    return found
-                entry = self._look(chunk, index)
-                if entry is not None or self.is_blocked:
-                    return entry
+        for place in range(self._chunk_after(sequence), len(self.backlog)):
+            chunk = self.backlog[place]
+            index = bisect_right(chunk.sequences, sequence)
+            # What came back to the head may be from beyond the beginning of the backlog.
+            if found is not None and found.sequence < chunk.sequences[index]:
+                return found
+            entry = self._look(chunk, index)
+            if entry is not None or self.is_blocked:
+                return entry
         if found is not None:
             return found
         for entries in (self.sealed, self.tail):
-            for waiting in entries:
-                if waiting.sequence > sequence:
-                    return waiting
+            if entries and entries[-1].sequence > sequence:
+                return entries[bisect_right(entries, sequence, key=_sequence_of)]
         return None
+
+    def _chunk_after(self, sequence: i64) -> int:
+        """The index of the first chunk of the backlog with entries beyond a sequence."""
+        low = 0
+        high = len(self.backlog)
+        while low < high:
+            middle = (low + high) // 2
+            if self.backlog[middle].sequences[-1] > sequence:
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     def _look(self, chunk: _Chunk, start: int) -> Entry | None:
         """The first entry of a chunk from an index on that can be read."""
+        self.runtime.work_left -= READ_UNITS
         for index in range(start, len(chunk.sequences)):
             if self.is_blocked:
                 return None
@@ -248,18 +322,20 @@ class Lane:
         self._unload()
         sequence = entry.sequence
         head = self.head
+        self.runtime.work_left -= len(head) >> 12
         place = _index_after(head, sequence - 1)
         if place < len(head) and head[int(place)] is entry:
             del head[int(place)]
             self.head_bytes -= entry.message.size
             return
-        for chunk in self.backlog:
-            if chunk.sequences[-1] >= sequence:
-                chunk.remove(bisect_right(chunk.sequences, sequence - 1))
-                if not chunk.sequences:
-                    self.backlog.remove(chunk)
-                self.runtime.memory_bytes += entry.message.size
-                return
+        index = self._chunk_after(sequence - 1)
+        if index < len(self.backlog):
+            chunk = self.backlog[index]
+            chunk.remove(bisect_right(chunk.sequences, sequence - 1))
+            if not chunk.sequences:
+                del self.backlog[index]
+            self.runtime.memory_bytes += entry.message.size
+            return
         if entry in self.sealed:
             self.sealed.remove(entry)
         else:
@@ -268,6 +344,9 @@ class Lane:
 
     def first_expiry(self) -> float:
         """When the first entry expires; 0.0 for never, or if there is none."""
+        is_in_memory = bool(self.loaded or self.head) or self.count == len(self.returned)
+        if self.returned and is_in_memory and self._is_returned_first():
+            return self.returned[0][1].expires_at
         if self.loaded:
             return self.loaded[-1].expires_at
         if self.head:
@@ -284,7 +363,7 @@ class Lane:
         Afterwards `pop` has an entry, or the lane is empty, or it is blocked.
         """
         lost: i64 = 0
-        while not (self.loaded or self.head) and self.count > 0 and not self.is_blocked:
+        while not (self.loaded or self.head) and self.count > len(self.returned) and not self.is_blocked:
             try:
                 lost += self._refill()
             except ReadPostponed:
@@ -296,7 +375,10 @@ class Lane:
 
     def entries(self) -> list[Entry]:
         """Those in memory, in order."""
-        return [*reversed(self.loaded), *self.head, *self.sealed, *self.tail]
+        first = [*reversed(self.loaded), *self.head]
+        if self.returned:
+            first = sorted([*first, *(entry for _, entry in self.returned)], key=_sequence_of)
+        return [*first, *self.sealed, *self.tail]
 
     @property
     def size(self) -> int:
@@ -304,25 +386,21 @@ class Lane:
         backlog = sum(sum(chunk.sizes) for chunk in self.backlog)
         return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
 
-    def clear(self) -> Iterator[tuple[int, int, bool]]:
-        """Drop everything. Yields sequence, location and whether it is stored of each entry."""
-        entries = self.entries()
-        chunks = list(self.backlog)
+    def remove_all(self) -> "Removed":
+        """Empty the lane. What was in it is to be taken out of the result, which counts as memory until then."""
+        returned = [entry for _, entry in self.returned]
+        removed = Removed(self.runtime, [self.loaded, returned, self.sealed, self.tail], self.head, self.backlog)
         self.loaded = []
-        self.head.clear()
+        self.returned = []
+        self.head = deque()
         self.head_bytes = 0
-        self.backlog.clear()
+        self.backlog = deque()
         self.sealed = []
         self.tail = []
         self.tail_bytes = 0
         self.count = 0
         self.is_spilling = False
-        for entry in entries:
-            self.runtime.memory_bytes -= entry.message.size
-            yield entry.sequence, entry.location, entry.is_stored
-        for chunk in chunks:
-            for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
-                yield sequence, location, chunk.are_stored
+        return removed
 
     def redelivered_sequences(self) -> list[int]:
         entries = self.entries()

@@ -10,15 +10,17 @@ from mypy_extensions import i64
 
 from waybill.model.binding import Binding
 from waybill.model.consumer import Consumer
+from waybill.model.consumer_line import ConsumerLine
 from waybill.model.deduplication import Deduplication
 from waybill.model.delivery_gate import DeliveryGate
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import AccessRefused
 from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
+from waybill.model.queue_end import Farewell, Removal
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.queue_timers import DisuseTimer, ExpiryTimer
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import BYTES_PER_UNIT, Runtime
 from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import StoredMessage
 
@@ -71,8 +73,8 @@ class Queue(EntryQueue):
         self.arguments = arguments
         self.policy = QueuePolicy(arguments)
         self.bindings: dict[str, Binding] = {}
-        self.consumers: list[Consumer] = []
-        self.active: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
+        self.line = ConsumerLine()
         self.selections: dict[Consumer, Selection] = {}
         self.exclusive_consumer: Consumer | None = None
         self.had_consumer = False
@@ -84,8 +86,9 @@ class Queue(EntryQueue):
         self.published_total: i64 = 0
         self.delivered_total: i64 = 0
         self.settled_total: i64 = 0
-        self._turn: i64 = 0
         self.uses_priorities = False
+        self._priorities: dict[int, int] = {}
+        self._leaving: dict[Consumer, None] = {}
         self.delivery_gate = DeliveryGate(self)
         self._expiry = ExpiryTimer(self)
         self._disuse = DisuseTimer(self)
@@ -169,7 +172,7 @@ class Queue(EntryQueue):
         lane.push(entry)
         if ttl != NO_TTL and lane.count == 1:
             self._expiry.arm(entry.expires_at)
-        if self.is_limited:
+        if self.is_limited and self._overflows() and not self.store.is_in_atomic_section:
             self._drop_overflow()
         if not self.is_dirty:
             self.is_dirty = True
@@ -224,11 +227,24 @@ class Queue(EntryQueue):
             self.max_length_bytes == NO_LIMIT or self.ready_bytes + size <= self.max_length_bytes
         )
 
-    def _drop_overflow(self) -> None:
-        while self.ready_count > 0 and (
+    def _overflows(self) -> bool:
+        return self.ready_count > 0 and (
             (self.max_length != NO_LIMIT and self.ready_count > self.max_length)
             or (self.max_length_bytes != NO_LIMIT and self.ready_bytes > self.max_length_bytes)
-        ):
+        )
+
+    def _drop_overflow(self) -> None:
+        """Make room. What this turn has no units left for goes in the next one, before anything is delivered.
+
+        So does what overflows within an atomic section: where dead letters make a queue overflow whose dead letters go
+        on to full queues, each step is a section of its own, and nothing is as large as the way of all.
+        """
+        runtime = self.runtime
+        while self._overflows():
+            if runtime.work_left <= 0:
+                runtime.put_off(self)
+                return
+            runtime.work_left -= 1
             # When something must go, low priorities go first (0-9-1, 3.1.10).
             lane = next(lane for lane in self.lanes if lane.count)
             entry = self._take_from(lane)
@@ -240,21 +256,22 @@ class Queue(EntryQueue):
     # --- out ---
 
     def drain(self) -> None:
-        """Deliver to consumers with credit until messages or credit run out."""
+        """Deliver to consumers with credit until messages or credit run out, or the turn is over."""
+        if self.is_limited and not self.refuses_overflow:
+            self._drop_overflow()
         if not self.selections or serve_selections(self):
             self.serve(LOWEST_PRIORITY)
 
     def serve(self, lowest: i64) -> bool:  # noqa: C901, PLR0912, PLR0915 - the hot path of every delivery
         """Deliver to those that take what comes, of at least this priority, in turn, as far as their credit goes.
 
-        False if the next message has to wait for the store (`DeliveryGate`).
+        False if the next message has to wait for the store (`DeliveryGate`), or for the next turn.
         """
-        if self.ready_count == 0 or not self.active:
+        line = self.line
+        if self.ready_count == 0 or not line.front:
             return True
-        active = self.active
-        now = self.runtime.now
-        turn = self._turn
-        has_levels = self.has_levels
+        runtime = self.runtime
+        now = runtime.now
         is_persistent = self.is_persistent
         counts_bodies = self.counts_bodies
         lane = self.lane
@@ -262,24 +279,27 @@ class Queue(EntryQueue):
         last: i64 = 0
         is_free = True
         while self.ready_count > 0:
-            if self.uses_priorities:
-                consumer = self._highest_with_credit(lowest)
-                if consumer is None:
-                    break
-            else:
-                count: i64 = len(active)
-                if count == 0:
-                    break
-                if turn >= count:
-                    turn = 0
-                consumer = active[turn]
-                if not consumer.has_credit():
-                    consumer.is_active = False
-                    del active[turn]
-                    continue
-                if count == 1 and self._serve_run(consumer):
-                    continue
-            if has_levels:
+            if runtime.work_left <= 0:
+                runtime.put_off(self)
+                is_free = False
+                break
+            front = line.front
+            if not front:
+                break
+            consumer = front[0]
+            if not consumer.is_active or consumer.selects:
+                line.drop_first()
+                continue
+            if consumer.priority < lowest:
+                break
+            if not consumer.has_credit():
+                runtime.work_left -= 1
+                consumer.is_active = False
+                line.drop_first()
+                continue
+            if len(front) == 1 and not self.uses_priorities and self._serve_run(consumer):
+                continue
+            if self.has_levels:
                 lane = self._first_lane()
             entry = lane.pop() or self._load(lane)
             if entry is None:
@@ -291,8 +311,9 @@ class Queue(EntryQueue):
                 gate.ask(entry.sequence)
                 is_free = False
                 break
-            turn += 1
+            front.rotate(-1)
             last = entry.sequence
+            runtime.work_left -= 1 + entry.message.size // BYTES_PER_UNIT
             size = self._counted(entry.message) if counts_bodies else entry.message.size
             self.ready_count -= 1
             self.ready_bytes -= size
@@ -307,7 +328,6 @@ class Queue(EntryQueue):
                 self.unsettled_count += 1
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
-        self._turn = turn
         if is_persistent and last != 0:
             gate.went_to(last)
         if self.ready_count > 0:
@@ -333,6 +353,7 @@ class Queue(EntryQueue):
             return False
         self.ready_count -= count
         self.ready_bytes -= before - lane.head_bytes
+        self.runtime.work_left -= count + (before - lane.head_bytes) // BYTES_PER_UNIT
         self.delivered_total += count
         self.unsettled_count += count
         consumer.unsettled_count += count
@@ -352,6 +373,10 @@ class Queue(EntryQueue):
                 continue
             if 0.0 < entry.expires_at <= self.runtime.now:
                 self._kill(entry, EXPIRED)
+                self.runtime.work_left -= 1
+                if self.runtime.work_left <= 0:
+                    # What lies behind so much that has expired is there for who asks again.
+                    return None
                 continue
             if self.is_persistent and entry.sequence > self.delivery_gate.limit:
                 self.delivery_gate.ask(entry.sequence)
@@ -464,9 +489,10 @@ class Queue(EntryQueue):
             selection.went_back(self.lanes.index(lane), entry.sequence)
         self.ready_count += 1
         self.ready_bytes += self._counted(entry.message)
-        if self.is_limited and not self.refuses_overflow:
+        if self.is_limited and not self.refuses_overflow and not self.store.is_in_atomic_section:
             self._drop_overflow()
-        self._arm_expiry()
+        if entry.expires_at > 0.0:
+            self._expiry.arm(entry.expires_at)
         self.runtime.mark_dirty(self)
 
     def extract(self, lane: Lane, entry: Entry) -> None:
@@ -523,8 +549,8 @@ class Queue(EntryQueue):
                 raise AccessRefused(f"queue '{self.name}' is consumed by others and cannot be consumed exclusively")
             self.exclusive_consumer = consumer
         self.had_consumer = True
-        self.consumers.append(consumer)
-        self.uses_priorities = len({other.priority for other in self.consumers}) > 1
+        self.consumers[consumer] = None
+        self._count_priority(int(consumer.priority), 1)
         self._disuse.restart()
         if consumer.selects:
             self.selections[consumer] = Selection(self, consumer)
@@ -535,95 +561,87 @@ class Queue(EntryQueue):
         consumer.selects = True
         if consumer.is_active:
             consumer.is_active = False
-            self.active.remove(consumer)
+            self.line.left()
         if consumer in self.consumers:
             self.selections[consumer] = Selection(self, consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Unsubscribe. What it holds stays unsettled: the engine settles or releases it."""
         if consumer not in self.consumers:
+            self._leaving.pop(consumer, None)
             return
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
+        self._count_priority(int(consumer.priority), -1)
         if consumer.selects:
             consumer.is_active = False
             self.selections.pop(consumer, None)
         elif consumer.is_active:
             consumer.is_active = False
-            self.active.remove(consumer)
+            self.line.left()
         if self.exclusive_consumer is consumer:
             self.exclusive_consumer = None
-        self.uses_priorities = len({other.priority for other in self.consumers}) > 1
         if self.policy.single_active_consumer and self.consumers:
-            self.activate(self.consumers[0])
+            self.activate(next(iter(self.consumers)))
         self._disuse.restart()
         if not self.consumers and self.auto_delete:
             self.host.queue_unused(self)
 
     def activate(self, consumer: Consumer) -> None:
         """The consumer has credit (again)."""
-        if self.policy.single_active_consumer and (not self.consumers or self.consumers[0] is not consumer):
+        if self.policy.single_active_consumer and (not self.consumers or next(iter(self.consumers)) is not consumer):
             return
         if not consumer.is_active:
             consumer.is_active = True
             if not consumer.selects:
-                self.active.append(consumer)
+                self.line.append(consumer)
         if self.ready_count > 0 and not self.is_dirty:
             self.is_dirty = True
             self.runtime.dirty.append(self)
 
-    def _highest_with_credit(self, lowest: i64) -> Consumer | None:
-        best: Consumer | None = None
-        for consumer in list(self.active):
-            if not consumer.has_credit():
-                consumer.is_active = False
-                self.active.remove(consumer)
-            elif consumer.priority >= lowest and (best is None or consumer.priority > best.priority):
-                best = consumer
-        if best is not None:
-            # To the end of the line, so that equals take turns.
-            self.active.remove(best)
-            self.active.append(best)
-        return best
+    def _count_priority(self, priority: int, change: int) -> None:
+        count = self._priorities.get(priority, 0) + change
+        if count:
+            self._priorities[priority] = count
+        else:
+            del self._priorities[priority]
+        self.uses_priorities = len(self._priorities) > 1
 
     # --- removal ---
 
-    def purge(self) -> int:
-        """Remove all messages that wait; those delivered and not settled stay. Returns how many."""
+    def purge(self) -> Removal:
+        """Remove all messages that wait; those delivered and not settled stay. Returns the chore that does so."""
         count = int(self.ready_count)
-        if count == 0:
-            return 0
-        for lane in self.lanes:
-            for sequence, location, is_stored in lane.clear():
-                if self.deduplication is not None:
-                    self.deduplication.forget(sequence)
-                if is_stored:
-                    self.store.settle(self.id, sequence, location)
-                elif location != NO_LOCATION:
-                    self.store.forget(location)
+        removed = [lane.remove_all() for lane in self.lanes if lane.count]
         self.ready_count = 0
         self.ready_bytes = 0
-        return count
+        return Removal(self, removed, count)
 
     def discard(self) -> int:
         """The queue is being deleted: forget its messages, tell its consumers. Returns how many messages waited."""
         count = int(self.ready_count)
         self.is_deleted = True
-        for lane in self.lanes:
-            for _, location, _ in lane.clear():
-                if location != NO_LOCATION:
-                    self.store.forget(location)
         if self.is_persistent:
             self.store.remove_queue(self.id)
+        if count:
+            removed = [lane.remove_all() for lane in self.lanes if lane.count]
+            self.runtime.begin(Removal(self, removed, count))
         self.ready_count = 0
         self.ready_bytes = 0
-        consumers = self.consumers
-        self.consumers = []
-        self.active.clear()
+        self._leaving = self.consumers
+        self.consumers = {}
+        self.line.clear()
         self.selections.clear()
-        for consumer in consumers:
+        for consumer in self._leaving:
             consumer.is_active = False
-            consumer.cancelled()
+        if self._leaving:
+            self.runtime.begin(Farewell(self, list(self._leaving)))
         return count
+
+    def tell_gone(self, consumer: Consumer) -> None:
+        """Tell a consumer that the queue is gone, unless it has left meanwhile."""
+        if consumer in self._leaving:
+            del self._leaving[consumer]
+            consumer.cancelled()
 
     def redelivered_sequences(self) -> list[int]:
         """Which of the messages that wait were delivered before."""
@@ -640,8 +658,9 @@ class Queue(EntryQueue):
         for lane in self.lanes:
             while lane.count > 0:
                 expires_at = lane.first_expiry()
-                if expires_at == 0.0 or expires_at > now:
+                if expires_at == 0.0 or expires_at > now or self.runtime.work_left <= 0:
                     break
+                self.runtime.work_left -= 1
                 entry = self._take_from(lane)
                 if entry is not None:
                     self._kill(entry, EXPIRED)

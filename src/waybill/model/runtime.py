@@ -1,5 +1,20 @@
-"""What all entities of one node share: the time, the store, the deadlines, and the list of queues with work to do."""
+"""What all entities of one node share: the time, the store, the deadlines, and the list of queues with work to do.
 
+**Work is charged to a turn.** The node serves everybody in one thread, so what one peer asks for must never take long
+before others are served, however much it is. `work_left` says how many units of work the present turn has left, one of
+them being about what a message costs: whatever is done to a message, a binding that is looked at, a consumer that is
+asked. Who does the work subtracts it, and stops where it can be taken up again once nothing is left:
+
+    input        the engine takes no more frames of what it has read, and reads no more, until its turn comes
+    queues       stay dirty: `late` holds them for the next turn
+    timers       stay due
+    chores       what a single frame, or the end of a connection, has started and was too large for one turn
+
+The broker gives each turn `TURN_UNITS`, and reads sockets between turns. A read has a sixteenth of them even if others
+have used up the turn, so that whoever asks for little gets it at once.
+"""
+
+from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
@@ -9,6 +24,9 @@ from waybill.model.store import Store
 from waybill.model.timers import Timers
 
 STREAMS_MAX: Final = 65_536
+TURN_UNITS: Final = 2048
+BYTES_PER_UNIT: Final = 16_384
+"""Copying so many octets costs a unit."""
 
 
 class Drainable:
@@ -21,6 +39,14 @@ class Drainable:
 
     def drain(self) -> None:
         """Hand messages to consumers until one or the other runs out."""
+        raise NotImplementedError
+
+
+class Chore:
+    """Work that takes more than one turn. Nobody may depend on its end but who waits for that with a `then`."""
+
+    def work(self) -> bool:
+        """Go on as far as `Runtime.work_left` allows. True when it is done."""
         raise NotImplementedError
 
 
@@ -37,6 +63,10 @@ class Runtime:
         self.operator_log = OperatorLog()
         self.timers = Timers()
         self.dirty: list[Drainable] = []
+        self.late: list[Drainable] = []
+        self.turn_units: i64 = TURN_UNITS
+        self.work_left: i64 = TURN_UNITS
+        self._chores: deque[Chore] = deque()
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
         self.stream_count: i64 = 0
@@ -50,7 +80,10 @@ class Runtime:
             self.dirty.append(queue)
 
     def drain(self) -> None:
-        """Drain every dirty queue once, and those that this makes dirty in turn (dead letters)."""
+        """Drain every dirty queue once, and those that this makes dirty in turn (dead letters).
+
+        Those that the turn has no units left for are late.
+        """
         while self.dirty:
             queues = self.dirty
             self.dirty = []
@@ -58,9 +91,72 @@ class Runtime:
             try:
                 for queue in queues:
                     done += 1
+                    if self.work_left <= 0:
+                        self.late.append(queue)
+                        continue
+                    self.work_left -= 1
                     queue.is_dirty = False
                     queue.drain()
             finally:
                 # An exception that ends a drain must not make the queues behind it wait for ever.
                 if done < len(queues):
                     self.dirty = queues[done:] + self.dirty
+
+    def fire_timers(self) -> None:
+        """Fire what is due. What the turn has no units left for stays due."""
+        timers = self.timers
+        while self.work_left > 0:
+            timer = timers.pop_due(self.now)
+            if timer is None:
+                break
+            self.work_left -= 1
+            timer.fire(self.now)
+
+    def put_off(self, queue: Drainable) -> None:
+        """A queue stops draining because the turn is over."""
+        if not queue.is_dirty:
+            queue.is_dirty = True
+            self.late.append(queue)
+
+    # --- turns ---
+
+    @property
+    def has_late_work(self) -> bool:
+        """Whether another turn has something to do."""
+        return bool(self.late or self._chores)
+
+    def begin_turn(self) -> None:
+        self.work_left = self.turn_units
+
+    def begin_read(self) -> None:
+        """A peer's input is taken: others may have used up the turn, but not its share."""
+        self.work_left = max(self.work_left, (self.turn_units >> 4) + 1)
+
+    def catch_up(self) -> None:
+        """Do what former turns have left, as far as this one goes: queues, then chores, each with a share of it."""
+        self.work_left = max(self.work_left, (self.turn_units >> 2) + 1)
+        if self.late:
+            # What became dirty since then comes first: who has asked for little does not wait behind who has for much.
+            self.dirty.extend(self.late)
+            self.late = []
+        self.drain()
+        chores = self._chores
+        count = len(chores)
+        if count:
+            self.work_left = max(self.work_left, (self.turn_units >> 2) + 1)
+            while count > 0 and self.work_left > 0:
+                count -= 1
+                self.work_left -= 1
+                chore = chores.popleft()
+                if not chore.work():
+                    chores.append(chore)
+            self.drain()
+
+    def begin(self, chore: Chore) -> None:
+        """Do a chore: as much of it as this turn allows now, and the rest in turns to come."""
+        if self.work_left <= 0 or not chore.work():
+            self._chores.append(chore)
+
+    def go_on_with(self, chore: Chore) -> None:
+        """Do a chore in turns to come."""
+        self._chores.append(chore)

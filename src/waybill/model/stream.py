@@ -10,16 +10,15 @@ from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed, ReadPostponed, ResourceRefused
 from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
+from waybill.model.queue_end import Removal
 from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import BYTES_PER_UNIT, Runtime
 from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
 from waybill.model.timers import Timer
 
 READ_COUNT: Final = 512
 READ_BYTES: Final = 256 << 10
-# How many messages a filter may pass over before everybody else has a turn.
-SCAN_COUNT: Final = 2048
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
@@ -78,12 +77,13 @@ class Stream(Queue):
         segment_bytes = policy.max_segment_bytes if policy.max_segment_bytes != NO_LIMIT else DEFAULT_SEGMENT_BYTES
         self.log: StreamLog = runtime.store.stream(queue_id, segment_bytes)
         self._readers: dict[Consumer, StreamReader] = {}
+        # Those that have not had their turn yet, the next one last.
+        self._waiting: list[StreamReader] = []
         self._pending_commit = False
         self._retention = _RetentionTimer(self)
         if self.is_retaining:
             self._retention.arm()
         self._waiter = _StreamWaiter(self)
-        self._scan = _ScanTimer(self)
         self._retry = ReadRetry(runtime, self)
         self._counted_bytes: i64 = 0
         runtime.stream_count += 1
@@ -161,13 +161,23 @@ class Stream(Queue):
             raise ResourceRefused(f"stream '{self.name}' cannot be searched now: {error}; try again") from None
 
     def drain(self) -> None:
-        for reader in list(self._readers.values()):
+        if not self._waiting:
+            self._waiting = list(self._readers.values())
+            self._waiting.reverse()
+        runtime = self.runtime
+        while self._waiting:
+            if runtime.work_left <= 0:
+                runtime.put_off(self)
+                return
+            runtime.work_left -= 1
+            reader = self._waiting[-1]
             consumer = reader.consumer
-            left_to_scan = SCAN_COUNT
             while consumer.is_active:
+                if runtime.work_left <= 0:
+                    runtime.put_off(self)
+                    return
                 if not consumer.has_credit():
                     consumer.is_active = False
-                    self.active.remove(consumer)
                     break
                 if reader.index >= len(reader.records) and not self._read(reader):
                     break
@@ -176,16 +186,15 @@ class Stream(Queue):
                 reader.next_offset = record.offset + 1
                 wanted = reader.filter
                 if wanted is not None and not wanted.matches(record.message):
-                    left_to_scan -= 1
-                    if left_to_scan == 0:
-                        self._scan.arm()
-                        break
+                    runtime.work_left -= 1
                     continue
+                runtime.work_left -= 1 + record.message.size // BYTES_PER_UNIT
                 entry = Entry(self, record.message, record.offset)
                 self.delivered_total += 1
                 self.unsettled_count += 1
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
+            self._waiting.pop()
 
     def _read(self, reader: StreamReader) -> bool:
         log = self.log
@@ -211,7 +220,6 @@ class Stream(Queue):
     def activate(self, consumer: Consumer) -> None:
         if not consumer.is_active:
             consumer.is_active = True
-            self.active.append(consumer)
         self.runtime.mark_dirty(self)
 
     def accept(self, entry: Entry) -> None:
@@ -237,7 +245,7 @@ class Stream(Queue):
     def take(self, no_ack: bool) -> Entry | None:
         raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
 
-    def purge(self) -> int:
+    def purge(self) -> Removal:
         raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
 
     def discard(self) -> int:
@@ -257,25 +265,6 @@ class _StreamWaiter(CommitWaiter):
 
     def committed(self, mark: i64) -> None:
         self.stream.appended()
-
-
-class _ScanTimer(Timer):
-    """Goes on filtering after others had their turn."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.is_armed = False
-
-    def arm(self) -> None:
-        if not self.is_armed:
-            self.is_armed = True
-            runtime = self.stream.runtime
-            runtime.timers.schedule(runtime.now, self)
-
-    def fire(self, now: float) -> None:
-        self.is_armed = False
-        if not self.stream.is_deleted:
-            self.stream.runtime.mark_dirty(self.stream)
 
 
 class _RetentionTimer(Timer):

@@ -27,7 +27,7 @@ class Timers:
     def next_deadline(self) -> float | None:
         return self._heap[0][0] if self._heap else None
 
-    def fire_due(self, now: float) -> None:
+    def pop_due(self, now: float) -> Timer | None:
+        """Take out the first timer that is due."""
         heap = self._heap
-        while heap and heap[0][0] <= now:
-            heapq.heappop(heap)[2].fire(now)
+        return heapq.heappop(heap)[2] if heap and heap[0][0] <= now else None

@@ -1,9 +1,13 @@
-"""Topic patterns as a trie of words: matching costs the length of the key, not the number of bindings.
+"""Topic patterns as a trie of words: matching looks at the nodes that the key leads to, each of them once.
 
 A pattern is words separated by dots; `*` stands for exactly one word, `#` for zero or more (AMQP 0-9-1, 3.1.3.3).
+Which words of the key a node may have behind it is a set of positions, kept as the bits of one number: bit n stands for
+"n words are used up". So several `#` in a row, which can share the words among them in any number of ways, are as many
+nodes and no more.
 """
 
 from waybill.model.binding import Binding
+from waybill.model.errors import too_many_steps
 
 
 def _words(key: str) -> list[str]:
@@ -18,9 +22,10 @@ class _Node:
 
 
 class TopicTrie:
-    """The bindings of one topic exchange, by pattern."""
+    """The bindings of one topic exchange, by pattern. `steps`: how many nodes the last match has looked at."""
 
     def __init__(self) -> None:
+        self.steps = 0
         self._root = _Node()
 
     def add(self, binding: Binding) -> None:
@@ -47,33 +52,48 @@ class TopicTrie:
                 break
             del parent.children[word]
 
-    def match(self, routing_key: str) -> list[Binding]:
-        """Every binding whose pattern matches, each once."""
+    def match(self, routing_key: str, steps_max: int) -> list[Binding]:
+        """Every binding whose pattern matches, each once. Raises `PreconditionFailed` beyond so many steps."""
         found: dict[str, Binding] = {}
         words = _words(routing_key)
-        # A stack of (node, index) keeps deep patterns off Python's call stack. A state is visited once: several `#` in
-        # a row would otherwise multiply the ways to reach the same place.
-        seen: set[tuple[int, int]] = set()
-        pending: list[tuple[_Node, int]] = [(self._root, 0)]
-        end = len(words)
+        all_used = 1 << len(words)
+        every = (all_used << 1) - 1
+        # Where each word stands: the positions before it.
+        places: dict[str, int] = {}
+        for index, word in enumerate(words):
+            places[word] = places.get(word, 0) | 1 << index
+        # A stack keeps deep patterns off Python's call stack.
+        pending: list[tuple[_Node, int]] = [(self._root, 1)]
+        steps = 0
         while pending:
-            node, index = pending.pop()
-            children = node.children
-            if index == end and node.bindings:
+            node, used = pending.pop()
+            steps += 1
+            if steps > steps_max:
+                raise too_many_steps(steps_max)
+            if used & all_used and node.bindings:
                 found.update(node.bindings)
+            children = node.children
             if not children:
                 continue
             tail = children.get("#")
             if tail is not None:
-                state = (id(tail), index)
-                if state not in seen:
-                    seen.add(state)
-                    pending.extend((tail, rest) for rest in range(index, end + 1))
-            if index < end:
-                child = children.get(words[index])
-                if child is not None and words[index] != "#":
-                    pending.append((child, index + 1))
-                child = children.get("*")
-                if child is not None and words[index] != "*":
-                    pending.append((child, index + 1))
+                # From the first position on, it may have used any number of words.
+                pending.append((tail, every & ~((used & -used) - 1)))
+            rest = used & (all_used - 1)
+            if not rest:
+                continue
+            child = children.get("*")
+            if child is not None:
+                pending.append((child, rest << 1))
+            steps += min(len(children), len(places)) >> 3
+            if len(children) < len(places):
+                for word, child in children.items():
+                    reached = rest & places.get(word, 0)
+                    if reached and word not in {"*", "#"}:
+                        pending.append((child, reached << 1))
+            else:
+                for word, place in places.items():
+                    if rest & place and word not in {"*", "#"} and (child := children.get(word)) is not None:
+                        pending.append((child, (rest & place) << 1))
+        self.steps = steps
         return list(found.values())

@@ -3,10 +3,10 @@
 from mypy_extensions import i64
 
 from waybill.model.entry import Entry
+from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
-from waybill.model.virtual_host import publish_to
 
 ACCEPT = "accept"
 REJECT = "reject"

@@ -5,16 +5,26 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import Binding, binding_key
-from waybill.model.dead_letter import closes_cycle, died_too_often, record_death, routing_keys_of
+from waybill.model.burial import Burial
+from waybill.model.dead_letter import routing_keys_of
 from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
-from waybill.model.entry import NO_LOCATION
-from waybill.model.errors import AccessRefused, InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
+from waybill.model.deletion import Deletion
+from waybill.model.errors import (
+    AccessRefused,
+    InvalidArgument,
+    ModelError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    too_many_steps,
+)
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import make_exchange
+from waybill.model.fan_out import publish_to
 from waybill.model.growth import check_arguments, check_growth
-from waybill.model.message import NO_TTL, Address, Message
+from waybill.model.message import Address, Message
 from waybill.model.policy import Policies
-from waybill.model.queue import REFUSED, Queue
+from waybill.model.queue import Queue
 from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS, NO_LIMIT, STREAM
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
@@ -23,6 +33,11 @@ from waybill.model.watch import Watchers
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 ADDRESS_LIMIT: Final = 4096
+# One unit of a turn's work is so many steps of routing. A message must not meet so much on its way that it holds up
+# everybody: who publishes it is told so.
+STEPS_PER_UNIT: Final = 8
+STEPS_MAX: Final = 32_768
+EXCHANGE_STEPS: Final = 4
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -60,9 +75,8 @@ class VirtualHost(DelayHost):
         self.policies = Policies()
         self.max_queues = NO_LIMIT
         self.watchers = Watchers()
-        self._exclusive: dict[str, Queue] = {}
-        self._dead: list[tuple[Queue, Message, str]] = []
-        self._is_burying = False
+        self._exclusive: dict[object, dict[str, Queue]] = {}
+        self._burial = Burial(self)
         self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
@@ -143,28 +157,29 @@ class VirtualHost(DelayHost):
             exchange.arguments.get("alternate-exchange"),
         )
 
-    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """Remove an exchange and its bindings; one that is not there is no error."""
+    def delete_exchange(self, name: str, *, if_unused: bool) -> Deletion | None:
+        """Remove an exchange and its bindings; one that is not there is no error. Returns the chore that does so."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         exchange = self.exchanges.get(name)
         if exchange is None:
-            return
+            return None
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
-        self._remove_exchange(exchange)
+        return Deletion(self, None, [exchange])
 
-    def _remove_exchange(self, exchange: Exchange) -> None:
+    def drop_exchange(self, exchange: Exchange) -> None:
+        """An exchange without bindings goes, unless it went already."""
+        if self.exchanges.get(exchange.name) is not exchange:
+            return
         del self.exchanges[exchange.name]
         self.epoch += 1
         if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
             exchange.waiting.discard()
         if exchange.durable:
             self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
-        for binding in [*exchange.bindings.values(), *exchange.incoming.values()]:
-            self._remove_binding(binding)
         self.watchers.gone("exchange", exchange.name)
 
     # --- queues ---
@@ -260,7 +275,7 @@ class VirtualHost(DelayHost):
             queue.set_policy(self.policies.queue_settings(queue.policy.type, name, arguments))
         self.queues[name] = queue
         if owner is not None:
-            self._exclusive[name] = queue
+            self._exclusive.setdefault(owner, {})[name] = queue
         self.epoch += 1
         return queue
 
@@ -284,23 +299,32 @@ class VirtualHost(DelayHost):
             default = CLASSIC if name == "x-queue-type" else None
             _check_same(name, what, arguments.get(name, default), queue.arguments.get(name, default))
 
-    def delete_queue(self, name: str, connection: object, *, if_unused: bool, if_empty: bool) -> int:
-        """Remove a queue with its messages and bindings. Returns how many messages waited; 0 if there is no queue."""
+    def delete_queue(self, name: str, connection: object, *, if_unused: bool, if_empty: bool) -> Deletion | None:
+        """Remove a queue with its messages and bindings. Returns the chore that does so; None if there is no queue."""
         if name not in self.queues:
-            return 0
+            return None
         queue = self.queue(name, connection)
         if if_unused and queue.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         if if_empty and queue.ready_count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
-        return self.remove_queue(queue)
+        return Deletion(self, queue, [])
 
-    def remove_queue(self, queue: Queue) -> int:
+    def remove_queue(self, queue: Queue) -> None:
+        """Delete a queue in as many turns as that takes."""
+        self.runtime.begin(Deletion(self, queue, []))
+
+    def drop_queue(self, queue: Queue) -> int:
+        """A queue without bindings goes, unless it went already. Returns how many messages waited."""
+        if queue.is_deleted:
+            return 0
         del self.queues[queue.name]
-        self._exclusive.pop(queue.name, None)
+        owned = self._exclusive.get(queue.owner)
+        if owned is not None:
+            owned.pop(queue.name, None)
+            if not owned:
+                del self._exclusive[queue.owner]
         self.epoch += 1
-        for binding in list(queue.bindings.values()):
-            self._remove_binding(binding)
         if queue.is_persistent:
             self.runtime.store.undefine(QUEUE, self._key(queue.name))
         count = queue.discard()
@@ -313,7 +337,7 @@ class VirtualHost(DelayHost):
 
     def queues_of(self, connection: object) -> list[Queue]:
         """The queues that a connection has for itself."""
-        return [queue for queue in self._exclusive.values() if queue.owner is connection]
+        return list(self._exclusive.get(connection, {}).values())
 
     # --- bindings ---
 
@@ -347,6 +371,11 @@ class VirtualHost(DelayHost):
         binding = source.bindings.get(binding_key(source.name, destination, kind, routing_key, arguments))
         if binding is not None:
             self._remove_binding(binding)
+
+    def _remove_binding(self, binding: Binding) -> None:
+        deletion = Deletion(self, None, [])
+        deletion.unbind(binding)
+        self.runtime.begin(deletion)
 
     def _bindable(self, name: str) -> Exchange:
         if name == "":
@@ -383,7 +412,11 @@ class VirtualHost(DelayHost):
             source.onward[binding.key] = binding
         self.epoch += 1
 
-    def _remove_binding(self, binding: Binding) -> None:
+    def drop_binding(self, binding: Binding) -> Exchange | None:
+        """Remove a binding, unless it went already. Returns an exchange that has to go with it."""
+        source = self.exchanges.get(binding.source)
+        if source is None or source.bindings.get(binding.key) is not binding:
+            return None
         self.epoch += 1
         if binding.is_persistent:
             self.runtime.store.undefine("binding", self._key(binding.key))
@@ -395,12 +428,9 @@ class VirtualHost(DelayHost):
             destination = self.exchanges.get(binding.destination)
             if destination is not None:
                 destination.incoming.pop(binding.key, None)
-        source = self.exchanges.get(binding.source)
-        if source is not None and binding.key in source.bindings:
-            source.remove(binding)
-            source.onward.pop(binding.key, None)
-            if source.auto_delete and not source.bindings:
-                self._remove_exchange(source)
+        source.remove(binding)
+        source.onward.pop(binding.key, None)
+        return source if source.auto_delete and not source.bindings else None
 
     # --- administration ---
 
@@ -424,7 +454,7 @@ class VirtualHost(DelayHost):
             if exchange.name and not exchange.name.startswith("amq."):
                 # One that deletes itself may have gone with its last binding.
                 if exchange.name in self.exchanges:
-                    self._remove_exchange(exchange)
+                    self.runtime.begin(Deletion(self, None, [exchange]))
             else:
                 for binding in list(exchange.bindings.values()):
                     self._remove_binding(binding)
@@ -501,7 +531,11 @@ class VirtualHost(DelayHost):
         return address
 
     def match(self, exchange: Exchange, routing_keys: list[str], headers: dict[str, object]) -> list[Queue]:
-        """The queues that a message reaches through an exchange, each once, whatever the number of ways to it."""
+        """The queues that a message reaches through an exchange, each once, whatever the number of ways to it.
+
+        Raises `PreconditionFailed` if it meets too much on its way (`STEPS_MAX`).
+        """
+        steps = 0
         found: dict[str, Queue] = {}
         seen: set[str] = {exchange.name}
         pending = [exchange]
@@ -518,7 +552,12 @@ class VirtualHost(DelayHost):
                         is_matched = True
                         found[queue.name] = queue
                     continue
-                for binding in current.match(routing_key, headers):
+                matched = current.match(routing_key, headers, STEPS_MAX)
+                steps += EXCHANGE_STEPS + current.steps + (len(matched) >> 3)
+                if steps > STEPS_MAX:
+                    self.runtime.work_left -= steps // STEPS_PER_UNIT
+                    raise too_many_steps(STEPS_MAX)
+                for binding in matched:
                     is_matched = True
                     if binding.destination_kind == QUEUE:
                         found[binding.destination] = self.queues[binding.destination]
@@ -530,6 +569,7 @@ class VirtualHost(DelayHost):
                 alternate = self.exchanges.get(current.alternate)
                 if alternate is not None:
                     pending.append(alternate)
+        self.runtime.work_left -= steps // STEPS_PER_UNIT
         return list(found.values())
 
     def _depends_on_headers(self, exchange: Exchange) -> bool:
@@ -540,6 +580,9 @@ class VirtualHost(DelayHost):
             if name is None or name in seen or name not in self.exchanges:
                 continue
             seen.add(name)
+            self.runtime.work_left -= len(self.exchanges[name].onward) // STEPS_PER_UNIT
+            if len(seen) + len(pending) > STEPS_MAX:
+                raise too_many_steps(STEPS_MAX)
             current = self.exchanges[name]
             if current.routes_by_headers:
                 return True
@@ -550,7 +593,7 @@ class VirtualHost(DelayHost):
     def route_due(self, exchange: DelayedExchange, message: Message) -> None:
         try:
             self._publish_due(exchange, message)
-        except (ValueError, OverflowError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError, ModelError) as error:
             # It must not keep back what is due after it.
             self.runtime.operator_log.warning(
                 "delayed message dropped",
@@ -574,91 +617,8 @@ class VirtualHost(DelayHost):
         )
         publish_to(self.match(exchange, routing_keys, headers), due)
 
-    # --- dead letters ---
-
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        """Publish a dead message where its queue says. What that kills in turn waits for its turn.
-
-        A chain of full queues is as long as somebody makes it: following it by recursion would exhaust the stack.
-        """
-        if queue.policy.dead_letter_exchange is None:
-            return
-        self._dead.append((queue, message, reason))
-        if self._is_burying:
-            return
-        self._is_burying = True
-        try:
-            with self.runtime.store.atomic():
-                while self._dead:
-                    dead = self._dead
-                    self._dead = []
-                    for killer, victim, why in dead:
-                        self._bury(killer, victim, why)
-        finally:
-            self._is_burying = False
-
-    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
-        policy = queue.policy
-        if policy.dead_letter_exchange is None:
-            return
-        exchange = self.exchanges.get(policy.dead_letter_exchange)
-        if exchange is None:
-            return
-        try:
-            self._publish_dead(exchange, queue, message, reason)
-        except (ValueError, OverflowError, RecursionError) as error:
-            # What a peer sent cannot be read, or its publisher has filled its headers to the limit: there is no room
-            # to say that it died. Whoever rejected it, or stands behind it in the queue, must go on.
-            self.runtime.operator_log.warning(
-                "dead letter dropped",
-                f"a message of queue '{queue.name}' in vhost '{self.name}' died ({reason}) and cannot be written as a "
-                f"dead letter for exchange '{exchange.name}': {error}",
-            )
-
-    def _publish_dead(self, exchange: Exchange, queue: Queue, message: Message, reason: str) -> None:
-        """Raises ValueError for content that cannot be read or annotated."""
-        policy = queue.policy
-        headers = message.format.headers(message.content)
-        if died_too_often(headers):
-            return
-        changes = record_death(headers, message, queue.name, reason, self.runtime.now)
-        removed: list[str] = []
-        routing_keys = routing_keys_of(message, headers)
-        if policy.dead_letter_routing_key is not None:
-            routing_keys = [policy.dead_letter_routing_key]
-            removed = ["CC", "BCC"]
-        headers.update(changes)
-        targets = [
-            target
-            for target in self.match(exchange, routing_keys, headers)
-            if reason == "rejected" or not closes_cycle(headers, target.name)
-        ]
-        if not targets:
-            return
-        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
-        dead = Message(
-            message.format,
-            content,
-            self.address(exchange.name, routing_keys[0]),
-            message.durable,
-            message.priority,
-            NO_TTL,
-            self.runtime.now,
-        )
-        publish_to(targets, dead)
-
-
-def publish_to(queues: list[Queue], message: Message) -> bool:
-    """Give a message to each of `queues`. False if one of them refused it (full, and set to refuse)."""
-    location: i64 = NO_LOCATION
-    accepted = True
-    for queue in queues:
-        result = queue.publish(message, location)
-        if result == REFUSED:
-            accepted = False
-        else:
-            location = result
-    return accepted
+        self._burial.dead_letter(queue, message, reason)
 
 
 def arguments_of(definition: dict[str, object]) -> dict[str, object]:

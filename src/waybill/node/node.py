@@ -163,20 +163,27 @@ class Node(Host):
         return Negotiation(self, output, peer_address, now, user)
 
     def flush(self, now: float) -> None:
-        """`work`, then `send`, until nothing is left to do."""
+        """`work`, then `send`, in as many turns as it takes until nothing is left to do."""
         self.work(now)
-        while self._dirty:
+        while self._dirty or self.runtime.has_late_work:
             self.send()
+            self.runtime.begin_turn()
             self.work(now)
+        self.runtime.begin_turn()
 
     def work(self, now: float) -> None:
-        """Do what the input, deadline or commit just taken made possible. Engines keep the output until `send`."""
+        """Do what the input, deadline or commit just taken made possible. Engines keep the output until `send`.
+
+        What is too much for one turn is left (`has_late_work`) for the next one, after `end_turn`.
+        """
         runtime = self.runtime
         runtime.now = now
         if self.alarm or runtime.memory_bytes > self._memory_alarm_bytes:
             self._check_alarms()
         if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
             self._look_at_disk()
+        if runtime.has_late_work:
+            runtime.catch_up()
         while runtime.dirty or self._confirming:
             runtime.drain()
             if self._confirming:
@@ -184,6 +191,20 @@ class Node(Host):
                 self._confirming = []
                 for engine in confirming:
                     engine.settle_confirms()
+
+    @property
+    def has_late_work(self) -> bool:
+        """Whether the turn was too short for all that there is to do."""
+        return self.runtime.has_late_work
+
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether the turn has done all that it may."""
+        return self.runtime.work_left <= 0
+
+    def end_turn(self) -> None:
+        """Others are served now; what is left goes on with the next call of `work`."""
+        self.runtime.begin_turn()
 
     @property
     def has_output(self) -> bool:
@@ -202,9 +223,11 @@ class Node(Host):
         return self.runtime.timers.next_deadline()
 
     def handle_timeout(self, now: float) -> None:
-        """Expire what is due. `flush` must follow."""
-        self.runtime.now = now
-        self.runtime.timers.fire_due(now)
+        """Expire what is due, as much of it as a turn allows. `flush` must follow."""
+        runtime = self.runtime
+        runtime.now = now
+        runtime.begin_read()
+        runtime.fire_timers()
 
     def shut_down(self) -> None:
         """Tell every peer that the node stops. `flush` must follow."""
@@ -289,6 +312,10 @@ class Node(Host):
     def close(self) -> None:
         """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left."""
         self.termini.release_all()
+        runtime = self.runtime
+        while runtime.has_late_work:
+            runtime.begin_turn()
+            runtime.catch_up()
         self._store.close(clean=True, redelivered=self._redelivered())
 
     def _redelivered(self) -> dict[int, list[int]]:

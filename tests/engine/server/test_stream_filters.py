@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.engine.server.peer import Bench, Channel, Cut, NodeBench
-from waybill.model.stream import SCAN_COUNT
-from waybill.wire.amqp091.methods import BasicConsume
+from tests.engine.server.peer import Bench, Channel, Cut, EngineWire, NodeBench
+from waybill.model.runtime import TURN_UNITS
+from waybill.wire.amqp091.frames import method_frame
+from waybill.wire.amqp091.methods import BasicConsume, BasicConsumeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours  # RabbitMQ 3.10 has no filters
@@ -78,9 +79,14 @@ def test_a_filter_that_finds_little_lets_others_have_their_turn() -> None:
     bench = NodeBench(Cut.WHOLE)
     channel = bench.channel()
     channel.declare("s", STREAM, durable=True)
-    append(channel, *["no"] * (2 * SCAN_COUNT), "yes")
+    append(channel, *["no"] * (2 * TURN_UNITS), "yes")
     channel.qos(10)
-    channel.consume("s", arguments={"x-stream-offset": "first", "x-stream-filter": "yes"})
-    channel.expect_nothing()
-    bench.advance(0)
+    wire = channel.peer.wire
+    assert isinstance(wire, EngineWire)
+    consume = BasicConsume("s", "c", arguments={"x-stream-offset": "first", "x-stream-filter": "yes"})
+    wire.engine.receive_data(method_frame(1, consume), bench.now)
+    bench.node.work(bench.now)
+    assert bench.node.has_late_work
+    bench.settle()
+    assert isinstance(channel.next().method, BasicConsumeOk)
     assert channel.delivery().body == b"yes"

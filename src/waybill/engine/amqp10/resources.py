@@ -105,7 +105,11 @@ class Resources:
             return Answer(OK, self._told(queue))
         if method == DELETE:
             self._check("configure", QUEUE, name)
-            count = self.virtual_host.delete_queue(name, self.connection, if_unused=False, if_empty=False)
+            deletion = self.virtual_host.delete_queue(name, self.connection, if_unused=False, if_empty=False)
+            if deletion is None:
+                return Answer(OK, {"message_count": ULong(0)})
+            count = self.virtual_host.queues[name].message_count
+            self.virtual_host.runtime.begin(deletion)
             return Answer(OK, {"message_count": ULong(count)})
         raise _not_allowed(method)
 
@@ -141,7 +145,9 @@ class Resources:
             raise _not_allowed(method)
         queue = self.virtual_host.queue(name, self.connection)
         self._check("read", QUEUE, name)
-        return Answer(OK, {"message_count": ULong(queue.purge())})
+        removal = queue.purge()
+        queue.runtime.begin(removal)
+        return Answer(OK, {"message_count": ULong(removal.count)})
 
     def _told(self, queue: Queue) -> dict[object, object]:
         return {
@@ -168,7 +174,9 @@ class Resources:
             return Answer(OK, _told_exchange(self.virtual_host.exchange(name), self.virtual_host.name))
         if method == DELETE:
             self._check("configure", EXCHANGE, name)
-            self.virtual_host.delete_exchange(name, if_unused=False)
+            deletion = self.virtual_host.delete_exchange(name, if_unused=False)
+            if deletion is not None:
+                self.virtual_host.runtime.begin(deletion)
             return Answer(NO_CONTENT)
         raise _not_allowed(method)
 

@@ -74,6 +74,8 @@ def consume(channel: Channel, method: BasicConsume) -> None:
     if len(channel.consumers) >= connection.host.limits.consumers_per_channel_max:
         raise connection_fault(RESOURCE_ERROR, "too many consumers on this channel", BASIC, method.METHOD_ID)
     is_stream = isinstance(queue, Stream)
+    if is_stream:
+        channel.has_streams = True
     if is_stream and channel.default_prefetch == 0 and channel.prefetch == 0:
         raise PreconditionFailed(f"consumer prefetch count is not set for stream '{queue.name}' in basic.qos")
     wanted = stream_filter(method.arguments) if is_stream else None
@@ -192,13 +194,12 @@ def _given_tag(channel: Channel, method: BasicReject | BasicNack) -> int:
 
 def recover(channel: Channel, method: BasicRecover) -> None:
     _check_requeue(requeue=method.requeue, method_id=method.METHOD_ID)
-    channel.release_all()
-    channel.send(BasicRecoverOk())
+    channel.recover(BasicRecoverOk())
 
 
 def recover_async(channel: Channel, method: BasicRecoverAsync) -> None:
     _check_requeue(requeue=method.requeue, method_id=method.METHOD_ID)
-    channel.release_all()
+    channel.recover(None)
 
 
 def _check_requeue(*, requeue: bool, method_id: int) -> None:

@@ -12,14 +12,16 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
-from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
+from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault
 from waybill.engine.amqp091.server.publish_route import Assembly, PublishRoute
+from waybill.engine.amqp091.server.task import Closing, Publishing, Settlement
 from waybill.model.entry import NO_LOCATION, Entry, Holder
+from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.model.transaction import ACCEPT, REJECT, RELEASE, Transaction
+from waybill.model.transaction import ACCEPT, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
@@ -77,6 +79,8 @@ class Channel(CommitWaiter):
         self.delivery_tag: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
         self.unsettled_count: i64 = 0
+        self._was_full = False
+        self.has_streams = False
         self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
         self._marks: list[tuple[float, i64]] = []
         self.consumer_timeout_s: float = 0.0
@@ -134,7 +138,11 @@ class Channel(CommitWaiter):
             self._return(published, content)
         refused = False
         location: i64 = 0
-        connection.fan_out_left -= len(queues) - 1
+        if len(queues) > FAN_OUT_MAX:
+            fan_out = FanOut(connection.host.runtime, queues, message)
+            connection.begin(Publishing(self, fan_out, durable or published.is_durable))
+            return
+        connection.host.runtime.work_left -= 1 + len(queues)
         for queue in queues:
             result = queue.publish(message, location)
             if result == REFUSED:
@@ -176,6 +184,7 @@ class Channel(CommitWaiter):
         now = connection.host.runtime.now
         tag = self.publish_count
         accepted: i64 = 0
+        connection.host.runtime.work_left -= (end - o) // stride + ((end - o) >> 12)
         while o < end:
             after = o + stride
             message = Message(AMQP091, data[o + start : after], address, durable, priority, NO_TTL, now)
@@ -190,6 +199,15 @@ class Channel(CommitWaiter):
             if accepted != 0:
                 self._accepted(accepted, durable or published.is_durable)
         return end
+
+    def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
+        """A message that went to a great many queues is in all of them."""
+        if self.confirms and self.is_open:
+            self.publish_count += 1
+            if is_accepted:
+                self._accepted(self.publish_count, needs_commit)
+            else:
+                self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
 
     def _accepted(self, tag: i64, needs_commit: bool) -> None:  # noqa: FBT001
         self.accepted_tag = tag
@@ -340,6 +358,13 @@ class Channel(CommitWaiter):
         """Accept deliveries of one queue and one holder."""
         was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
+        self.accept_run(entries)
+        if self.prefetch != 0 or was_full:
+            self._regain_all()
+
+    def accept_run(self, entries: list[Entry]) -> None:
+        """As `_accept_all`, of deliveries that the channel does not count any more."""
+        self.connection.host.runtime.work_left -= 1 + (len(entries) >> 1)
         entry = entries[0]
         if len(entries) == 1:
             entry.queue.accept(entry)
@@ -350,8 +375,6 @@ class Channel(CommitWaiter):
             holder.unsettled_count -= len(entries)
             if not holder.is_active and self.prefetch == 0:
                 holder.regain()
-        if self.prefetch != 0 or was_full:
-            self._regain_all()
 
     def acknowledge(self, data: bytes, offset: i64) -> None:
         """A basic.ack frame whose arguments start at `offset`."""
@@ -371,44 +394,52 @@ class Channel(CommitWaiter):
         if self.transaction is not None or (tag != 0 and tag not in self.unsettled):
             self.settle(tag, ACCEPT, multiple=True, method_id=ACK)
             return
-        entries: list[Entry] = []
-        for number in self._tags_up_to(tag):
-            entry = self.unsettled.pop(number)
-            if entries and (entry.holder is not entries[0].holder or entry.holder is self.polled):
-                self._accept_all(entries)
-                entries = []
-            entries.append(entry)
-        if entries:
-            self._accept_all(entries)
+        self._settle_all(self._take_up_to(tag), ACCEPT, None)
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all). `ACCEPT` within a transaction only."""
-        tags = self._tags_up_to(tag) if multiple else [tag]
         if tag not in self.unsettled and (not multiple or tag != 0):
             raise self.unknown_tag(int(tag), method_id)
         # Before anything is taken: what this channel holds of other queues must go back to them.
-        if outcome != ACCEPT and any(isinstance(self.unsettled[number].queue, Stream) for number in tags):
+        if outcome != ACCEPT and self.has_streams and self._holds_of_stream(tag, multiple=multiple):
             raise connection_fault(
                 NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
             )
-        if self.transaction is not None:
-            for number in tags:
-                self.transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
+        transaction = self.transaction
+        if transaction is not None:
+            for number in self._tags_up_to(tag) if multiple else [tag]:
+                transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
             return
-        entries = [self.unsettled.pop(number) for number in tags]
-        was_full = self.unsettled_count >= self.unsettled_max
+        entries = self._take_up_to(tag) if multiple else [self.unsettled.pop(tag)]
+        self._settle_all(entries, outcome, None)
+
+    def _settle_all(self, entries: list[Entry], outcome: str, answer: Method | None) -> None:
+        """Settle these, which the channel does not hold any more, and answer."""
+        self._was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
-        if outcome == RELEASE:
-            # Last delivered goes back first, so that each finds its place at the head at once.
-            entries.reverse()
-        for entry in entries:
-            if outcome == REJECT:
-                entry.queue.reject(entry)
-            else:
-                entry.queue.release(entry, failed=True)
-            self._give_credit(entry)
-        if self.prefetch != 0 or was_full:
+        self.connection.begin(Settlement(self, entries, outcome, answer))
+
+    def has_settled(self) -> None:
+        """What a `Settlement` was for is settled."""
+        if self.is_open and (self.prefetch != 0 or self._was_full):
             self._regain_all()
+
+    def _holds_of_stream(self, tag: i64, *, multiple: bool) -> bool:
+        if not multiple:
+            return isinstance(self.unsettled[tag].queue, Stream)
+        return any(isinstance(self.unsettled[number].queue, Stream) for number in self._tags_up_to(tag))
+
+    def _take_up_to(self, tag: i64) -> list[Entry]:
+        """Take out all deliveries up to a tag (0: all), oldest first."""
+        unsettled = self.unsettled
+        runtime = self.connection.host.runtime
+        if tag == 0 or (unsettled and tag >= next(reversed(unsettled))):
+            self.unsettled = {}
+            runtime.work_left -= len(unsettled) >> 6
+            return list(unsettled.values())
+        tags = self._tags_up_to(tag)
+        runtime.work_left -= len(tags) >> 4
+        return [unsettled.pop(number) for number in tags]
 
     def _tags_up_to(self, tag: i64) -> list[i64]:
         tags: list[i64] = []
@@ -418,7 +449,8 @@ class Channel(CommitWaiter):
             tags.append(other)
         return tags
 
-    def _give_credit(self, entry: Entry) -> None:
+    def give_credit(self, entry: Entry) -> None:
+        """What a consumer held is settled, or waits again."""
         holder = entry.holder
         if holder is not None:
             entry.holder = None
@@ -429,6 +461,7 @@ class Channel(CommitWaiter):
     def _regain_all(self) -> None:
         """Wake the consumers that ran out of credit: each time another one first, or one could get all of it."""
         waiting = [consumer for consumer in self.consumers.values() if not consumer.is_active]
+        self.connection.host.runtime.work_left -= (len(self.consumers) + len(waiting)) >> 2
         if waiting:
             self._turn += 1
             first = self._turn % len(waiting)
@@ -439,17 +472,9 @@ class Channel(CommitWaiter):
         """What to raise for a tag that is not, or no longer, unsettled. One of 2^63 or more may come as negative."""
         return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag & MAX_TAG}", BASIC, method_id)
 
-    def release_all(self) -> None:
-        """Give everything unsettled back to its queue, newest first."""
-        entries = list(self.unsettled.values())
-        self.unsettled = {}
-        self.unsettled_count = 0
-        entries.reverse()
-        for entry in entries:
-            entry.queue.release(entry, failed=True)
-            self._give_credit(entry)
-        if self.prefetch != 0:
-            self._regain_all()
+    def recover(self, answer: Method | None) -> None:
+        """Give everything unsettled back to its queue."""
+        self._settle_all(self._take_up_to(0), RELEASE, answer)
 
     def commit(self) -> bool:
         """Commit the transaction and begin the next. False if a full queue refused one of its messages."""
@@ -464,7 +489,7 @@ class Channel(CommitWaiter):
         accepted = transaction.commit(self.connection.host.runtime)
         self.unsettled_count -= len(transaction.outcomes)
         for entry, _, _ in transaction.outcomes:
-            self._give_credit(entry)
+            self.give_credit(entry)
         if self.prefetch != 0:
             self._regain_all()
         return accepted
@@ -476,8 +501,12 @@ class Channel(CommitWaiter):
             return
         self.transaction = Transaction()
         self._mandatory = []
-        unsettled = self.unsettled | {i64(tag): entry for entry, _, tag in transaction.outcomes}
-        self.unsettled = {tag: unsettled[tag] for tag in sorted(unsettled)}
+        if transaction.outcomes:
+            taken = {i64(tag): entry for entry, _, tag in transaction.outcomes}
+            unsettled = self.unsettled | taken
+            self.connection.host.runtime.work_left -= len(unsettled) >> 5
+            tags = sorted(unsettled)
+            self.unsettled = dict(zip(tags, map(unsettled.__getitem__, tags), strict=True))
 
     # --- consumers ---
 
@@ -485,6 +514,17 @@ class Channel(CommitWaiter):
         """The limit of the whole channel; 0 for what any channel may hold at most."""
         self.prefetch = count
         self.set_flow(active=self.is_flowing)
+
+    def overdue(self, now: float) -> Fault | None:
+        """What closes the channel if it holds a delivery for too long. To be asked now and then."""
+        timeout_s = self.consumer_timeout_s or self.connection.host.limits.consumer_timeout_s
+        if timeout_s <= 0 or not self.holds_too_long(now, timeout_s):
+            return None
+        return channel_fault(
+            PRECONDITION_FAILED,
+            f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: "
+            f"{int(timeout_s * 1000)} ms",
+        )
 
     def holds_too_long(self, now: float, timeout_s: float) -> bool:
         """Whether a delivery was unsettled already `timeout_s` ago. To be asked now and then: each call leaves a mark.
@@ -516,14 +556,18 @@ class Channel(CommitWaiter):
         if active:
             self._regain_all()
 
-    def close(self) -> None:
-        """Free everything. What it held goes back to the queues."""
+    def close(self) -> Closing | None:
+        """Free everything. What it held goes back to the queues, which is the chore that is returned."""
         if not self.is_open:
-            return
+            return None
         self.is_open = False
-        for consumer in list(self.consumers.values()):
+        self.is_flowing = False
+        consumers = list(self.consumers.values())
+        for consumer in consumers:
             consumer.is_cancelled = True
-            consumer.queue.remove_consumer(consumer)
         self.consumers = {}
         self.rollback()
-        self.release_all()
+        entries = list(self.unsettled.values())
+        self.unsettled = {}
+        self.unsettled_count = 0
+        return Closing(self, consumers, entries)

@@ -16,10 +16,11 @@ from mypy_extensions import i64
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Channel
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault, fault_of, read_method
+from waybill.engine.amqp091.server.faults import Fault, connection_fault, fault_of, read_method
 from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
 from waybill.engine.amqp091.server.publish_route import INCOMPLETE, Assembly, PublishRoute
-from waybill.engine.amqp091.server.throttle import FAN_OUT_PER_READ, THROTTLE_S, TURN_S, Throttle
+from waybill.engine.amqp091.server.task import Closing, Leaving, Task
+from waybill.engine.amqp091.server.throttle import THROTTLE_S, Throttle
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
 from waybill.model.virtual_host import VirtualHost
@@ -55,7 +56,6 @@ from waybill.wire.amqp091.reply_codes import (
     FRAME_ERROR,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
     UNEXPECTED_FRAME,
 )
 
@@ -68,6 +68,12 @@ ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_ARGUMENTS_SIZE: Final = 10
 ROUTE_LIMIT: Final = 16_384
+# What it costs to decode a frame that is not taken by its looks, and its arguments.
+FRAME_UNITS: Final = 4
+FRAME_UNIT_BITS: Final = 5
+BODY_UNITS: Final = 2
+PUBLISH_UNIT_BITS: Final = 10
+RUN_MAX: Final = 512
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -114,8 +120,8 @@ class Connection(ServerEngine):
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
         self._virtual_host: VirtualHost | None = None
-        # What is left of FAN_OUT_PER_READ; when it is used up, `_rest` waits for its turn.
-        self.fan_out_left: i64 = 0
+        self._has_more = False  # The turn was over before all was done that has been read: `_chore`, then `_rest`.
+        self._chore: Task | None = None
         self._throttle = Throttle(self)
         self._handshake = Handshake(self)
         self._handshake.start()
@@ -135,11 +141,13 @@ class Connection(ServerEngine):
             self._listen_for_goodbye(data)
             return
         if self._rest:
-            data = self._rest + data
+            data = self._rest + data if data else self._rest
             self._rest = b""
-        self.fan_out_left = FAN_OUT_PER_READ
+        runtime = self.host.runtime
+        runtime.begin_read()
+        self._has_more = False
         o: i64 = 0
-        while True:
+        while self._has_done_chore():
             try:
                 o = self._process(data, o)
                 break
@@ -156,8 +164,9 @@ class Connection(ServerEngine):
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
         route = self._last_route
-        if self.fan_out_left <= 0:
-            self._throttle.begin(now, TURN_S)
+        if runtime.work_left <= 0 and (self._rest or self._chore is not None):
+            self._has_more = True
+            self._throttle.wait_for_turn()
         elif route is not None and route.is_outrunning():
             self._throttle.begin(now, THROTTLE_S)
         if self.host.alarm:
@@ -165,9 +174,21 @@ class Connection(ServerEngine):
             self.alarm_changed()
 
     def take_rest(self, now: float) -> None:
-        """Go on with what an earlier read brought and fan-out has put off."""
-        if self.fan_out_left <= 0 and self._rest:
+        """Go on with what an earlier read brought and its turn was too short for."""
+        if self._has_more:
             self.receive_data(b"", now)
+
+    def begin(self, chore: Task) -> None:
+        """Do what a frame asks for, and answer. If the turn is too short for it, the frames behind it wait."""
+        self._chore = chore
+        self._has_done_chore()
+
+    def _has_done_chore(self) -> bool:
+        chore = self._chore
+        if chore is not None and chore.work():
+            self._chore = None
+            chore.finish()
+        return self._chore is None
 
     def _listen_for_goodbye(self, data: bytes) -> None:
         self._rest = (self._rest + data)[-len(CLOSE_OK_FRAME) :]
@@ -304,16 +325,9 @@ class Connection(ServerEngine):
 
     def check_timeouts(self, now: float) -> None:
         for channel in list(self.channels.values()):
-            timeout_s = channel.consumer_timeout_s or self.host.limits.consumer_timeout_s
-            if timeout_s > 0 and channel.holds_too_long(now, timeout_s):
-                self._fail(
-                    channel_fault(
-                        PRECONDITION_FAILED,
-                        f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
-                        f"{int(timeout_s * 1000)} ms",
-                    ),
-                    channel,
-                )
+            fault = channel.overdue(now)
+            if fault is not None:
+                self._fail(fault, channel)
 
     def send(self, octets: bytes) -> None:
         self.out.write(octets)
@@ -346,7 +360,8 @@ class Connection(ServerEngine):
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
         """
         n: i64 = len(data)
-        while n - o >= 8 and self.fan_out_left > 0:
+        runtime = self.host.runtime
+        while n - o >= 8 and runtime.work_left > 0:
             if self.state == CLOSED:
                 return n
             self._next = INCOMPLETE
@@ -391,6 +406,7 @@ class Connection(ServerEngine):
                         self._last_acking = channel
                         o = self._take_acks(channel, data, o, n)
                         continue
+            runtime.work_left -= BODY_UNITS if kind == FRAME_BODY else FRAME_UNITS + (size >> FRAME_UNIT_BITS)
             self._take_frame(kind, number, data, o, size)
             o += size + 8
         return o
@@ -398,8 +414,9 @@ class Connection(ServerEngine):
     def _take_acks(self, channel: Channel, data: bytes, o: i64, n: i64) -> i64:
         """Take the basic.ack frames of one channel that stand in a row from `o` on. Returns where they end."""
         last = n - ACK_FRAME_SIZE
+        runtime = self.host.runtime
         try:
-            while o <= last and channel.assembly is None and channel.has_ack(data, o):
+            while o <= last and runtime.work_left > 0 and channel.assembly is None and channel.has_ack(data, o):
                 end = channel.acknowledge_run(data, o, n)
                 if end == o:
                     end += ACK_FRAME_SIZE
@@ -421,7 +438,7 @@ class Connection(ServerEngine):
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        end = route.run_end(data, o, n) if route.stride > 0 else o
+        end = route.run_end(data, o, min(n, o + route.stride * RUN_MAX)) if route.stride > 0 else o
         try:
             if end > o:
                 self._next = o + route.stride
@@ -431,6 +448,7 @@ class Connection(ServerEngine):
             if end <= 0:
                 return end
             self._next = end
+            self.host.runtime.work_left -= (end - content) >> PUBLISH_UNIT_BITS
             channel.publish(route, data, content, end, route.facts)
         except ModelError as error:
             self._fail(fault_of(error, BASIC, PUBLISH), channel)
@@ -549,8 +567,9 @@ class Connection(ServerEngine):
                 UNEXPECTED_FRAME, f"expected content, got {method.NAME}", method.CLASS_ID, method.METHOD_ID
             )
         if isinstance(method, ChannelClose):
-            self._remove_channel(channel)
-            self.send_method(int(number), ChannelCloseOk())
+            closing = self._remove_channel(channel)
+            if closing is not None:
+                self.begin(closing)
             return
         handler = HANDLERS.get(method.NAME)
         if handler is None:
@@ -613,14 +632,14 @@ class Connection(ServerEngine):
         elif isinstance(method, ChannelCloseOk):
             self._closing_channels.discard(number)
 
-    def _remove_channel(self, channel: Channel) -> None:
+    def _remove_channel(self, channel: Channel) -> Closing | None:
         self.channels.pop(channel.number, None)
         last = self._last_route
         if last is not None and last.channel is channel:
             self._last_route = self._expected = None
         if self._last_acking is channel:
             self._last_acking = None
-        channel.close()
+        return channel.close()
 
     # --- the end ---
 
@@ -632,7 +651,9 @@ class Connection(ServerEngine):
         if channel is None or not channel.is_open:
             return
         self._closing_channels.add(channel.number)
-        self._remove_channel(channel)
+        closing = self._remove_channel(channel)
+        if closing is not None:
+            self.host.runtime.begin(closing)
         self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _close_connection(self, fault: Fault) -> None:
@@ -652,16 +673,21 @@ class Connection(ServerEngine):
 
     def _free(self) -> None:
         """Give back everything: deliveries to their queues, exclusive queues to nobody."""
+        chore = self._chore
+        if chore is not None:
+            self._chore = None
+            self.host.runtime.go_on_with(chore)
         channels = list(self.channels.values())
         self.channels = {}
         self._routes = {}
         self._last_route = self._expected = None
         self._last_acking = None
         for channel in channels:
-            channel.close()
+            closing = channel.close()
+            if closing is not None:
+                self.host.runtime.begin(closing)
         if self._virtual_host is not None:
-            for queue in self._virtual_host.queues_of(self):
-                self._virtual_host.remove_queue(queue)
+            self.host.runtime.begin(Leaving(self._virtual_host, self._virtual_host.queues_of(self)))
 
     def _unstall(self) -> None:
         self.is_stalled = False

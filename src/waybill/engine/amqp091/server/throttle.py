@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from waybill.model.runtime import Chore
 from waybill.model.timers import Timer
 from waybill.wire.amqp091.methods import ConnectionBlocked, ConnectionUnblocked
 
@@ -11,9 +12,6 @@ if TYPE_CHECKING:
     from waybill.engine.amqp091.server.connection import Connection
 
 THROTTLE_S: Final = 0.01
-# One read may have a message for thousands of queues many times over: after so many copies it is the turn of others.
-FAN_OUT_PER_READ: Final = 16_384
-TURN_S: Final = 0.001
 # Deliveries stop long before; so many more answers pile up only for a peer that asks on and on and reads nothing.
 UNREAD_LIMIT: Final = 16 << 20
 # What is still read during an alarm from a publisher that holds messages: its acknowledgements may be what ends it.
@@ -26,7 +24,7 @@ class Throttle(Timer):
     Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
     short and never becomes a stop: a queue whose consumers hang fills up all the same.
 
-    One whose messages fan out to many queues pauses, too, so that others get their turn and an alarm is not outrun.
+    One that asks for more than a turn has room for (`waybill.model.runtime`) pauses, too, until it is its turn again.
     Nothing is read either while too much output waits in a full transport, and from a publisher in an alarm
     (connection.blocked). But one that understands connection.blocked and holds unsettled messages is read on until it
     has published for another MiB: were it stopped at once, as in RabbitMQ, it could never settle them and end it.
@@ -35,6 +33,7 @@ class Throttle(Timer):
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._is_pausing = False
+        self._is_waiting = False
         self._is_choked = False
         self._unread: i64 = 0
         self._is_told = False
@@ -47,16 +46,30 @@ class Throttle(Timer):
             self._connection.output.pause_reading()
             self._connection.host.runtime.timers.schedule(now + pause_s, self)
 
+    def wait_for_turn(self) -> None:
+        """What was read already goes on in the next turn."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._connection.output.pause_reading()
+            self._connection.host.runtime.go_on_with(_Turn(self))
+
+    def take_turn(self) -> None:
+        self._is_waiting = False
+        self.resume()
+
     def fire(self, now: float) -> None:
         self._is_pausing = False
         self.resume()
 
     def resume(self) -> None:
         """Read again, unless there is another reason not to; but first what was read already."""
-        if not (self._is_pausing or self._is_choked or self.is_blocked):
+        if not self._has_reason_to_wait():
             self._connection.take_rest(self._connection.host.runtime.now)
-        if not (self._is_pausing or self._is_choked or self.is_blocked):
+        if not self._has_reason_to_wait():
             self._connection.output.resume_reading()
+
+    def _has_reason_to_wait(self) -> bool:
+        return self._is_pausing or self._is_waiting or self._is_choked or self.is_blocked
 
     def wrote(self, size: i64) -> None:
         """So much output more waits in the transport, which was full already."""
@@ -100,6 +113,17 @@ class Throttle(Timer):
             if self.is_blocked:
                 self.is_blocked = False
                 self.resume()
+
+
+class _Turn(Chore):
+    """The turn of a connection that has more to do."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        self._throttle = throttle
+
+    def work(self) -> bool:
+        self._throttle.take_turn()
+        return True
 
 
 def _holds_messages(connection: "Connection") -> bool:

@@ -3,6 +3,7 @@
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO
 from waybill.engine.amqp091.server.faults import connection_fault
+from waybill.engine.amqp091.server.task import Delete, Purge
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import EXCHANGE, QUEUE
@@ -12,7 +13,6 @@ from waybill.wire.amqp091.methods import (
     ExchangeDeclare,
     ExchangeDeclareOk,
     ExchangeDelete,
-    ExchangeDeleteOk,
     ExchangeUnbind,
     ExchangeUnbindOk,
     QueueBind,
@@ -20,9 +20,7 @@ from waybill.wire.amqp091.methods import (
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
-    QueueDeleteOk,
     QueuePurge,
-    QueuePurgeOk,
     QueueUnbind,
     QueueUnbindOk,
 )
@@ -71,10 +69,8 @@ def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
     connection = channel.connection
     name = _one_line(method.exchange)
     connection.check_permission("configure", EXCHANGE, name)
-    connection.virtual_host.delete_exchange(name, if_unused=method.if_unused)
-    connection.hold()
-    if not method.no_wait:
-        channel.send(ExchangeDeleteOk())
+    deletion = connection.virtual_host.delete_exchange(name, if_unused=method.if_unused)
+    connection.begin(Delete(channel, deletion, of_queue=False, no_wait=method.no_wait))
 
 
 def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
@@ -189,26 +185,14 @@ def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
 def queue_purge(channel: Channel, method: QueuePurge) -> None:
     queue = named_queue(channel, method.queue)
     channel.connection.check_permission("read", QUEUE, queue.name)
-    count = queue.purge()
-    channel.connection.hold()
-    if not method.no_wait:
-        channel.send(QueuePurgeOk(count))
+    channel.connection.begin(Purge(channel, queue.purge(), no_wait=method.no_wait))
 
 
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
     connection = channel.connection
     name = _one_line(method.queue) or channel.last_queue_name
     connection.check_permission("configure", QUEUE, name)
-    # A client that waits for delete-ok may take a basic.cancel before it for a failure; RabbitMQ answers first, too.
-    channel.late_cancels = []
-    try:
-        count = connection.virtual_host.delete_queue(
-            name, connection, if_unused=method.if_unused, if_empty=method.if_empty
-        )
-        connection.hold()
-        if not method.no_wait:
-            channel.send(QueueDeleteOk(count))
-        for cancel in channel.late_cancels:
-            channel.send(cancel)
-    finally:
-        channel.late_cancels = None
+    deletion = connection.virtual_host.delete_queue(
+        name, connection, if_unused=method.if_unused, if_empty=method.if_empty
+    )
+    connection.begin(Delete(channel, deletion, of_queue=True, no_wait=method.no_wait))

@@ -15,10 +15,10 @@ from waybill.engine.amqp10.server.outcomes import Outcome
 from waybill.engine.amqp10.server.resume import TAG_SIZE, forget_settling
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.entry import Entry
+from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
-from waybill.model.virtual_host import publish_to
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.error import TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE

@@ -1,0 +1,138 @@
+"""Dead lettering: what dies in a queue is published again where the queue's policy says.
+
+A message must not die for ever by itself. Circles of queues are cut (`closes_cycle`), and a message has a limited
+number of copies: each death divides what is left of it among the queues that the dead letter goes to, and a copy
+without any left is dropped when it dies again. Without that a fanout to N full queues that send their dead letters back
+to it would make N! of one message. A rejection by a client is no death by itself: it gives the full number back.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.model.dead_letter import closes_cycle, died_too_often, record_death, routing_keys_of
+from waybill.model.errors import ModelError
+from waybill.model.exchange import Exchange
+from waybill.model.fan_out import publish_to
+from waybill.model.message import NO_TTL, Address, Message, MessageFormat
+from waybill.model.queue import REJECTED, Queue
+
+if TYPE_CHECKING:
+    from waybill.model.virtual_host import VirtualHost
+
+COPIES_MAX: Final = 256
+"""So many copies of a message may be made by deaths that follow each other without a client."""
+TARGETS_MAX: Final = 4096
+BURIAL_UNITS: Final = 12
+HEADER_UNIT_BYTES: Final = 64
+
+
+class DeadLetter(Message):
+    """A message that has died. `copies_left`: what this copy may become by dying on."""
+
+    def __init__(
+        self,
+        format: MessageFormat,  # noqa: A002 - as in Message
+        content: bytes,
+        address: Address,
+        durable: bool,
+        priority: i64,
+        published_at: float,
+        copies_left: i64,
+    ) -> None:
+        super().__init__(format, content, address, durable, priority, NO_TTL, published_at)
+        self.copies_left: i64 = copies_left
+
+
+class Burial:
+    """The dead letters of one virtual host."""
+
+    def __init__(self, host: "VirtualHost") -> None:
+        self._host = host
+        self._dead: list[tuple[Queue, Message, str]] = []
+        self._is_burying = False
+
+    def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        """Publish a dead message where its queue says. What that kills in turn waits for its turn.
+
+        A chain of full queues is as long as somebody makes it: following it by recursion would exhaust the stack.
+        """
+        if queue.policy.dead_letter_exchange is None:
+            return
+        self._dead.append((queue, message, reason))
+        if self._is_burying:
+            return
+        self._is_burying = True
+        try:
+            with self._host.runtime.store.atomic():
+                while self._dead:
+                    dead = self._dead
+                    self._dead = []
+                    for killer, victim, why in dead:
+                        self._bury(killer, victim, why)
+        finally:
+            self._is_burying = False
+
+    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
+        policy = queue.policy
+        if policy.dead_letter_exchange is None:
+            return
+        exchange = self._host.exchanges.get(policy.dead_letter_exchange)
+        if exchange is None:
+            return
+        self._host.runtime.work_left -= BURIAL_UNITS
+        try:
+            self._publish_dead(exchange, queue, message, reason)
+        except (ValueError, OverflowError, RecursionError, ModelError) as error:
+            # What a peer sent cannot be read, or its publisher has filled its headers to the limit: there is no room
+            # to say that it died. Whoever rejected it, or stands behind it in the queue, must go on.
+            self._drop(queue, reason, f"cannot be written as a dead letter for exchange '{exchange.name}': {error}")
+
+    def _drop(self, queue: Queue, reason: str, why: str) -> None:
+        self._host.runtime.operator_log.warning(
+            "dead letter dropped",
+            f"a message of queue '{queue.name}' in vhost '{self._host.name}' died ({reason}) and {why}",
+        )
+
+    def _publish_dead(self, exchange: Exchange, queue: Queue, message: Message, reason: str) -> None:
+        """Raises ValueError for content that cannot be read or annotated, ModelError if it cannot be routed."""
+        host = self._host
+        policy = queue.policy
+        copies_left: i64 = COPIES_MAX
+        if isinstance(message, DeadLetter) and reason != REJECTED:
+            copies_left = message.copies_left
+        if copies_left <= 0:
+            self._drop(queue, reason, f"has become {COPIES_MAX} dead letters by dying again and again")
+            return
+        headers = message.format.headers(message.content)
+        if died_too_often(headers):
+            return
+        changes = record_death(headers, message, queue.name, reason, host.runtime.now)
+        removed: list[str] = []
+        routing_keys = routing_keys_of(message, headers)
+        if policy.dead_letter_routing_key is not None:
+            routing_keys = [policy.dead_letter_routing_key]
+            removed = ["CC", "BCC"]
+        headers.update(changes)
+        targets = [
+            target
+            for target in host.match(exchange, routing_keys, headers)
+            if reason == REJECTED or not closes_cycle(headers, target.name)
+        ]
+        if not targets:
+            return
+        if len(targets) > TARGETS_MAX:
+            self._drop(queue, reason, f"would go to {len(targets)} queues at once, more than {TARGETS_MAX}")
+            return
+        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
+        host.runtime.work_left -= len(targets) + (len(content) - message.format.body_size(content)) // HEADER_UNIT_BYTES
+        dead = DeadLetter(
+            message.format,
+            content,
+            host.address(exchange.name, routing_keys[0]),
+            message.durable,
+            message.priority,
+            host.runtime.now,
+            copies_left if len(targets) == 1 else copies_left // len(targets),
+        )
+        publish_to(targets, dead)
