@@ -608,7 +608,13 @@ class Queue(EntryQueue):
 
     # --- removal ---
 
-    def purge(self) -> Removal:
+    def purge(self) -> int:
+        """Remove all messages that wait, in as many turns as that takes. Returns how many."""
+        removal = self.begin_purge()
+        self.runtime.begin(removal)
+        return removal.count
+
+    def begin_purge(self) -> Removal:
         """Remove all messages that wait; those delivered and not settled stay. Returns the chore that does so."""
         count = int(self.ready_count)
         removed = [lane.remove_all() for lane in self.lanes if lane.count]

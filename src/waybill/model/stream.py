@@ -245,7 +245,7 @@ class Stream(Queue):
     def take(self, no_ack: bool) -> Entry | None:
         raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
 
-    def purge(self) -> Removal:
+    def begin_purge(self) -> Removal:
         raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
 
     def discard(self) -> int:

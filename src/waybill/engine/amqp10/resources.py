@@ -145,9 +145,7 @@ class Resources:
             raise _not_allowed(method)
         queue = self.virtual_host.queue(name, self.connection)
         self._check("read", QUEUE, name)
-        removal = queue.purge()
-        queue.runtime.begin(removal)
-        return Answer(OK, {"message_count": ULong(removal.count)})
+        return Answer(OK, {"message_count": ULong(queue.purge())})
 
     def _told(self, queue: Queue) -> dict[object, object]:
         return {

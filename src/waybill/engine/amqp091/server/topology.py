@@ -185,7 +185,7 @@ def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
 def queue_purge(channel: Channel, method: QueuePurge) -> None:
     queue = named_queue(channel, method.queue)
     channel.connection.check_permission("read", QUEUE, queue.name)
-    channel.connection.begin(Purge(channel, queue.purge(), no_wait=method.no_wait))
+    channel.connection.begin(Purge(channel, queue.begin_purge(), no_wait=method.no_wait))
 
 
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
