@@ -284,14 +284,12 @@ class Queue(EntryQueue):
                 is_free = False
                 break
             front = line.front
-            if not front:
+            if not front or front[0].priority < lowest:
                 break
             consumer = front[0]
             if not consumer.is_active or consumer.selects:
                 line.drop_first()
                 continue
-            if consumer.priority < lowest:
-                break
             if not consumer.has_credit():
                 runtime.work_left -= 1
                 consumer.is_active = False
