@@ -302,6 +302,9 @@ class IncomingLink(Timer):
 
     def _check_sender_mode(self, facts: TransferFacts) -> None:
         """2.7.5: settled on one transfer of each delivery at least, or on none, if that was negotiated."""
+        if facts.resume or facts.aborted:
+            # The end of a delivery that was unsettled, as in the examples of 3.4.6.
+            return
         if self._sender_mode == SENDER_UNSETTLED and facts.settled == 1:
             raise link_fault(INVALID_FIELD, "a settled transfer on a link of snd-settle-mode unsettled")
         if (
@@ -309,7 +312,6 @@ class IncomingLink(Timer):
             and facts.settled != 1
             and not (self._is_settled and self._pieces is not None)
             and not facts.more
-            and not facts.aborted
         ):
             raise link_fault(INVALID_FIELD, "an unsettled delivery on a link of snd-settle-mode settled")
 
