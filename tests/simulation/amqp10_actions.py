@@ -167,6 +167,8 @@ def _note_return(link: ReceivingLink, taken: Taken, outcome: Composite) -> None:
         copy.free_deliveries -= outcome.delivery_failed
         if outcome.undeliverable_here:
             link.shunned.add(copy)
+            # Where no other consumer is there to take it, that is a rejection.
+            copy.reject_sent = True
 
 
 def accept(client: Client) -> None:
@@ -183,8 +185,15 @@ def release(client: Client) -> None:
 
 
 def modify(client: Client) -> None:
+    settleable = _settleable(client)
+    if not settleable:
+        return
     random = client.random
-    _dispose_one(client, Modified(random.random() < 0.7, random.random() < 0.2))
+    link, taken = random.choice(settleable)
+    failed, undeliverable_here = random.random() < 0.7, random.random() < 0.2
+    # Undeliverable here may be undeliverable at all: then it is dropped where nothing takes dead letters.
+    has_way_out = taken.copy.queue.dead_letter_to is not None
+    _dispose(client, link, taken, Modified(failed, undeliverable_here and has_way_out))
 
 
 def reject(client: Client) -> None:

@@ -289,8 +289,9 @@ def has_credit_for_ever(link: OutgoingLink) -> bool:
     return bool(link.session.peer_window > 0 and not link.session.parked and not link.connection.is_stalled)
 
 
-def shun_nothing(link: OutgoingLink, entry: Entry) -> None:
+def shun_nothing(link: OutgoingLink, entry: Entry) -> bool:
     del link, entry
+    return True
 
 
 def drop_unread(lane: Lane) -> int:
