@@ -92,26 +92,26 @@ def bindings(choices: Choices) -> dict[str, object]:
 
 
 def properties(choices: Choices) -> BasicProperties:
-    kind = choices.number(0, 9)
-    if kind < 3:
+    kind = choices.number(0, 11)
+    if kind < 5:
         return BasicProperties(delivery_mode=choices.number(1, 2))
     headers: dict[str, object] | None = None
-    if kind == 3:
+    if kind == 5:
         headers = {choices.pick(("CC", "BCC")): [choices.pick(KEYS) for _ in range(choices.amount(500))]}
-    elif kind == 4:
-        headers = {f"h{index}": index % 3 for index in range(choices.amount(64))}
-    elif kind == 5:
-        headers = table(choices)
     elif kind == 6:
+        headers = {f"h{index}": index % 3 for index in range(choices.amount(64))}
+    elif kind == 7:
+        headers = table(choices)
+    elif kind == 8:
         headers = {"x-delay": choices.pick((0, 1, 1000, -1, 1 << 40)), "x-deduplication-header": choices.pick(TEXTS)}
     return BasicProperties(
         headers=headers,
         delivery_mode=choices.pick((None, 1, 2, 255)),
         priority=choices.pick((None, 0, 9, 255)),
-        expiration=choices.pick((None, "0", "1", "1000", "-1", "99999999999999999999", "x")),
+        expiration=choices.pick((None, None, None, None, "0", "1", "1000", "9" * 9, "-1", "9" * 20)),
         correlation_id=choices.pick((None, "", "c" * 255)),
         reply_to=choices.pick((None, "amq.rabbitmq.reply-to", "q0")),
-        user_id=choices.pick((None, None, None, "nobody")),
+        user_id=choices.pick((None, None, None, None, None, None, None, "nobody")),
         message_id=choices.pick((None, "m")),
         timestamp=choices.pick((None, 0, (1 << 64) - 1)),
     )
@@ -272,6 +272,32 @@ def settle(choices: Choices, channel: int) -> list[bytes]:
     return fitting(method_frame(channel, method((first + number * abs(order)) % (1 << 64))) for number in numbers)
 
 
+def traffic(choices: Choices, channel: int) -> list[bytes]:
+    """Messages for a queue, and somebody who takes them."""
+    queue = choices.pick(QUEUES[:5])
+    message = method_frame(channel, BasicPublish("", queue)) + content_frames(channel, properties(choices), b"m", 0)
+    messages = [message] * choices.amount(2000)
+    if choices.chance(2):
+        taken = [method_frame(channel, BasicGet(queue))] * choices.amount(2000)
+    else:
+        no_ack = choices.chance(4)
+        taken = [method_frame(channel, BasicConsume(queue, f"t{choices.number(0, 9)}", no_ack=no_ack, no_wait=True))]
+    return fitting(messages + taken if choices.chance(2) else taken + messages)
+
+
+def taken_back(choices: Choices, channel: int) -> list[bytes]:
+    return fitting(
+        [*traffic(choices, channel), *choices.pick((settle, settle_all, recover, transact))(choices, channel)]
+    )
+
+
+def purge_some(choices: Choices, channel: int) -> list[bytes]:
+    queue = choices.pick(QUEUES[:6])
+    message = method_frame(channel, BasicPublish("", queue)) + content_frames(channel, properties(choices), b"m", 0)
+    last = choices.pick((QueuePurge(queue, no_wait=True), QueueDelete(queue, no_wait=True)))
+    return fitting([*[message] * choices.amount(3000), method_frame(channel, last)])
+
+
 def settle_all(choices: Choices, channel: int) -> list[bytes]:
     return [method_frame(channel, BasicNack(0, multiple=True, requeue=choices.chance(2)))]
 
@@ -380,6 +406,13 @@ def checked(move: Move) -> Move:
 MOVES: Final[tuple[Move, ...]] = tuple(
     checked(move)
     for move in (
+        traffic,
+        traffic,
+        traffic,
+        taken_back,
+        taken_back,
+        taken_back,
+        purge_some,
         publish,
         publish,
         publish_keys,
@@ -389,7 +422,6 @@ MOVES: Final[tuple[Move, ...]] = tuple(
         settle,
         settle,
         settle_all,
-        any_method,
         any_method,
         any_method,
         declare_queues,

@@ -215,7 +215,7 @@ def end(choices: Choices, channel: int) -> list[bytes]:
 def attach(choices: Choices, channel: int) -> list[bytes]:
     """Links by the thousand, or one of any kind."""
     count = choices.amount(2500) if choices.chance(3) else choices.number(1, 4)
-    first = choices.pick((0, 0, 0, 10, 1000, 0xFFFFFFFF - count))
+    first = choices.pick((10, 10, 20, 20, 0, 1000, 0xFFFFFFFF - count))
     role = choices.chance(2)
     unsettled = None
     if choices.chance(4):
@@ -250,10 +250,10 @@ def target(choices: Choices) -> Target | Coordinator:
 def transfer(choices: Choices, channel: int) -> list[bytes]:
     """Messages, mostly many alike on one link."""
     count = choices.amount(5000)
-    handle = choices.number(0, 4)
+    handle = choices.pick((0, 0, 0, 0, 0, 0, 1, 4))
     payload = message(choices)
     settled = choices.pick((None, True, False))
-    first = choices.pick((0, 0, 0, count, 0xFFFFFFFF))
+    first = choices.sent if not choices.chance(12) else choices.pick((count, 0xFFFFFFFF))
     state = choices.pick((None, None, TransactionalState(b"1")))
     mode = choices.pick((None, None, 0, 1))
     return fitting(
@@ -277,9 +277,9 @@ def transfer(choices: Choices, channel: int) -> list[bytes]:
 
 def pieces(choices: Choices, channel: int) -> list[bytes]:
     """One message in many transfers, perhaps never ended, perhaps aborted."""
-    handle = choices.number(0, 4)
+    handle = choices.pick((0, 0, 0, 0, 4))
     payload = choices.pick((b"", b"\0", message(choices)[:200]))
-    first = Transfer(handle, 0, b"p", choices.pick((0, 1)), settled=choices.pick((None, True)), more=True)
+    first = Transfer(handle, choices.sent, b"p", choices.pick((0, 1)), settled=choices.pick((None, True)), more=True)
     following = frame(channel, Transfer(handle, more=True, resume=choices.chance(9)).encode(), payload)
     last = Transfer(handle, more=choices.chance(3), aborted=choices.chance(3))
     frames = fitting([frame(channel, first.encode(), payload)] + [following] * choices.amount(20_000))
@@ -288,13 +288,13 @@ def pieces(choices: Choices, channel: int) -> list[bytes]:
 
 def flow(choices: Choices, channel: int) -> list[bytes]:
     credit = choices.pick((0, 1, 10, 1000, 0x7FFFFFFF, 0xFFFFFFFF))
-    handle = choices.pick((None, 0, 1, 2, 3, 10))
+    handle = choices.pick((None, 0, 1, 1, 1, 1, 10))
     count = choices.amount(8000) if choices.chance(2) else choices.number(1, 3)
     spread = choices.chance(3)
     fields: dict[str, Any] = {
         "next_incoming_id": choices.pick((0, 0, None, 0xFFFFFFFF)),
         "incoming_window": choices.pick((0, 1, 2048, 0xFFFFFFFF)),
-        "next_outgoing_id": choices.pick((0, 0, 1, 0xFFFFFFFF)),
+        "next_outgoing_id": choices.pick((choices.sent,) * 6 + (0, 0xFFFFFFFF)),
         "outgoing_window": choices.pick((0, 2048)),
         "delivery_count": None if handle is None else choices.pick((0, 0, None, 0xFFFFFFFF)),
         "link_credit": None if handle is None else credit,
@@ -460,16 +460,25 @@ def odd_field(choices: Choices) -> object:
 
 def open_links(choices: Choices, channel: int) -> list[bytes]:
     """What most sessions begin with: a sender on handle 0, a receiver on 1, with credit."""
-    role_first = choices.chance(2)
+    number = choices.number(0, 99)
     where = "/queues/" + choices.pick(QUEUES)
     return [
         frame(
             channel,
             Attach(
-                f"s{role_first}", 0, ROLE_SENDER, source=Source(), target=Target(where), initial_delivery_count=0
+                f"s{number}", 0, ROLE_SENDER, source=Source(), target=Target(where), initial_delivery_count=0
             ).encode(),
         ),
-        frame(channel, Attach(f"r{role_first}", 1, ROLE_RECEIVER, source=source(choices), target=Target()).encode()),
+        frame(
+            channel,
+            Attach(
+                f"r{number}",
+                1,
+                ROLE_RECEIVER,
+                source=source(choices) if choices.chance(3) else Source(where),
+                target=Target(),
+            ).encode(),
+        ),
         frame(
             channel,
             Flow(
@@ -485,16 +494,12 @@ def open_links(choices: Choices, channel: int) -> list[bytes]:
     ]
 
 
-MOVES: Final[tuple[Move, ...]] = tuple(
+TRANSFER: Final = checked(transfer)
+OPEN_LINKS: Final = checked(open_links)
+MOVES: Final[tuple[Move, ...]] = (TRANSFER,) * 5 + tuple(
     checked(move)
     for move in (
         open_links,
-        open_links,
-        open_links,
-        transfer,
-        transfer,
-        transfer,
-        transfer,
         attach,
         attach,
         attach,

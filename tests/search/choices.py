@@ -21,6 +21,8 @@ class Choices:
     """
 
     def __init__(self, gene: bytes, scale: int = 1 << 20) -> None:
+        self.sent = 0
+        """How many deliveries the peer has sent in its session before."""
         self._scale = scale
         self._gene = gene
         self._at = 0

@@ -1,12 +1,14 @@
 """From the octets of a case to a script: which peers there are, what each of them does, and how it is damaged."""
 
+from collections import Counter
 from typing import Final
 
 from tests.search import amqp091_moves, amqp10_moves
 from tests.search.choices import Choices, genes
 from tests.search.mutation import mutated
 from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, RAW, READ_BYTES_MAX, STALL, WAIT, Script, Step
-from waybill.wire.amqp091.frames import PROTOCOL_HEADER
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
+from waybill.wire.amqp091.methods import ChannelOpen
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
 PEERS: Final = (AMQP091, AMQP10, AMQP091, AMQP10)
@@ -31,13 +33,25 @@ class _Peer:
         self.number = number
         self.protocol = protocol
         self.is_open = False
+        self.is_doubtful = False
+        self.channel = 2
+        self.linked: set[int] = set()
+        self.sent: Counter[int] = Counter()
+
+    def begin(self) -> None:
+        """Its connection is new."""
+        self.is_open = True
+        self.is_doubtful = False
+        self.channel = 2
+        self.linked.clear()
+        self.sent.clear()
 
 
-def generate(case: bytes, scale_max: int = 1 << 20) -> Script:
-    """The same octets give the same script. `scale_max` bounds the amounts of everything in it."""
+def generate(case: bytes, scale_max: int = 1 << 20, scale_min: int = 1) -> Script:
+    """The same octets give the same script. `scale_min` and `scale_max` bound what bounds all amounts."""
     head, *moves = genes(case)
     choices = Choices(head)
-    scale = min(choices.pick(SCALES), scale_max)
+    scale = max(scale_min, min(choices.pick(SCALES), scale_max))
     script = Script(is_durable=choices.chance(3))
     if choices.chance(2):
         script.policies = [choices.pick(POLICIES) for _ in range(choices.number(1, 2))]
@@ -61,22 +75,43 @@ def _add(script: Script, choices: Choices, peers: list[_Peer], others: list[byte
         return
     if kind == 2:
         script.steps += _strangers(choices, peer)
-        peer.is_open = True
+        peer.begin()
+        peer.is_doubtful = True
         return
-    if not peer.is_open:
-        peer.is_open = True
+    if not peer.is_open or (peer.is_doubtful and choices.chance(2)):
+        peer.begin()
         script.steps.append(Step(OPEN, peer.number, text=peer.protocol))
     if kind == 3:
         script.steps.append(Step(STALL, peer.number))
-    if peer.protocol == AMQP091:
-        channel = choices.pick((1, 1, 1, 1, 1, 2))
-        frames = choices.pick(amqp091_moves.MOVES)(choices, channel)
-    else:
-        channel = choices.pick((0, 0, 0, 0, 0, 1))
-        frames = choices.pick(amqp10_moves.MOVES)(choices, channel)
-    frames = mutated(choices, frames, others)
-    others += frames[:20]
-    _feed(script, choices, peer, b"".join(frames))
+    frames = _frames_091(choices, peer) if peer.protocol == AMQP091 else _frames_10(choices, peer)
+    damaged = mutated(choices, frames, others)
+    peer.is_doubtful = peer.is_doubtful or damaged is not frames
+    others += damaged[:20]
+    _feed(script, choices, peer, b"".join(damaged))
+
+
+def _frames_091(choices: Choices, peer: _Peer) -> list[bytes]:
+    """A move on a channel that is there, or on one of its own: what went wrong before is no matter there."""
+    move = choices.pick(amqp091_moves.MOVES)
+    if not choices.chance(3):
+        return move(choices, choices.pick((1, 1, 1, 2)))
+    peer.channel += 1
+    return [method_frame(peer.channel, ChannelOpen()), *move(choices, peer.channel)]
+
+
+def _frames_10(choices: Choices, peer: _Peer) -> list[bytes]:
+    """A move in one of the two sessions, in which there are links by then."""
+    channel = choices.pick((0, 0, 0, 1))
+    choices.sent = peer.sent[channel]
+    frames: list[bytes] = []
+    if channel not in peer.linked:
+        peer.linked.add(channel)
+        frames = amqp10_moves.OPEN_LINKS(choices, channel)
+    move = choices.pick(amqp10_moves.MOVES)
+    added = move(choices, channel)
+    if move is amqp10_moves.TRANSFER:
+        peer.sent[channel] += len(added)
+    return frames + added
 
 
 def _strangers(choices: Choices, peer: _Peer) -> list[Step]:

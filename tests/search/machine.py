@@ -355,13 +355,6 @@ class Machine:
             self.wait(step.amount)
 
     @property
-    def atomic_depth(self) -> int:
-        """How many atomic sections are open: none, between turns."""
-        return int(getattr(getattr(self.store, "_messages", None), "atomic_depth", 0)) or int(
-            getattr(self.store, "atomic_depth", 0)
-        )
-
-    @property
     def counted_bytes(self) -> int:
         """What the node itself says that it holds for its peers."""
         return int(self.node.runtime.memory_bytes)

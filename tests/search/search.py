@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.search.choices import GENE_BYTES
 from tests.search.evolution import Evolution
 from tests.search.finding import keep, signature, smaller
 from tests.search.generator import generate
@@ -24,6 +25,8 @@ from tests.search.script import Script
 from tests.search.verdict import IS_COMPILED, STRETCH_S, judge, run, slowness
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "build" / "search"
+CORPUS: Final = DIRECTORY / "corpus"
+"""Cases that `tests.search.coverage` has kept."""
 SAVE_EVERY: Final = 200
 REPORT_S: Final = 10.0
 COLLECT_EVERY: Final = 50
@@ -50,6 +53,9 @@ class Searcher:
             self.next = value["next"]
             self.evolution = Evolution([bytes.fromhex(case) for case in value["corpus"]])
             self.signatures = set(value["signatures"])
+        elif CORPUS.exists():
+            cases = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+            self.evolution = Evolution([case for case in cases if len(case) >= 2 * GENE_BYTES])
 
     def _save(self) -> None:
         value = {
