@@ -130,7 +130,6 @@ async def test_prefetch_limits_each_consumer(connection: Connection, channel: Ch
 
 
 @requirement("OJS-027", "OJS-097")
-@requirement("M010-001")
 async def test_an_unroutable_message_comes_back(channel: Channel, name: str) -> None:
     await channel.declare_queue(name, exclusive=True)
     good = [channel.publish_nowait(b"ok", routing_key=name, mandatory=True) for _ in range(3)]

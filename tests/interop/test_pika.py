@@ -260,7 +260,7 @@ class Bulk:
             self.connection.close()
 
 
-@requirement("M010-005", "M010-097")
+@requirement("M010-097")
 @pytest.mark.timeout(240)
 def test_a_hundred_thousand_messages_there_and_back(broker: BrokerProcess) -> None:
     bulk = Bulk(broker.uri())

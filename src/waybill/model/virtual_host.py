@@ -307,7 +307,7 @@ class VirtualHost(DelayHost):
         if if_unused and queue.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         if if_empty and queue.ready_count:
-            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
         return Deletion(self, queue, [])
 
     def remove_queue(self, queue: Queue) -> None:

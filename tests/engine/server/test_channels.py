@@ -62,7 +62,6 @@ def test_a_peer_that_never_hangs_up_is_cut_off(bench: Bench) -> None:
     assert peer.wire.is_closed
 
 
-@requirement("M010-003")
 def test_many_channels_share_one_connection(bench: Bench) -> None:
     peer = bench.connect()
     numbers = [1, 2, 3, 500, 2047]

@@ -29,7 +29,7 @@ def fill(channel: Channel, count: int, queue: str = "q") -> list[bytes]:
     return bodies
 
 
-@requirement("M010-037", "M010-097", "M010-098")
+@requirement("M010-037", "M010-097")
 def test_one_consumer_gets_everything_in_order(channel: Channel) -> None:
     channel.declare("q")
     early = fill(channel, 10)

@@ -285,7 +285,7 @@ TOPICS = [
 ]
 
 
-@requirement("M010-087", "M010-088", "M010-059")
+@requirement("M010-087", "M010-088")
 @pytest.mark.parametrize(("pattern", "key", "matches"), TOPICS)
 @requirement("091-exchange.recommended-types", "M010-006")
 def test_topic_matches_words(queues: Channel, pattern: str, key: str, matches: bool) -> None:

@@ -37,7 +37,7 @@ EVERY_PROPERTY = BasicProperties(
 PERSISTENT = BasicProperties(delivery_mode=2)
 
 
-@requirement("M010-033", "M010-060", "M010-066")
+@requirement("M010-033", "M010-060")
 def test_every_property_arrives_as_it_was_sent(channel: Channel) -> None:
     channel.declare("q")
     channel.publish(b"body", properties=EVERY_PROPERTY)

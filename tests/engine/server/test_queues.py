@@ -164,6 +164,12 @@ def test_queue_names_may_be_long_and_in_any_script(channel: Channel, name: str) 
     assert channel.take(name).method.routing_key == name
 
 
+@requirement("M010-100")
+def test_a_queue_name_that_is_no_utf_8_is_refused(bystander: Channel, channel: Channel) -> None:
+    channel.send(QueueDeclare("q\udcff"))
+    assert "Malformed UTF-8 in shortstr" in channel.peer.expect_refused(501)
+
+
 @requirement("091-queue.declare.passive.passive")
 def test_a_passive_declare_counts_messages_and_consumers(bench: Bench, channel: Channel) -> None:
     channel.declare("q")

@@ -24,7 +24,7 @@ from waybill.wire.amqp091.methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
-from waybill.wire.amqp091.reply_codes import RESOURCE_ERROR
+from waybill.wire.amqp091.reply_codes import FRAME_ERROR, RESOURCE_ERROR
 
 
 def _one_line(name: str) -> str:
@@ -98,10 +98,21 @@ def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
         channel.send(ExchangeUnbindOk())
 
 
+def _is_text(name: str) -> bool:
+    """Whether its octets are UTF-8: others were read as half characters."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
     virtual_host = connection.virtual_host
     name = _one_line(method.queue)
+    if not _is_text(name):
+        raise connection_fault(FRAME_ERROR, "Malformed UTF-8 in shortstr", method.CLASS_ID, method.METHOD_ID)
     if method.passive:
         if name == REPLY_TO:
             channel.send(QueueDeclareOk(REPLY_TO, 0, 0))
