@@ -11,17 +11,21 @@ import pytest
 
 from waybill.broker import Broker
 from waybill.client import BasicProperties, connect
-from waybill.model import lane
 
 DURABLE = BasicProperties(delivery_mode=2)
-COUNT = 2000
+COUNT = 3000
+# Little enough that most of the queue leaves memory, and enough that publishers need not wait.
+MEMORY_LIMIT_BYTES = 300 << 10
+
+
+def body_of(number: int) -> bytes:
+    return b"<%d>" % number + bytes(300)
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """One whose queue `q` and stream `s` have a backlog on the disk."""
-    monkeypatch.setattr(lane, "HEAD_LIMIT_LENGTH", 10)
-    async with Broker(port=0, data_dir=tmp_path) as running:
+    async with Broker(port=0, data_dir=tmp_path, memory_limit_bytes=MEMORY_LIMIT_BYTES) as running:
         async with connect(running.uri()) as connection:
             channel = await connection.channel(confirms=True)
             await channel.declare_queue("q", durable=True)
@@ -31,7 +35,7 @@ async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
                 for first in range(0, COUNT, 100):
                     numbers = range(first, first + 100)
                     await asyncio.gather(
-                        *[channel.publish(b"%d" % number, routing_key=name, properties=DURABLE) for number in numbers]
+                        *[channel.publish(body_of(number), routing_key=name, properties=DURABLE) for number in numbers]
                     )
         yield running
 
@@ -72,7 +76,7 @@ async def test_a_read_that_fails_for_a_while_is_waited_for(
     with caplog.at_level(logging.WARNING, "waybill.broker"):
         taking = asyncio.ensure_future(take(broker, queue, COUNT))
         await log_in(broker)
-        assert await asyncio.wait_for(taking, 30) == [b"%d" % number for number in range(COUNT)]
+        assert await asyncio.wait_for(taking, 30) == [body_of(number) for number in range(COUNT)]
     assert "a read failed" in caplog.text
 
 
@@ -82,7 +86,7 @@ async def test_what_cannot_be_read_is_stepped_over_and_is_there_at_the_next_star
     monkeypatch.setattr("waybill.model.read_retry.FIRST_DELAY_S", 0.001)
     monkeypatch.setattr("waybill.model.read_retry.MAX_DELAY_S", 0.001)
     [log] = (tmp_path / "messages").glob("*1.log")
-    bad = log.read_bytes().index(b"1000", 100)
+    bad = log.read_bytes().index(b"<1000>")
     real = os.pread
 
     def pread(descriptor: int, size: int, offset: int) -> bytes:
@@ -95,13 +99,13 @@ async def test_what_cannot_be_read_is_stepped_over_and_is_there_at_the_next_star
         taking = asyncio.ensure_future(take(broker, "q", COUNT - 1))
         await log_in(broker)
         bodies = await asyncio.wait_for(taking, 30)
-    assert bodies == [b"%d" % number for number in range(COUNT) if number != 1000]
+    assert bodies == [body_of(number) for number in range(COUNT) if number != 1000]
     assert "damage in the store: messages/" in caplog.text
     assert "stepped over: queue 'q': 1 cannot be read" in caplog.text
     monkeypatch.setattr("os.pread", real)
     await broker.stop()
     async with Broker(port=0, data_dir=tmp_path) as again:
-        assert await asyncio.wait_for(take(again, "q", 1), 30) == [b"1000"]
+        assert await asyncio.wait_for(take(again, "q", 1), 30) == [body_of(1000)]
 
 
 async def test_a_damaged_message_is_reported_and_not_settled(
@@ -109,7 +113,7 @@ async def test_a_damaged_message_is_reported_and_not_settled(
 ) -> None:
     [log] = (tmp_path / "messages").glob("*1.log")
     octets = log.read_bytes()
-    bad = octets.index(b"1000", 100)
+    bad = octets.index(b"<1000>")
     with log.open("r+b") as file:
         file.seek(bad)
         file.write(b"x")
@@ -117,8 +121,8 @@ async def test_a_damaged_message_is_reported_and_not_settled(
         with caplog.at_level(logging.ERROR, "waybill.broker"):
             assert len(await asyncio.wait_for(take(broker, "q", COUNT - 1), 30)) == COUNT - 1
         file.seek(bad)
-        file.write(b"1")
+        file.write(b"<")
     assert "fails its checksum" in caplog.text
     await broker.stop()
     async with Broker(port=0, data_dir=tmp_path) as again:
-        assert await asyncio.wait_for(take(again, "q", 1), 30) == [b"1000"]
+        assert await asyncio.wait_for(take(again, "q", 1), 30) == [body_of(1000)]
