@@ -324,3 +324,26 @@ async def test_a_delivery_that_cannot_be_settled_becomes_a_dead_letter(
         assert worker.is_consuming
     assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 3
     assert await eye.count(f"ojs.queue.{queue_name}") == 0
+
+
+async def test_a_worker_that_holds_what_it_never_runs_is_not_ready(
+    waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such fault is known; a probe must tell of one that is not."""
+    monkeypatch.setattr("waybill.ojs.intake.STARVED_SECONDS", 0.1)
+    async with Jobs(waybill_uri) as jobs:
+
+        @jobs.handler("odd.known", queue=queue_name)
+        async def known() -> None: ...
+
+        async with Worker(jobs, concurrency=1) as worker:
+            runner = worker._runner
+            assert runner is not None
+            await known.push()
+            await until(lambda: worker.counts["completed"] == 1)
+            assert worker.starvation is None
+            with monkeypatch.context() as patch:
+                patch.setattr(runner, "_begin", lambda *_: None)
+                await known.push()
+                await until(lambda: worker.starvation is not None)
+            assert worker.is_consuming

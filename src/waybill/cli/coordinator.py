@@ -11,6 +11,7 @@ from waybill.cli.garbage import collect_rarely
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
+from waybill.ojs.control_policy import ControlPolicy
 from waybill.transport.loop import run
 
 
@@ -23,15 +24,17 @@ from waybill.transport.loop import run
     " memory, read from the events at each start]",
 )
 @click.option("--rebuild", is_flag=True, help="Make the state anew from the first event.")
+@click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel and list all jobs.")
 @broker_options
-def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: bool) -> None:
+def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: bool, trust: tuple[str, ...]) -> None:
     """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
 
     Several may run: the broker lets one of them work, and the next one takes over when that ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
-        coordinator = Coordinator(target.jobs(), queues=queues, database=database, rebuild=rebuild)
+        policy = ControlPolicy(trusted=trust)
+        coordinator = Coordinator(target.jobs(), queues=queues, database=database, rebuild=rebuild, policy=policy)
         run(_coordinate(coordinator))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None

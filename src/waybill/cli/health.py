@@ -1,7 +1,7 @@
 """Probes for whoever runs workers: alive, and consuming.
 
-`/live` answers 200 while the event loop does, `/ready` while new jobs reach the worker. They are served in a thread, so
-that a loop that is blocked is told by 503 and not by silence.
+`/live` answers 200 while the event loop does, `/ready` while new jobs reach the worker and those that it has end. They
+are served in a thread, so that a loop that is blocked is told by 503 and not by silence.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ def _state(worker: Worker) -> dict[str, object]:
         "queues": worker.consumed_queues,
         "paused": sorted(worker.paused_queues),
         "running": worker.running_count,
+        "starvation": worker.starvation,
     }
 
 
@@ -44,7 +45,9 @@ class _Probe(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         state = type(self).ask()
-        is_well = state is not None and (self.path == "/live" or state["consuming"] is True)
+        is_well = state is not None and (
+            self.path == "/live" or (state["consuming"] is True and state["starvation"] is None)
+        )
         body = json.dumps(state or {"error": "the event loop does not answer"}).encode() + b"\n"
         self.send_response(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE)
         self.send_header("Content-Type", "application/json")

@@ -15,6 +15,7 @@ from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
+from waybill.ojs.control_policy import ControlPolicy
 from waybill.ojs.middleware import JobLogFilter, log_context
 from waybill.ojs.worker import MAX_WEIGHT
 from waybill.transport.loop import run
@@ -107,6 +108,7 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
     "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for jobs at the end."
 )
 @click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
+@click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
 @click.option("--health-port", type=PORT, help="Answer the probes /live and /ready on this port.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="The address for the probes.")
@@ -124,6 +126,7 @@ def command(
     health_port: int | None,
     health_host: str,
     *,
+    trust: tuple[str, ...],
     coordinator: bool,
     reload: bool,
     log_jobs: bool,
@@ -153,6 +156,7 @@ def command(
             grace_period=grace_period,
             middleware=[log_context] if log_jobs else [],
             coordinator=coordinator,
+            policy=ControlPolicy(trusted=trust),
         )
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None

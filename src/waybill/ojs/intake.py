@@ -22,6 +22,8 @@ from waybill.ojs.session import Session
 from waybill.ojs.shares import divide, step
 
 LOOK_SECONDS: Final = 0.1
+STARVED_SECONDS: Final = 30.0
+"""How long nothing may be settled, with all places taken and nothing running, before a worker is not ready."""
 HOLD_SECONDS: Final = 1.0
 """How long a job may wait here for its turn."""
 CAREFUL_SECONDS: Final = 30.0
@@ -98,6 +100,8 @@ class Intake:
         self._first_waiting: object = None
         self._waits_since = 0.0
         self._careful_until = 0.0
+        self._settled = 0
+        self._settled_since = 0.0
 
     @property
     def queues(self) -> list[str]:
@@ -114,6 +118,27 @@ class Intake:
     def _due(self) -> list[str]:
         """What should be consumed: nothing where there is room for nothing."""
         return self._wanted if self._total > 0 else []
+
+    @property
+    def starvation(self) -> str | None:
+        """Why no job comes or ends here although the worker consumes; None if all is well.
+
+        A worker that holds as much as it may, runs nothing of it, and settles nothing, gets no more from the broker.
+        """
+        if not self._settled_since or not self._wanted:
+            return None
+        seconds = asyncio.get_running_loop().time() - self._settled_since
+        return f"nothing was settled for {seconds:.0f} s and nothing runs" if seconds >= STARVED_SECONDS else None
+
+    def _watch(self) -> None:
+        """Note since when no delivery was settled though all places for deliveries are taken, by nothing that runs."""
+        tally = self._session.events.tally
+        settled = tally.acked.total() + tally.nacked.total()
+        is_full = sum(tally.unacked[queue] for queue in self._weights) >= max(1, min(self._total, self._prefetch))
+        if settled != self._settled or not is_full or self._runner.active:
+            self._settled, self._settled_since = settled, 0.0
+        elif not self._settled_since:
+            self._settled_since = asyncio.get_running_loop().time()
 
     async def start(self) -> None:
         """Open the channels; nothing is consumed yet."""
@@ -169,6 +194,7 @@ class Intake:
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS if self._is_lent else HOLD_SECONDS / 2)
+            self._watch()
             if not self._session.connection.is_open:
                 continue
             try:

@@ -36,6 +36,13 @@ class CoordinatorMetrics(Collector):
         for (queue, state), count in self._coordinator.counts().items():
             depth.add_metric((queue, state), count)
         yield depth
+        skipped = CounterMetricFamily(
+            "ojs_coordinator_stepped_over", "Events and requests that were stepped over.", labels=("kind",)
+        )
+        skipped.add_metric(("event",), self._coordinator.skipped_events)
+        for reason, count in dict(self._coordinator.stepped_over).items():
+            skipped.add_metric((reason,), count)
+        yield skipped
 
 
 class WorkerMetrics(Collector):
@@ -74,6 +81,12 @@ class WorkerMetrics(Collector):
         yield _counter("ojs_amqp_messages_consumed", "Messages delivered to this worker.", tally.consumed)
         yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", tally.acked)
         yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", tally.nacked)
+        stepped_over = CounterMetricFamily(
+            "ojs_messages_stepped_over", "Messages that could not be understood or settled.", labels=("kind",)
+        )
+        for kind, count in dict(tally.stepped_over).items():
+            stepped_over.add_metric((kind,), count)
+        yield stepped_over
         yield CounterMetricFamily("ojs_amqp_messages_returned", "Messages that no queue took.", value=tally.returned)
         unacked = GaugeMetricFamily("ojs_amqp_messages_unacked", "Messages held.", labels=("consumer",))
         utilization = GaugeMetricFamily("ojs_amqp_consumer_utilization", "Share of the concurrency.", labels=_BY_QUEUE)

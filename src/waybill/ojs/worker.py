@@ -38,6 +38,7 @@ from waybill.ojs.settlement import OnDiscard, Settlement
 from waybill.ojs.tally import Tally
 
 if TYPE_CHECKING:
+    from waybill.ojs.control_policy import ControlPolicy
     from waybill.ojs.coordinator import Coordinator
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -77,6 +78,7 @@ class Worker:
         on_discard: OnDiscard = "dead_letter",
         coordinator: bool = False,
         processes: int | None = None,
+        policy: ControlPolicy | None = None,
     ) -> None:
         """Prepare a worker; nothing happens before `run`.
 
@@ -86,8 +88,9 @@ class Worker:
         `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
         the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
         `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
-        `coordinator` runs one for the queues inside this worker. `processes` do the jobs of handlers that ask for one,
-        as many as there are CPUs unless given. Raises InvalidJob for a bad queue name, ValueError for a bad figure.
+        `coordinator` runs one for the queues inside this worker, with that `policy`. `processes` do the jobs of
+        handlers that ask for one, as many as there are CPUs unless given.
+        Raises InvalidJob for a bad queue name, ValueError for a bad figure.
         """
         check_whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         check_whole("prefetch", prefetch, 1, MAX_PREFETCH)
@@ -113,7 +116,7 @@ class Worker:
         if coordinator:
             from waybill.ojs.coordinator import Coordinator  # noqa: PLC0415 - most workers need none, and start sooner
 
-            self._coordinator = Coordinator(jobs, queues=self.queues)
+            self._coordinator = Coordinator(jobs, queues=self.queues, policy=policy)
         self._resources = Resources()
         self._session: Session | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,6 +139,18 @@ class Worker:
         """Whether new jobs reach this worker: it is neither quiet nor stopping, and the broker knows its consumers."""
         session, intake = self._session, self._intake
         return session is not None and session.connection.is_open and intake is not None and intake.is_consuming
+
+    @property
+    def starvation(self) -> str | None:
+        """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
+        session, intake, runner = self._session, self._intake, self._runner
+        if session is None or intake is None or runner is None:
+            return "it is not running"
+        if not session.connection.is_open:
+            return "the connection is gone"
+        if runner.room <= 0:
+            return "all places are held by code that does not end"
+        return intake.starvation
 
     @property
     def consumed_queues(self) -> list[str]:
