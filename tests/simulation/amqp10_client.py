@@ -495,7 +495,8 @@ class Client(Peer):
         random, heartbeat_s = self.random, self.actor.habits.heartbeat_s
         opening = Open(
             self.actor.name,
-            max_frame_size=random.choice((512, 4096, 1 << 20)),
+            # Large enough for all that an attach may have to say: part of it has tests of its own.
+            max_frame_size=random.choice((2048, 4096, 1 << 20)),
             idle_time_out=heartbeat_s * 1000 or None,
         )
         self._codec.send_header(SASL_HEADER)

@@ -378,3 +378,20 @@ def test_peers_cannot_leave_any_number_of_termini(bench: NodeBench, session: Ses
     session.receiver(None, source=lasting)
     session.expect_refused(session.receiver_attach(None, source=lasting), "amqp:resource-limit-exceeded")
     session.receiver("/queues/q")
+
+
+@pytest.mark.parametrize("state", [Accepted(), Rejected()])
+def test_an_outcome_by_the_former_number_of_what_is_still_to_be_resumed(bench: NodeBench, state: Composite) -> None:
+    queue = declare(bench)
+    session = connect(bench)
+    for number in range(3):
+        session.sender("/queues/q").send(message(b"%d" % number))
+    link = receiver(session, credit=3)
+    deliveries = [link.delivery() for _ in range(3)]
+    link.detach(closed=False)
+    link = receiver(session, unsettled={tag_of(delivery): None for delivery in deliveries})
+    link.settle(deliveries[1], state)
+    assert queue.unsettled_count == 2
+    link.flow(5)
+    assert [tag_of(link.delivery()) for _ in range(2)] == [tag_of(deliveries[0]), tag_of(deliveries[2])]
+    link.expect_nothing()

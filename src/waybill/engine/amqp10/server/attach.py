@@ -258,6 +258,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         ),
     )
     link.resuming.extend(resumed)
+    link.awaiting = {delivery.tag: delivery for delivery in resumed}
 
 
 def _check_room(session: "Session", terminus: Terminus) -> None:

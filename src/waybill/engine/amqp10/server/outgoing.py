@@ -91,6 +91,7 @@ class OutgoingLink(Consumer):
         self.selects = not self._is_stream and (source.copies or self.filters is not None)
         self.acquiring: LinkTransaction | None = None
         self.resuming: deque[Resumed] = deque()
+        self.awaiting: dict[bytes, Resumed] = {}
         self.resumes_only = False
         self._shunned: set[i64] = set()
         self.default_outcome: Outcome = source.default_outcome
@@ -407,7 +408,10 @@ class OutgoingLink(Consumer):
         session = self.session
         while self.resuming and self.credit > 0 and session.peer_window > 0 and not session.parked:
             delivery = self.resuming.popleft()
+            self.awaiting.pop(delivery.tag, None)
             entry = delivery.entry
+            if delivery.is_gone:
+                continue
             if delivery.is_known:
                 self._resume_known(delivery)
             elif 0.0 < entry.expires_at <= self.connection.host.runtime.now:
@@ -472,7 +476,8 @@ class OutgoingLink(Consumer):
             if event == LINK_DETACHED and not closed:
                 session.left_behind.add(self, number, entry)
         for delivery in self.resuming:
-            held[delivery.tag] = delivery.entry
+            if not delivery.is_gone:
+                held[delivery.tag] = delivery.entry
         self.resuming.clear()
         if closed or self.queue.is_deleted:
             self.terminus.destroy()

@@ -48,6 +48,8 @@ class Resumed:
         self.entry = entry
         self.state = state
         self.is_known = is_known
+        # The peer settled it by its former number before it was resumed.
+        self.is_gone = False
 
 
 def send_attach(session: "Session", attach: Attach) -> bool:

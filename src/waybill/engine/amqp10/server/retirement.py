@@ -38,7 +38,7 @@ class LeftBehind:
         self.entries[number] = (link, entry)
         if len(self.entries) > self._mark:
             # Their links were attached again, or are gone for good.
-            kept = {number: pair for number, pair in self.entries.items() if _is_held(pair[0], pair[1])}
+            kept = {number: pair for number, pair in self.entries.items() if pair[0].terminus.is_listed}
             self.entries = kept
             self._mark = 2 * len(kept) + 1024
 
@@ -49,13 +49,21 @@ class LeftBehind:
             return [number for number in entries if (number - first) & WRAP < count]
         return [number for number in [(first + index) & WRAP for index in range(int(count))] if number in entries]
 
-    def take(self, number: i64) -> "tuple[OutgoingLink, Entry] | None":
+    def take(self, session: "Session", number: i64) -> "tuple[OutgoingLink, Entry] | None":
         """The delivery, which the terminus holds no more; None if it is not there."""
         pair = self.entries.pop(number, None)
-        if pair is None or not _is_held(pair[0], pair[1]):
+        if pair is None:
             return None
-        link = pair[0]
-        del link.terminus.held[_tag(pair[1])]
+        link, entry = pair
+        tag = _tag(entry)
+        if _is_held(link, entry):
+            del link.terminus.held[tag]
+        else:
+            awaited = session.awaited(link.terminus, tag)
+            if awaited is None or awaited.entry is not entry:
+                return None
+            # The link is attached again, and has not come to resume it.
+            awaited.is_gone = True
         link.unsettled_count += 1
         return pair
 
@@ -103,7 +111,7 @@ def retire(
             return
     left_behind = session.left_behind
     for number in left_behind.numbers(first, count):
-        pair = left_behind.take(number)
+        pair = left_behind.take(session, number)
         if pair is not None:
             transaction.retire(Retired(pair[0], number, pair[1], outcome, transaction, is_settled=facts.settled))
 
@@ -148,7 +156,7 @@ def settle_late(session: "Session", facts: DispositionFacts, outcome: Outcome | 
     left_behind = session.left_behind
     numbers = left_behind.numbers(facts.first, ((facts.last - facts.first) & WRAP) + 1)
     for number in numbers if outcome is None or outcome.keeps_order else reversed(numbers):
-        pair = left_behind.take(number)
+        pair = left_behind.take(session, number)
         if pair is not None:
             link = pair[0]
             given = outcome if outcome is not None and outcome.name in link.outcomes else link.default_outcome

@@ -15,6 +15,7 @@ from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.lock import Locks
 from waybill.engine.amqp10.server.outcomes import outcome_of, settle
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.retirement import LeftBehind, retire, settle_late
 from waybill.engine.amqp10.server.shape import AcceptedShape
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
@@ -465,6 +466,13 @@ class Session(CommitWaiter):
                 self.detach_outgoing(link, fault.error)
         if self.left_behind.entries:
             settle_late(self, facts, outcome)
+
+    def awaited(self, terminus: Terminus, tag: bytes) -> Resumed | None:
+        """A delivery that the present link of a terminus has still to resume; it is taken from that link's list."""
+        for link in self.outgoing.values():
+            if link.terminus is terminus:
+                return link.awaiting.pop(tag, None)
+        return None
 
     def link_of(self, entry: Entry) -> OutgoingLink:
         """The link that has a delivery."""
