@@ -191,3 +191,6 @@ class _DueTimer(Timer):
 
     def fire(self, now: float) -> None:
         self._queue.release_due(now)
+
+    def is_stale(self, at: float) -> bool:
+        return self._queue.is_deleted

@@ -93,8 +93,10 @@ class Queue(EntryQueue):
         self._expiry = ExpiryTimer(self)
         self._disuse = DisuseTimer(self)
         levels = max(self.policy.max_priority, 0) + 1
-        self.lanes: list[Lane] = [Lane(self, self.runtime) for _ in range(levels)]
-        self.lane = self.lanes[0]
+        self.lane = Lane(self, self.runtime)
+        # A lane is made for the first message of its priority. Until then one that stays empty stands for it.
+        self._unused_lane = Lane(self, self.runtime) if levels > 1 else self.lane
+        self.lanes: list[Lane] = [self.lane] + [self._unused_lane] * (levels - 1)
         self.has_levels = levels > 1
         self.deduplication = Deduplication() if self.policy.deduplicates else None
         self._apply_policy()
@@ -208,7 +210,12 @@ class Queue(EntryQueue):
             self._expiry.arm(entry.expires_at)
 
     def _lane_of(self, message: Message) -> Lane:
-        return self.lanes[message.format.lane(message.priority, i64(len(self.lanes)))]
+        level = message.format.lane(message.priority, i64(len(self.lanes)))
+        lane = self.lanes[level]
+        if lane is self._unused_lane:
+            lane = Lane(self, self.runtime)
+            self.lanes[level] = lane
+        return lane
 
     def _counted(self, message: Message) -> i64:
         """What a message adds to `ready_bytes`: its content, but where bodies are limited its body."""

@@ -1,4 +1,4 @@
-"""The deadlines of one queue: of the first message that expires, and of its own life without consumers."""
+"""The deadlines of a queue: its first message that expires, and its own end when nobody uses it."""
 
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,9 @@ class ExpiryTimer(Timer):
             if not self.queue.is_deleted:
                 self.queue.expire_due(now)
 
+    def is_stale(self, at: float) -> bool:
+        return self.queue.is_deleted or at != self.armed_at
+
 
 class DisuseTimer(Timer):
     """Removes a queue with `x-expires` that nobody has consumed from or declared for that long."""
@@ -34,13 +37,31 @@ class DisuseTimer(Timer):
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
         self.deadline: float = 0.0
+        self.armed_at: float = 0.0
 
     def restart(self) -> None:
         queue = self.queue
         if queue.policy.expires_ms != NO_LIMIT:
             self.deadline = queue.runtime.now + queue.policy.expires_ms / 1000.0
-            queue.runtime.timers.schedule(self.deadline, self)
+            self._arm()
+
+    def _arm(self) -> None:
+        """Be called in time. Who comes too early looks again, so that each use of the queue costs no timer."""
+        if self.armed_at == 0.0 or self.deadline < self.armed_at:
+            self.armed_at = self.deadline
+            self.queue.runtime.timers.schedule(self.deadline, self)
 
     def fire(self, now: float) -> None:
-        if now >= self.deadline and not self.queue.is_deleted and not self.queue.consumers:
-            self.queue.host.queue_unused(self.queue)
+        queue = self.queue
+        if queue.is_deleted or not 0.0 < self.armed_at <= now:
+            return
+        self.armed_at = 0.0
+        if queue.consumers or queue.policy.expires_ms == NO_LIMIT:
+            return
+        if now >= self.deadline:
+            queue.host.queue_unused(queue)
+        else:
+            self._arm()
+
+    def is_stale(self, at: float) -> bool:
+        return self.queue.is_deleted or at != self.armed_at

@@ -1,8 +1,11 @@
 """Deadlines of the model. The node asks for the earliest one and fires what is due; nothing here reads a clock."""
 
 import heapq
+from typing import Final
 
 from mypy_extensions import i64
+
+SWEEP_LENGTH: Final = 1024
 
 
 class Timer:
@@ -12,17 +15,37 @@ class Timer:
         """`now` has reached a time at which this timer was scheduled."""
         raise NotImplementedError
 
+    def is_stale(self, at: float) -> bool:
+        """Whether nothing would come of `fire` at `at`, a time at which this timer was scheduled."""
+        return False
+
 
 class Timers:
-    """A queue of deadlines, earliest first, in the order of scheduling among equals."""
+    """A queue of deadlines, earliest first, in the order of scheduling among equals.
+
+    What was scheduled is not taken back one by one: when the queue has grown to twice its size, all that became stale
+    is dropped at once. So what is put off again and again, or is gone, takes no more room than what is really awaited.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._count: i64 = 0
+        self._sweep_at: i64 = SWEEP_LENGTH
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def schedule(self, at: float, timer: Timer) -> None:
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, timer))
+        if len(self._heap) > self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        # In place: `fire_due` may be looking at it.
+        self._heap[:] = [scheduled for scheduled in self._heap if not scheduled[2].is_stale(scheduled[0])]
+        heapq.heapify(self._heap)
+        self._sweep_at = max(2 * len(self._heap), SWEEP_LENGTH)
 
     def next_deadline(self) -> float | None:
         return self._heap[0][0] if self._heap else None

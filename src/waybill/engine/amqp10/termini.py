@@ -170,6 +170,9 @@ class Terminus(Timer):
         if self.link is None and 0.0 < self._deadline <= now:
             self.destroy()
 
+    def is_stale(self, at: float) -> bool:
+        return self.link is not None or at != self._deadline or not self.is_listed
+
     def destroy(self) -> None:
         """Forget it, with all that it holds."""
         if self.termini.remove(self):
