@@ -34,7 +34,10 @@ class Limits:
 
     `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
     consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
-    log in or to be told that there are too many. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
+    log in or to be told that there are too many. A connection may make the node hold
+    `held_per_connection_max` bytes of bodies that are not complete and of transactions. It may have
+    `links_per_connection_max` links of AMQP 1.0, with `settling_per_connection_max` deliveries that it sent and has not
+    settled after their outcome. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
     outlive their connection; `durable_links_per_user_max` of them may be durable.
 
     `is_strict_amqp10`: hold peers of AMQP 1.0 to rules that RabbitMQ waives. A durable message is refused where it
@@ -59,6 +62,9 @@ class Limits:
         self.exchanges_per_virtual_host_max = 200_000
         self.is_strict_amqp10 = False
         self.output_high_water = 512 << 10
+        self.held_per_connection_max = 128 << 20
+        self.links_per_connection_max = 4096
+        self.settling_per_connection_max = 1 << 18
         self.kept_links_per_user_max = KEPT_PER_USER_MAX
         self.durable_links_per_user_max = DURABLE_PER_USER_MAX
 

@@ -27,6 +27,7 @@ STREAMS_MAX: Final = 65_536
 TURN_UNITS: Final = 2048
 BYTES_PER_UNIT: Final = 16_384
 """Copying so many octets costs a unit."""
+HELD_LIMIT_BYTES: Final = 512 << 20
 
 
 class Drainable:
@@ -54,6 +55,7 @@ class Runtime:
     """`now` is in seconds of the node's clock (Unix time, never going back); whoever feeds the node keeps it current.
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
+    `held_bytes` counts what is not finished: bodies in pieces, transactions; at most `held_limit_bytes` are taken.
     `streams_max` streams may be declared: each has a file open.
     """
 
@@ -69,6 +71,8 @@ class Runtime:
         self._chores: deque[Chore] = deque()
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
+        self.held_bytes: i64 = 0
+        self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
         # Why nothing new may be kept on the disk; empty while there is room.

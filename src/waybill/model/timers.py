@@ -42,7 +42,6 @@ class Timers:
             self._sweep()
 
     def _sweep(self) -> None:
-        # In place: `fire_due` may be looking at it.
         self._heap[:] = [scheduled for scheduled in self._heap if not scheduled[2].is_stale(scheduled[0])]
         heapq.heapify(self._heap)
         self._sweep_at = max(2 * len(self._heap), SWEEP_LENGTH)

@@ -1,5 +1,7 @@
 """A local transaction: publishes and outcomes kept back until commit, then done as one step for a crash."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.model.entry import Entry
@@ -11,18 +13,21 @@ from waybill.model.runtime import Runtime
 ACCEPT = "accept"
 REJECT = "reject"
 RELEASE = "release"
+KEPT_MESSAGE_BYTES: Final = 256
+"""About what a message costs beside its content."""
 
 
 class Transaction:
     """What a channel or link did since its transaction began, in order.
 
     `outcomes` holds each entry with its outcome and the engine's own number for the delivery. `size` is the content of
-    the publishes in bytes, all of it in memory.
+    the publishes in bytes, all of it in memory; `held` is for the engine, which counts what it costs.
     """
 
     def __init__(self) -> None:
         self.publishes: list[tuple[list[Queue], Message]] = []
         self.size: i64 = 0
+        self.held: i64 = 0
         self.outcomes: list[tuple[Entry, str, int]] = []
 
     def publish(self, queues: list[Queue], message: Message) -> None:

@@ -112,6 +112,8 @@ class Node(Host):
         self._disk_free_limit_bytes = options.disk_free_limit_bytes
         self._memory_alarm_bytes = options.memory_limit_bytes
         self._disk_alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
+        # What is not finished may take half of what the alarm allows, but at least one message of the largest size.
+        self.runtime.held_limit_bytes = max(options.memory_limit_bytes // 2, options.limits.message_size_max)
         self._is_disk_low = False
         self._disk_allowance = 0
         self._recover()
@@ -125,6 +127,7 @@ class Node(Host):
         node._filesystem = filesystem
         # Backlogs are on disk: what fills memory beyond the limit is held by consumers, who need some more.
         node._memory_alarm_bytes *= 4
+        node.runtime.held_limit_bytes = max(node._memory_alarm_bytes // 2, options.limits.message_size_max)
         return node
 
     def _recover(self) -> None:
@@ -178,7 +181,7 @@ class Node(Host):
         """
         runtime = self.runtime
         runtime.now = now
-        if self.alarm or runtime.memory_bytes > self._memory_alarm_bytes:
+        if self.alarm or runtime.memory_bytes + runtime.held_bytes > self._memory_alarm_bytes:
             self._check_alarms()
         if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
             self._look_at_disk()
@@ -297,7 +300,8 @@ class Node(Host):
     def _check_alarms(self) -> None:
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
-        used = int(self.runtime.memory_bytes)
+        # What is not finished never raises an alarm alone: nothing would be read that could finish it.
+        used = int(self.runtime.memory_bytes) + min(int(self.runtime.held_bytes), limit // 2)
         if self._is_disk_low:
             alarm = self._disk_alarm
         elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):

@@ -170,6 +170,16 @@ class Terminus(Timer):
         if self.link is None and 0.0 < self._deadline <= now:
             self.destroy()
 
+    def keep_partial(self, tag: bytes, octets: bytes) -> None:
+        """Keep what came of a delivery; nothing if the node holds too much that is not finished: it is sent again."""
+        runtime = self.termini.runtime
+        runtime.held_bytes -= len(self.partial)
+        if runtime.held_bytes + len(octets) > runtime.held_limit_bytes // 4:
+            tag = octets = b""
+        runtime.held_bytes += len(octets)
+        self.partial_tag = tag
+        self.partial = octets
+
     def is_stale(self, at: float) -> bool:
         return self.link is not None or at != self._deadline or not self.is_listed
 
@@ -189,6 +199,7 @@ class Terminus(Timer):
         self.destroy()
 
     def _free(self) -> None:
+        self.keep_partial(b"", b"")
         entries = list(self.held.values())
         self.held = {}
         if self.last_link is not None and entries:

@@ -21,7 +21,7 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.model.transaction import ACCEPT, RELEASE, Transaction
+from waybill.model.transaction import ACCEPT, KEPT_MESSAGE_BYTES, RELEASE, Transaction
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
@@ -225,6 +225,9 @@ class Channel(CommitWaiter):
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
             )
+        if not self.connection.held.add(message.size + KEPT_MESSAGE_BYTES):
+            raise channel_fault(PRECONDITION_FAILED, self.connection.held.refusal(), BASIC, PUBLISH)
+        transaction.held += message.size + KEPT_MESSAGE_BYTES
         transaction.publish(queues, message)
         if published.mandatory:
             self._mandatory.append((published, queues, message))
@@ -279,6 +282,19 @@ class Channel(CommitWaiter):
             reply_code=NO_ROUTE, reply_text="NO_ROUTE", exchange=published.exchange, routing_key=published.routing_key
         )
         self.connection.send(frame(1, int(self.number), method.encode()) + content)
+
+    def end_assembly(self) -> None:
+        """Nothing more is awaited of a message that came in pieces."""
+        assembly = self.assembly
+        if assembly is not None:
+            self.assembly = None
+            self.connection.held.give_back(len(assembly.pieces))
+
+    def check_piece(self, missing: i64, size: i64) -> None:
+        """Count a piece of a message of which so much is awaited; refuse it if that is too much, by size or in sum."""
+        self.check_size(missing)
+        if not self.connection.held.add(size):
+            raise channel_fault(PRECONDITION_FAILED, self.connection.held.refusal(), BASIC, PUBLISH)
 
     def check_size(self, size: i64) -> None:
         """Refuse a body by its announced size, before any of it is kept."""
@@ -487,6 +503,7 @@ class Channel(CommitWaiter):
                 self._return(published, message.content)
         self._mandatory = []
         accepted = transaction.commit(self.connection.host.runtime)
+        self.connection.held.give_back(transaction.held)
         self.unsettled_count -= len(transaction.outcomes)
         for entry, _, _ in transaction.outcomes:
             self.give_credit(entry)
@@ -500,6 +517,7 @@ class Channel(CommitWaiter):
         if transaction is None:
             return
         self.transaction = Transaction()
+        self.connection.held.give_back(transaction.held)
         self._mandatory = []
         if transaction.outcomes:
             taken = {i64(tag): entry for entry, _, tag in transaction.outcomes}
@@ -566,6 +584,7 @@ class Channel(CommitWaiter):
         for consumer in consumers:
             consumer.is_cancelled = True
         self.consumers = {}
+        self.end_assembly()
         self.rollback()
         entries = list(self.unsettled.values())
         self.unsettled = {}

@@ -21,6 +21,7 @@ from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
 from waybill.engine.amqp091.server.publish_route import INCOMPLETE, Assembly, PublishRoute
 from waybill.engine.amqp091.server.task import Closing, Leaving, Task
 from waybill.engine.amqp091.server.throttle import THROTTLE_S, Throttle
+from waybill.engine.held import HeldMemory
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import ModelError
 from waybill.model.virtual_host import VirtualHost
@@ -122,6 +123,7 @@ class Connection(ServerEngine):
         self._virtual_host: VirtualHost | None = None
         self._has_more = False  # The turn was over before all was done that has been read: `_chore`, then `_rest`.
         self._chore: Task | None = None
+        self.held = HeldMemory(host.runtime, host.limits.held_per_connection_max)
         self._throttle = Throttle(self)
         self._handshake = Handshake(self)
         self._handshake.start()
@@ -523,18 +525,18 @@ class Connection(ServerEngine):
             scan(octets, 0, self.facts)
             assembly.missing = self.facts.body_size
             assembly.has_header = True
-            try:
-                channel.check_size(assembly.missing)
-            except Fault as fault:
-                self._fail(fault, channel)
-                return
         else:
             assembly.missing -= len(octets) - 8
             if assembly.missing < 0:
                 raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
+        try:
+            channel.check_piece(assembly.missing, len(octets))
+        except Fault as fault:
+            self._fail(fault, channel)
+            return
         assembly.pieces.write(octets)
         if assembly.missing == 0:
-            channel.assembly = None
+            channel.end_assembly()
             content = assembly.pieces.getvalue()
             scan(content, 0, self.facts)
             try:

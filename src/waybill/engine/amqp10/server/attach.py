@@ -26,7 +26,7 @@ from waybill.model.errors import ModelError
 from waybill.model.growth import check_growth
 from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
-from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
+from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp10.messaging import DURABLE_NONE, EXPIRE_ON_SESSION_END, Source, Target
 from waybill.wire.amqp10.performatives import (
     RECEIVER_SECOND,
@@ -48,6 +48,7 @@ def attach_link(session: "Session", attach: Attach) -> None:
     try:
         if attach.snd_settle_mode > SENDER_MIXED or attach.rcv_settle_mode > RECEIVER_SECOND:
             raise link_fault(INVALID_FIELD, "an unknown settlement mode")
+        _check_count(session)
         check_delivery_mode(attach)
         check_nodes(attach)
         if attach.role == ROLE_SENDER:
@@ -60,6 +61,14 @@ def attach_link(session: "Session", attach: Attach) -> None:
         if fault.scope != LINK:
             raise
         _refuse(session, attach, handle, fault)
+
+
+def _check_count(session: "Session") -> None:
+    connection = session.connection
+    limit = connection.host.limits.links_per_connection_max
+    count = sum(len(other.incoming) + len(other.outgoing) for other in connection.sessions.values())
+    if count >= limit:
+        raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a connection may have {limit} links")
 
 
 def _refuse(session: "Session", attach: Attach, handle: i64, fault: Fault) -> None:

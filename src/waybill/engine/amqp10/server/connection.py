@@ -19,6 +19,7 @@ from waybill.engine.amqp10.server.sasl import SaslLayer, log_in_without_sasl
 from waybill.engine.amqp10.server.session import Session
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import CONNECTION_CLOSED, SESSION_ENDED, Terminus
+from waybill.engine.held import HeldMemory
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import NotAllowed
 from waybill.model.virtual_host import VirtualHost
@@ -99,6 +100,7 @@ class Connection(ServerEngine):
         self.suspended: list[Terminus] = []
         self.transactions: dict[bytes, LinkTransaction] = {}
         self.transaction_count = 0
+        self.held = HeldMemory(host.runtime, host.limits.held_per_connection_max)
         self.out = BytesWriter()
         self.transfer_facts = TransferFacts()
         self.message_facts = MessageFacts()
@@ -629,5 +631,9 @@ class Connection(ServerEngine):
 
     def _unstall(self) -> None:
         self.is_stalled = False
+        self.regain_all()
+
+    def regain_all(self) -> None:
+        """Deliveries may go on, in all sessions."""
         for session in self.sessions.values():
             session.regain_all()

@@ -71,6 +71,7 @@ DELIVERY_TAG: Final = "delivery-tag"
 NO_ROUTE: Final = "no queue takes the message"
 OUTRUN_PAUSE_S: Final = 0.01
 OUTRUN: Final = 4096
+LOOK_EVERY: Final = 63
 
 
 class IncomingLink(Timer):
@@ -93,6 +94,7 @@ class IncomingLink(Timer):
         self.terminus = terminus
         self.end = _IncomingEnd(self)
         self._pieces: BytesWriter | None = None
+        self._held: i64 = 0
         self._delivery_id: i64 = NO_DELIVERY
         self._tag = b""
         self._is_settled = False
@@ -204,6 +206,10 @@ class IncomingLink(Timer):
             return
         if len(pieces) + end - facts.payload > self.max_message_size:
             raise self._too_big()
+        size = end - facts.payload
+        if not self.connection.held.add(size):
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, self.connection.held.refusal())
+        self._held += size
         pieces.write(data[facts.payload : end])
         if not facts.more:
             self._end_pieces()
@@ -212,6 +218,8 @@ class IncomingLink(Timer):
 
     def _end_pieces(self) -> None:
         """Nothing more is awaited of the delivery."""
+        self.connection.held.give_back(self._held)
+        self._held = 0
         if self._pieces is not None and self._transaction is not None:
             self._transaction.partial_count -= 1
         self._pieces = None
@@ -289,9 +297,18 @@ class IncomingLink(Timer):
         self._delivery_id = facts.delivery_id
         self._is_settled = facts.settled == 1
         self._waits = self.settles_second and facts.rcv_settle_mode != RECEIVER_FIRST
+        if self._waits and len(self.terminus.settling) & LOOK_EVERY == LOOK_EVERY:
+            self._check_settling()
         if facts.more or facts.resume or self.settles_second or self.target.is_anonymous:
             self._tag = data[facts.tag : facts.tag_end]
             self._message_format = facts.message_format
+
+    def _check_settling(self) -> None:
+        """The sender settles what has its outcome, or cannot send for ever."""
+        limit = self.connection.host.limits.settling_per_connection_max
+        sessions = self.connection.sessions.values()
+        if sum(len(link.terminus.settling) for other in sessions for link in other.incoming.values()) >= limit:
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"{limit} deliveries have their outcome and are not settled")
 
     def _check_receiver_mode(self, mode: i64) -> None:
         """Asking for second is illegal on a link of first (2.7.5)."""
@@ -342,8 +359,7 @@ class IncomingLink(Timer):
         if not facts.aborted and not is_outcome:
             return False
         if terminus.partial_tag == self._tag:
-            terminus.partial_tag = b""
-            terminus.partial = b""
+            terminus.keep_partial(b"", b"")
         forget_settling(terminus, self._tag)
         if is_outcome and not facts.aborted and not self._is_settled:
             # The sender's outcome is the one, whatever ours was: say so, and be done with it.
@@ -359,8 +375,7 @@ class IncomingLink(Timer):
         position = position_in(partial, state)
         if position < 0:
             raise link_fault(ILLEGAL_STATE, "a delivery is resumed beyond what came of it")
-        terminus.partial_tag = b""
-        terminus.partial = b""
+        terminus.keep_partial(b"", b"")
         pieces = BytesWriter()
         pieces.write(partial[: int(position)])
         return pieces
@@ -518,6 +533,8 @@ class IncomingLink(Timer):
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
         if transaction.is_over:
             raise link_fault(TRANSACTION_UNKNOWN_ID, "the transaction of the delivery was discharged before it came")
+        if not transaction.hold(message.size):
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, self.connection.held.refusal())
         transaction.publish(queues, message)
         if not self._is_settled:
             self._tell_provisional(transaction, Accepted())
@@ -611,8 +628,7 @@ class IncomingLink(Timer):
             self.fail_transaction(Error(DETACH_FORCED, "a link was detached before the whole of its delivery came"))
         self._end_pieces()
         if pieces is not None and 0 < len(pieces) <= PARTIAL_LIMIT:
-            terminus.partial_tag = self._tag
-            terminus.partial = pieces.getvalue()
+            terminus.keep_partial(self._tag, pieces.getvalue())
         for tag in terminus.settling:
             terminus.settling[tag] = -1
         if closed:

@@ -127,6 +127,7 @@ class OutgoingLink(Consumer):
             self.credit > 0
             and session.peer_window > 0
             and not self.connection.is_stalled
+            and not self.connection.held.is_full
             and self.unsettled_count < UNSETTLED_MAX
             and not session.parked
             and not self.resuming
@@ -280,6 +281,7 @@ class OutgoingLink(Consumer):
         self._count_frame()
         if facts.more:
             self._rest = payload
+            self.connection.held.add_anyway(len(payload))
             self._rest_offset = size
             if not self.send_rest():
                 self.session.parked.append(self)
@@ -312,8 +314,17 @@ class OutgoingLink(Consumer):
             self._count_frame()
             self._rest_offset = end
             if not facts.more:
-                self._rest = b""
+                self._end_rest()
         return True
+
+    def _end_rest(self) -> None:
+        """The delivery is written, or given up."""
+        held = self.connection.held
+        was_full = held.is_full
+        held.give_back(len(self._rest))
+        self._rest = b""
+        if was_full and not held.is_full:
+            self.connection.regain_all()
 
     def regain(self) -> None:
         if self.is_attached and self.has_credit():
@@ -461,7 +472,7 @@ class OutgoingLink(Consumer):
         self.is_attached = False
         session = self.session
         if self._rest:
-            self._rest = b""
+            self._end_rest()
             session.parked.remove(self)
         selection = self.queue.selections.get(self)
         if selection is not None:

@@ -109,8 +109,7 @@ def settling_states(terminus: Terminus, theirs: States | None, *, is_complete: b
             forget_settling(terminus, tag)
     states: States = {tag: _outcome_of(terminus, tag) for tag in terminus.settling}
     if terminus.partial_tag not in said and is_complete:
-        terminus.partial_tag = b""
-        terminus.partial = b""
+        terminus.keep_partial(b"", b"")
     elif terminus.partial:
         states[terminus.partial_tag] = received_of(terminus.partial)
     return states

@@ -19,6 +19,7 @@ from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
+from waybill.model.transaction import KEPT_MESSAGE_BYTES
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.error import TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE
@@ -102,6 +103,7 @@ class LinkTransaction:
         self.failure: Error | None = None
         self.is_over = False
         self.retired: list[Retired] = []
+        self._held: i64 = 0
         self._publishes: list[tuple[list[Queue], Message]] = []
         self._posted: list[Posted] = []
         self._acquired: list[tuple[OutgoingLink, i64, Entry]] = []
@@ -119,6 +121,14 @@ class LinkTransaction:
     def publish(self, queues: list[Queue], message: Message) -> None:
         self._publishes.append((queues, message))
         self.size += message.size
+
+    def hold(self, size: i64) -> bool:
+        """Count one more message that is kept back. False if that is too much."""
+        size += KEPT_MESSAGE_BYTES
+        if not self.control.connection.held.add(size):
+            return False
+        self._held += size
+        return True
 
     def post(self, posted: Posted) -> None:
         self._posted.append(posted)
@@ -206,6 +216,8 @@ class LinkTransaction:
     def _end(self) -> None:
         """Nothing takes part in it any more."""
         self.is_over = True
+        self.control.connection.held.give_back(self._held)
+        self._held = 0
         for retired in self.retired:
             retired.link.session.retired.pop(retired.number, None)
         for link, number, _ in self._acquired:
