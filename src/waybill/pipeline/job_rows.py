@@ -50,8 +50,8 @@ class JobColumns:
 
 
 # What the encoder raises: for text with half a surrogate pair, for numbers, for what nests too deep.
-_NOT_ENCODABLE: Final = (ValueError, OverflowError, TypeError, RecursionError)
-_encode: Final = msgspec.json.Encoder().encode
+NOT_ENCODABLE: Final = (ValueError, OverflowError, TypeError, RecursionError)
+encode: Final = msgspec.json.Encoder().encode
 
 
 class _Given(TypedDict, total=False):
@@ -102,14 +102,14 @@ def identity(given: object, key: object, number: str) -> tuple[str, str]:
 def args_text(args: list[object]) -> bytes:
     """The arguments of a job as JSON. Raises InvalidJob for what JSON cannot say."""
     try:
-        return _encode(args)
-    except _NOT_ENCODABLE as problem:
+        return encode(args)
+    except NOT_ENCODABLE as problem:
         raise InvalidJob("args", str(problem), code="INVALID_ARGS") from None
 
 
 def content_head(job_type: str, queue: str, priority: int) -> bytes:
     """What a row says of its job before the arguments; see `row_ids`."""
-    return _encode((job_type, queue, priority))
+    return encode((job_type, queue, priority))
 
 
 class JobRows:
@@ -175,14 +175,14 @@ class JobRows:
             options["retry"] = _retry(retries[index])
 
 
-def _content(job_type: str, args: list[object], options: Options) -> bytes:
+def _content(job_type: str, args: list[object], options: Options) -> int:
     """The digest of what a row says. Raises InvalidJob."""
     head = content_head(job_type, options.get("queue", "default"), options.get("priority", 0))
     text = head + args_text(args)
     more = {name: value for name, value in options.items() if name not in {"queue", "priority"}}
     try:
-        return digest(text + (_encode(sorted(more.items())) if more else b""))
-    except _NOT_ENCODABLE as problem:
+        return digest(text + (encode(sorted(more.items())) if more else b""))
+    except NOT_ENCODABLE as problem:
         raise InvalidJob("row", str(problem)) from None
 
 

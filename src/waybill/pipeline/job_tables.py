@@ -9,15 +9,17 @@ from itertools import repeat
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from waybill.ojs import InvalidJob
 from waybill.ojs.bulk_push import JobKind, JobTable
-from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, check_args, check_id
+from waybill.ojs.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
 from waybill.ojs.handler import Options
-from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, args_text, content_head, identity
+from waybill.pipeline.job_rows import NOT_ENCODABLE, InvalidRow, JobColumns, JobRows, content_head, encode, identity
 from waybill.pipeline.plain import plain_values
-from waybill.pipeline.row_ids import RowIds, digest
+from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
 # What jobs of one kind share may be columns too, each of its type: a few values, in any order.
@@ -44,13 +46,14 @@ class JobTables:
         job_type: str | None,
         queue: str | None,
     ) -> None:
+        self._columns = columns
         self._rows = JobRows(columns, job_type=job_type, queue=queue)
         self._fields = [name for name in columns.fields if name != "args"]
         self._make_kind = make_kind
         self._type = job_type or ""
         self._queue = queue
         self._kinds: dict[tuple[object, ...], JobKind] = {}
-        self._kept: list[tuple[pa.RecordBatch, pa.Array, list[bytes]]] = []
+        self._kept: list[tuple[pa.RecordBatch, pa.Array, list[int]]] = []
         self._heads: dict[JobKind, bytes] = {}
         self._count = 0
 
@@ -59,21 +62,24 @@ class JobTables:
         args: list[bytes] = []
         contents: list[bytes] = []
         heads = self._heads
+        is_plain = self._columns.arguments and all(map(_is_plain, batch.select(self._columns.arguments).columns))
         ids = _values(batch, "id")
         try:
             for values, job_id, kind in zip(self._rows.arguments(batch), ids, self._kinds_of(batch), strict=False):
                 if job_id is not None:
                     check_id(str(job_id))
-                check_args(values)
-                text = args_text(values)
+                if not is_plain:
+                    check_args(values)
+                text = encode(values)
                 if len(text) > kind.args_bytes:
                     _refuse(len(text))
-                contents.append(digest((heads.get(kind) or self._head(kind)) + text))
+                contents.append((heads.get(kind) or self._head(kind)) + text)
                 args.append(text)
-        except InvalidJob as error:
-            raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {error}") from None
+        except NOT_ENCODABLE as error:
+            problem = error if isinstance(error, InvalidJob) else InvalidJob("args", str(error), code="INVALID_ARGS")
+            raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {problem}") from None
         self._count += len(args)
-        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary()), contents))
+        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary()), digests(contents)))
 
     @property
     def queues(self) -> set[str]:
@@ -114,6 +120,18 @@ class JobTables:
         prototype = kind.prototype
         made = self._heads[kind] = content_head(prototype.type, prototype.queue, prototype.priority)
         return made
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether all values are arguments as they are, by their type and range: then nobody has to look at each."""
+    kind = column.type
+    if types.is_string(kind) or types.is_boolean(kind):
+        return True
+    if not types.is_integer(kind):
+        return False
+    bounds = pc.min_max(column)
+    least, largest = bounds["min"].as_py(), bounds["max"].as_py()
+    return least is None or (least >= -MAX_SAFE_INTEGER and largest <= MAX_SAFE_INTEGER)
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Iterator[object]:

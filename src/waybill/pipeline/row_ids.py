@@ -1,22 +1,36 @@
 """The ids of rows that name none: the same in each try of a task, in whatever order it gets its rows.
 
 A write, or the batch of a streaming query, has a name that outlives a try; with the number of the partition it gives
-the first digits of an id. The last eighteen come from what the row says. Rows of a partition that say the same are as
+the first digits of an id. The last fifteen come from what the row says. Rows of a partition that say the same are as
 many jobs, told apart by how many of them there are, not by their places.
 
-    nnnnnnnn-nnnn-7ccc-accc-cccccccccccc        n: name, c: content; 7 and a are UUIDv7's version and variant
+    nnnnnnnn-nnnn-7nnn-accc-cccccccccccc        n: name, c: content; 7 and a are UUIDv7's version and variant
+
+The digits of the content are two checksums, forwards and backwards, which together tell a million rows apart as well as
+a digest of 60 bits does, and cost a fraction of it. Where they do not, the rows still have ids of their own.
 """
 
 import hashlib
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
-_DIGEST_BYTES: Final = 9
+_BITS: Final = 60
+_LARGEST: Final = (1 << _BITS) - 1
+_DIGITS: Final = 16
 
 
-def digest(content: bytes) -> bytes:
+def digest(content: bytes) -> int:
     """What `RowIds` knows a row by."""
-    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    return (crc32(content) << 32 | crc32(content[::-1])) & _LARGEST
+
+
+def digests(contents: list[bytes]) -> list[int]:
+    """Those of many rows."""
+    backwards = map(crc32, [content[::-1] for content in contents])
+    return [(first << 32 | second) & _LARGEST for first, second in zip(map(crc32, contents), backwards, strict=True)]
 
 
 class RowIds:
@@ -24,22 +38,36 @@ class RowIds:
 
     def __init__(self, name: str) -> None:
         digits = hashlib.sha256(name.encode()).hexdigest()
-        self._head = f"{digits[:8]}-{digits[8:12]}-7"
-        self._seen: set[bytes] = set()
-        self._again: dict[bytes, int] = {}
+        self._head = f"{digits[:8]}-{digits[8:12]}-7{digits[12:15]}-a"
+        self._seen: set[int] = set()
+        self._again: dict[int, int] = {}
 
-    def ids(self, digests: Sequence[bytes]) -> list[str]:
+    def ids(self, digests: Sequence[int]) -> list[str]:
         """Those of the next rows."""
         head, seen = self._head, self._seen
-        found = []
-        for one in digests:
-            own = self._next(one) if one in seen else one
-            seen.add(own)
-            text = own.hex()
-            found.append(f"{head}{text[:3]}-a{text[3:6]}-{text[6:]}")
-        return found
+        fresh = set(digests)
+        if len(fresh) == len(digests) and seen.isdisjoint(fresh):
+            seen |= fresh
+        else:
+            digests = list(map(self._own, digests))
+        digits = _digits(digests)
+        places = range(0, len(digits), _DIGITS)
+        return [f"{head}{digits[place + 1 : place + 4]}-{digits[place + 4 : place + 16]}" for place in places]
 
-    def _next(self, one: bytes) -> bytes:
-        """The digest of a row that says what others before it did."""
-        self._again[one] = count = self._again.get(one, 0) + 1
-        return digest(one + count.to_bytes(_DIGEST_BYTES))
+    def _own(self, one: int) -> int:
+        """The digest of a row, or another one if there was a row before that said the same."""
+        own, count = one, self._again.get(one, 0)
+        while own in self._seen:
+            count += 1
+            own = digest(one.to_bytes(8) + count.to_bytes(8))
+        self._again[one] = count
+        self._seen.add(own)
+        return own
+
+
+def _digits(numbers: Sequence[int]) -> str:
+    """Sixteen hexadecimal digits of each, one after the other: much cheaper than one by one."""
+    octets = array("Q", numbers)
+    if sys.byteorder == "little":
+        octets.byteswap()
+    return octets.tobytes().hex()
