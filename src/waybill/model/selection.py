@@ -68,6 +68,10 @@ class Selection:
         for index in range(len(queue.lanes) - 1, -1, -1):
             lane = queue.lanes[index]
             while True:
+                if queue.runtime.work_left <= 0:
+                    queue.runtime.put_off(queue)
+                    return False
+                queue.runtime.work_left -= 1
                 entry = lane.first_after(self.positions[index])
                 if entry is None:
                     break

@@ -526,9 +526,7 @@ class Connection(ServerEngine):
             assembly.missing = self.facts.body_size
             assembly.has_header = True
         else:
-            assembly.missing -= len(octets) - 8
-            if assembly.missing < 0:
-                raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
+            assembly.take_body(len(octets) - 8)
         try:
             channel.check_piece(assembly.missing, len(octets))
         except Fault as fault:

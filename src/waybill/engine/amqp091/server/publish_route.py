@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
+from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.frames import FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
+from waybill.wire.amqp091.reply_codes import UNEXPECTED_FRAME
 
 if TYPE_CHECKING:
     from waybill.engine.amqp091.server.channel import Channel
@@ -21,6 +23,7 @@ LOOKED_AT: Final = FLAG_USER_ID | FLAG_REPLY_TO
 INCOMPLETE: Final = -1
 NO_HEADER: Final = b"\x00"
 OUTRUN: Final = 4096
+EMPTY_FRAMES_MAX: Final = 16
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
 
@@ -96,7 +99,7 @@ class PublishRoute:
                 return INCOMPLETE
             head = read_i64_be(data, b)
             size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != self.channel.body_head or size > missing or size > self._frame_max:
+            if size == 0 or head >> 40 != self.channel.body_head or size > missing or size > self._frame_max:
                 return 0
             b += size + FRAME_OVERHEAD
             if n < b:
@@ -149,3 +152,14 @@ class Assembly:
         self.pieces = BytesWriter()
         self.has_header = False
         self.missing: i64 = 0
+        self._empty: i64 = 0
+
+    def take_body(self, size: i64) -> None:
+        """A body frame of so many octets comes. Raises a connection fault for one that no honest client sends."""
+        self.missing -= size
+        if self.missing < 0:
+            raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
+        if size == 0:
+            self._empty += 1
+            if self._empty > EMPTY_FRAMES_MAX:
+                raise connection_fault(UNEXPECTED_FRAME, f"more than {EMPTY_FRAMES_MAX} empty body frames in a message")

@@ -12,6 +12,8 @@ from mypy_extensions import mypyc_attr
 from waybill.engine.amqp10.selector.like import LikePattern
 from waybill.engine.amqp10.view import MessageView
 
+LIKE_MAX: Final = 16_384
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Expression:
@@ -131,7 +133,7 @@ class In(Expression):
 
 
 class Like(Expression):
-    """A text that fits a pattern; unknown for what is no text."""
+    """A text that fits a pattern; unknown for what is no text, or too long to be looked through for each message."""
 
     def __init__(self, operand: Expression, pattern: LikePattern) -> None:
         self.operand = operand
@@ -139,7 +141,7 @@ class Like(Expression):
 
     def evaluate(self, view: MessageView) -> object:
         value = self.operand.evaluate(view)
-        return self.pattern.matches(value) if isinstance(value, str) else None
+        return self.pattern.matches(value) if isinstance(value, str) and len(value) <= LIKE_MAX else None
 
 
 class IsNull(Expression):

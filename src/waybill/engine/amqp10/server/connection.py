@@ -22,6 +22,7 @@ from waybill.engine.amqp10.termini import CONNECTION_CLOSED, SESSION_ENDED, Term
 from waybill.engine.held import HeldMemory
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import NotAllowed
+from waybill.model.runtime import BYTES_PER_UNIT, Chore
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
@@ -73,6 +74,9 @@ VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
 MIN_IDLE_TIMEOUT_S: Final = 0.02
+# What it costs to decode a frame that is no transfer or disposition, and its fields.
+FRAME_UNITS: Final = 8
+FRAME_UNIT_BITS: Final = 4
 
 
 class Connection(ServerEngine):
@@ -111,6 +115,7 @@ class Connection(ServerEngine):
         self._unread: i64 = 0
         self._is_transport_full = False
         self._is_choked = False
+        self._is_waiting = False
         self._is_held = False
         self._wants_hold = False
         self._hold_mark: i64 = 0
@@ -145,8 +150,10 @@ class Connection(ServerEngine):
         self._received_at = now
         self.host.runtime.now = now
         if self._rest:
-            data = self._rest + data
+            data = self._rest + data if data else self._rest
             self._rest = b""
+        runtime = self.host.runtime
+        runtime.begin_read()
         o: i64 = 0
         try:
             o = self._process(data, o)
@@ -160,6 +167,17 @@ class Connection(ServerEngine):
             self._set_closed()
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
+            if runtime.work_left <= 0 and not self._is_waiting:
+                self._is_waiting = True
+                self.output.pause_reading()
+                runtime.go_on_with(_Turn(self))
+
+    def take_turn(self) -> None:
+        """Go on with what was read, and the turn was too short for."""
+        self._is_waiting = False
+        if not self._is_choked:
+            self.output.resume_reading()
+        self.receive_data(b"", self.host.runtime.now)
 
     def data_to_send(self) -> bytes:
         if self._is_held:
@@ -224,7 +242,8 @@ class Connection(ServerEngine):
         if self._is_choked:
             self._is_choked = False
             self._received_at = now
-            self.output.resume_reading()
+            if not self._is_waiting:
+                self.output.resume_reading()
         self._unstall()
 
     # --- for the node ---
@@ -359,10 +378,12 @@ class Connection(ServerEngine):
         """Take all whole frames of `data` from `o` on. Returns the offset of the first octet not taken."""
         n: i64 = len(data)
         facts = self._frame
-        while n - o >= 8:
+        runtime = self.host.runtime
+        while n - o >= 8 and runtime.work_left > 0:
             if self.state == OPEN:
                 if not scan_frame(data, o, self.max_frame_size, facts):
                     break
+                runtime.work_left -= 2 + (facts.end - o) // BYTES_PER_UNIT
                 o = facts.end
                 if facts.type != FRAME_AMQP:
                     raise connection_fault(FRAMING_ERROR, "a SASL frame in an open connection")
@@ -378,6 +399,7 @@ class Connection(ServerEngine):
                             continue
                 if body < o:
                     self.accept_all()
+                    runtime.work_left -= FRAME_UNITS + (o - body >> FRAME_UNIT_BITS)
                     self._take_frame(facts.channel, data, body, o)
             elif self.state == HEADER:
                 self._take_header(data[o : o + PROTOCOL_HEADER_SIZE])
@@ -637,3 +659,14 @@ class Connection(ServerEngine):
         """Deliveries may go on, in all sessions."""
         for session in self.sessions.values():
             session.regain_all()
+
+
+class _Turn(Chore):
+    """The turn of a connection that has more to do."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def work(self) -> bool:
+        self._connection.take_turn()
+        return True

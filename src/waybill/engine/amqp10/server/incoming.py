@@ -512,6 +512,7 @@ class IncomingLink(Timer):
     def _publish_to(self, queues: list[Queue], message: Message) -> bool:
         """False if a queue is full and refuses."""
         is_taken = True
+        self.connection.host.runtime.work_left -= len(queues)
         needs_commit = message.durable
         location: i64 = 0
         for queue in queues:

@@ -479,6 +479,7 @@ class OutgoingLink(Consumer):
             self.terminus.positions = selection.positions
         self.queue.remove_consumer(self)
         held = self.terminus.held
+        self.connection.host.runtime.work_left -= len(session.unsettled) >> 4
         for number, entry in [pair for pair in session.unsettled.items() if pair[1].holder is self]:
             del session.unsettled[number]
             entry.holder = None

@@ -441,6 +441,8 @@ class Session(CommitWaiter):
         if count > WRAP >> 1:
             raise session_fault(NOT_ALLOWED, f"a disposition of the deliveries {facts.first} to {facts.last}")
         identifiers: list[i64]
+        runtime = self.connection.host.runtime
+        runtime.work_left -= min(count, len(self.unsettled)) >> 4
         if count > len(self.unsettled):
             first = facts.first
             identifiers = [number for number in self.unsettled if (number - first) & WRAP < count]
