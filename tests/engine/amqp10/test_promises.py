@@ -239,7 +239,10 @@ def test_senders_hear_at_once_that_their_exchange_is_gone(bench: NodeBench, sess
     anonymous = session.sender(None)
     detached = session.sender("/exchanges/gone/other")
     detached.detach()
-    virtual_host.delete_exchange("gone", if_unused=False)
+    deletion = virtual_host.delete_exchange("gone", if_unused=False)
+    assert deletion is not None
+    virtual_host.runtime.work_left = 1 << 20
+    assert deletion.work()
     bench.settle()
     for link in links:
         link.expect_detached("amqp:resource-deleted")
