@@ -1,5 +1,6 @@
 """Somebody who publishes with confirms and consumes, over both protocols, while others misbehave."""
 
+import time
 from typing import Final
 
 from tests.search.machine import AMQP10_LOGIN, BYSTANDER, Machine, Wire
@@ -95,6 +96,22 @@ class Bystanders:
         machine.feed(self.new, BEGIN_10)
         self.count = 0
         self.check("before anything happened")
+        machine.meanwhile = self.come_meanwhile
+
+    def come_meanwhile(self) -> None:
+        """Publish and be served while the read of somebody else is worked off, turn by turn."""
+        machine = self.machine
+        if machine.node.alarm or self.old.is_lost:
+            return
+        seen = self.old.answers.seen
+        seen.clear()
+        machine.begin_stretch()
+        began = time.process_time()
+        self.old.receive(PUBLISH)
+        while machine.turn() and not {ACK, DELIVER} <= seen:
+            pass
+        machine.longest_wait_s = max(machine.longest_wait_s, time.process_time() - began)
+        self.old.receive(method_frame(1, BasicAck(0, multiple=True)))
 
     def check(self, when: str) -> None:
         """Publish one message each; it must be confirmed and delivered when the node comes to rest."""

@@ -236,6 +236,9 @@ class Machine:
         self.longest_s = 0.0
         self.longest_step = -1
         self.step_number = -1
+        self.longest_wait_s = 0.0
+        """CPU until a bystander had been served who came while somebody's read was worked off."""
+        self.meanwhile: Callable[[], None] = lambda: None
         self._stretch_began = 0.0
 
     # --- time ---
@@ -249,24 +252,34 @@ class Machine:
             self.longest_s = taken
             self.longest_step = self.step_number
 
-    def settle(self) -> None:
-        """Work until nothing is left to do. The disk's time is not the node's."""
+    def turn(self) -> bool:
+        """What `broker.turns` does before the loop serves others. Whether more is to be done in another turn.
+
+        The disk's time is not the node's.
+        """
+        node = self.node
         for _ in range(TURNS_MAX):
-            self.begin_stretch()
-            self.node.work(self.now)
-            self.end_stretch()
+            node.work(self.now)
             commit = self.store.begin_commit()
             if commit is not None:
+                paused = time.process_time()
                 commit.execute()
-                self.begin_stretch()
-                self.node.send()
+                self._stretch_began += time.process_time() - paused
+                node.send()
                 self.store.end_commit(commit)
-                self.end_stretch()
-                continue
-            self.begin_stretch()
-            goes_on = self.node.has_output and self.node.send()
-            self.end_stretch()
-            if not goes_on:
+            elif not (node.has_output and node.send()) or node.is_turn_over:
+                break
+        else:
+            raise AssertionError("a turn never ends")
+        node.end_turn()
+        self.end_stretch()
+        self.begin_stretch()
+        return node.has_late_work
+
+    def settle(self) -> None:
+        """Work until nothing is left to do; the stretch that has begun ends with the first turn."""
+        for _ in range(TURNS_MAX):
+            if not self.turn():
                 return
         raise AssertionError("the node never comes to rest")
 
@@ -278,8 +291,9 @@ class Machine:
                 break
             self.begin_stretch()
             wire.receive(wire.waiting.pop(0))
-            self.end_stretch()
-            self.settle()
+            if self.turn():
+                self.meanwhile()
+                self.settle()
         self._notice_closed()
 
     def wait(self, seconds: float) -> None:
@@ -294,20 +308,18 @@ class Machine:
             self.now = max(self.now, min(deadlines))
             self.begin_stretch()
             self.node.handle_timeout(self.now)
-            self.end_stretch()
+            self.settle()
             for wire in self.peers.values():
                 at = self._timeout(wire)
                 if at is not None and at <= self.now and wire.engine is not None:
                     self.begin_stretch()
                     wire.engine.handle_timeout(self.now)
                     wire.flush()
-                    self.end_stretch()
-            self.settle()
+                    self.settle()
             self._notice_closed()
         self.now = target
         self.begin_stretch()
         self.node.maintain(self.now)
-        self.end_stretch()
         self.settle()
 
     def _timeout(self, wire: Wire) -> float | None:
@@ -329,14 +341,14 @@ class Machine:
         if wire is not None:
             self.begin_stretch()
             wire.lose()
-            self.end_stretch()
             self.settle()
 
     def _notice_closed(self) -> None:
         for wire in self.peers.values():
             if not wire.is_lost and wire.engine is not None and wire.engine.closed:
+                self.begin_stretch()
                 wire.lose()
-        self.settle()
+                self.settle()
 
     def take(self, number: int, step: Step) -> None:
         """One step of the script."""

@@ -49,7 +49,7 @@ def stay(node: Node, engine: Any) -> None:
     del node, engine
 
 
-def fail_when_many(queue: Queue) -> int:
+def fail_when_many(queue: Queue) -> Any:
     """An exception that nobody expects, and only in some state."""
     if queue.ready_count > 0:
         raise KeyError(queue.name)
@@ -84,7 +84,7 @@ def answer_wrongly(connection: Connection, fault: Any) -> None:
 
 _publish = Queue.publish
 _opened = Node.opened
-_purge = Queue.purge
+_purge = Queue.begin_purge
 _kill = Queue._kill
 _drain = Runtime.drain
 _close_connection = Connection._close_connection
@@ -96,7 +96,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "quadratic_loop": Fault(Queue, "publish", count_again, ("cpu",), 200),
     "leak": Fault(Node, "opened", leak, ("memory",)),
     "connection_stays": Fault(Node, "lost", stay, ("AssertionError",)),
-    "exception_in_a_state": Fault(Queue, "purge", fail_when_many, ("KeyError",)),
+    "exception_in_a_state": Fault(Queue, "begin_purge", fail_when_many, ("KeyError",)),
     "section_left_open": Fault(Queue, "_kill", leave_open, ("AssertionError", "Waited")),
     "queue_forgotten": Fault(Runtime, "drain", forget_some, ("Waited", "AssertionError")),
     "check_missing": Fault(faults, "reply_text", fit_in_any, ("EncodeError",)),
