@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-coverage soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
+.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -111,6 +111,10 @@ CASES ?= 200000
 SEARCH_SEED ?= 1
 search: $(BUILT)/stamp ## random, mutated and expensive sessions: CASES=how many, SEARCH_SEED=from where, AGAIN=one finding's file
 	@$(BUILT_RUN) -m tests.search.search $(if $(AGAIN),--again "$(AGAIN)",--cases $(CASES) --seed $(SEARCH_SEED) --jobs 2)
+
+ATTACKS ?= 50
+search-attack: $(BUILT)/stamp ## ATTACKS cases, or AGAIN=one finding's file, over sockets against a real broker
+	@$(BUILT_RUN) -m tests.search.attack $(if $(AGAIN),--again "$(AGAIN)",--cases $(ATTACKS) --seed $(SEARCH_SEED))
 
 ATHERIS := build/atheris
 $(ATHERIS)/stamp: $(VENV)/stamp
