@@ -7,6 +7,7 @@ once in its life.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -23,6 +24,9 @@ INLINE_SYNC_S: Final = 0.001
 SYNC_SMOOTHING: Final = 0.1
 # More than this between a commit and the next, and reading stops until the disk has caught up.
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
+PAUSE_AFTER_FAULT_S: Final = 0.1
+
+logger: Final = logging.getLogger("waybill.broker")
 
 
 class PumpOutput(Output):
@@ -98,8 +102,17 @@ class Turns:
             self.work()
 
     def work(self) -> None:
+        """Do a turn of work. A fault in it ends the turn and not the broker: others go on, in the next one."""
+        try:
+            self._work()
+        except Exception:
+            logger.exception("a fault in the broker ended a turn of work; it goes on with the next")
+            self._loop.call_later(PAUSE_AFTER_FAULT_S, self.work)
+
+    def _work(self) -> None:
         """Do all that is possible until the disk must be waited for, nothing is left to do, or the turn is over."""
         self._is_due = False
+        is_cut_short = False
         node = self._node
         now = self._clock.now()
         while not self.has_stopped:
@@ -108,12 +121,15 @@ class Turns:
             if commit is not None:
                 self._commit(commit)
                 now = self._clock.now()
-            elif not (node.has_output and node.send()) or node.is_turn_over:
+            elif not (node.has_output and node.send()):
+                break
+            if node.is_turn_over:
+                is_cut_short = True
                 break
         if self.has_stopped:
             return
         node.end_turn()
-        if node.has_late_work and not self._is_due:
+        if (is_cut_short or node.has_late_work) and not self._is_due:
             # The loop reads and serves others before it comes to this.
             self._is_due = True
             self._loop.call_soon(self.take)

@@ -190,10 +190,20 @@ class Node(Host):
         while runtime.dirty or self._confirming:
             runtime.drain()
             if self._confirming:
-                confirming = self._confirming
-                self._confirming = []
-                for engine in confirming:
-                    engine.settle_confirms()
+                self._settle_confirms()
+
+    def _settle_confirms(self) -> None:
+        confirming = self._confirming
+        self._confirming = []
+        done = 0
+        try:
+            for engine in confirming:
+                done += 1
+                engine.settle_confirms()
+        finally:
+            # A fault in one engine keeps nothing from the others.
+            if done < len(confirming):
+                self._confirming = confirming[done:] + self._confirming
 
     @property
     def has_late_work(self) -> bool:
@@ -218,8 +228,15 @@ class Node(Host):
         """Let every engine send its output. True if this has made room for more: then `work` must follow."""
         dirty = self._dirty
         self._dirty = []
-        for engine in dirty:
-            engine.flush()
+        done = 0
+        try:
+            for engine in dirty:
+                done += 1
+                engine.flush()
+        finally:
+            # A fault in one engine keeps nothing from the others.
+            if done < len(dirty):
+                self._dirty = dirty[done:] + self._dirty
         return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
 
     def next_timeout(self) -> float | None:

@@ -132,6 +132,18 @@ class DiskCommit(Commit):
             self.filesystem.sync_directory(parent)
 
 
+def tell_waiters(commit: Commit) -> None:
+    """Call all who waited for a commit, in order. A fault in one keeps nothing from the others: it is raised last."""
+    fault: Exception | None = None
+    for index in range(len(commit.waiters)):
+        try:
+            commit.waiters[index].committed(commit.marks[index])
+        except Exception as error:  # noqa: BLE001 - whatever it is, others wait as well
+            fault = error
+    if fault is not None:
+        raise fault
+
+
 class CommittingStore(Store):
     """A store as the node drives it. One commit runs at a time.
 

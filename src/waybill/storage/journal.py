@@ -22,7 +22,7 @@ from waybill.model.errors import DamagedMessage, ReadPostponed, StoreFailed
 from waybill.model.message import Message, MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.store import CommitWaiter, StoredMessage, StreamLog
-from waybill.storage.commit import Commit, DiskCommit
+from waybill.storage.commit import Commit, DiskCommit, tell_waiters
 from waybill.storage.definitions import NAME as DEFINITIONS_NAME
 from waybill.storage.definitions import Definitions
 from waybill.storage.filesystem import Filesystem
@@ -415,8 +415,7 @@ class Journal(MessageLog):
         for log in self._closing:
             self.open_logs.close(log)
         self._closing = []
-        for index in range(len(commit.waiters)):
-            commit.waiters[index].committed(commit.marks[index])
+        tell_waiters(commit)
 
     def _became_durable(self, commit: DiskCommit) -> None:
         self.durable_batch = commit.batch

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
 from waybill.model.store import AtomicSection, CommitWaiter, StoredMessage, StreamLog, StreamRecord
-from waybill.storage.commit import Commit, CommittingStore
+from waybill.storage.commit import Commit, CommittingStore, tell_waiters
 
 
 class _CountedSection(AtomicSection):
@@ -181,8 +181,7 @@ class MemoryStore(CommittingStore):
         self.durable_batch = commit.batch
         for stream in self._streams.values():
             stream.committed()
-        for waiter, mark in zip(commit.waiters, commit.marks, strict=True):
-            waiter.committed(mark)
+        tell_waiters(commit)
 
     def maintain(self, now: float) -> bool:
         return False
