@@ -212,7 +212,7 @@ class Queue(EntryQueue):
     def _lane_of(self, message: Message) -> Lane:
         level = message.format.lane(message.priority, i64(len(self.lanes)))
         lane = self.lanes[level]
-        if lane is self._unused_lane:
+        if lane is self._unused_lane and self.has_levels:
             lane = Lane(self, self.runtime)
             self.lanes[level] = lane
         return lane
