@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.engine.server.peer import Channel, Cut, NodeBench
 from waybill.model.timers import SWEEP_LENGTH
-from waybill.wire.amqp091.methods import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods import BasicNack, QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 
@@ -47,6 +47,16 @@ def test_a_queue_with_priorities_keeps_their_order() -> None:
         channel.publish(str(priority), properties=BasicProperties(priority=priority))
     channel.consume("q")
     assert [delivery.body for delivery in channel.deliveries(4)] == [b"255", b"7", b"3", b"0"]
+
+
+def test_what_goes_back_to_a_queue_without_priorities_comes_again() -> None:
+    channel = bench().channel()
+    declare(channel, "q")
+    channel.publish("again", key="q")
+    delivery = channel.get(no_ack=False)
+    assert delivery is not None
+    channel.send(BasicNack(delivery.tag, requeue=True))
+    assert channel.take().body == b"again"
 
 
 def test_a_queue_that_is_touched_again_and_again() -> None:

@@ -95,8 +95,9 @@ class Queue(EntryQueue):
         levels = max(self.policy.max_priority, 0) + 1
         self.lane = Lane(self, self.runtime)
         # A lane is made for the first message of its priority. Until then one that stays empty stands for it.
-        self._unused_lane = Lane(self, self.runtime) if levels > 1 else self.lane
-        self.lanes: list[Lane] = [self.lane] + [self._unused_lane] * (levels - 1)
+        unused = Lane(self, self.runtime) if levels > 1 else None
+        self._unused_lane: Lane | None = unused
+        self.lanes: list[Lane] = [self.lane] if unused is None else [self.lane] + [unused] * (levels - 1)
         self.has_levels = levels > 1
         self.deduplication = Deduplication() if self.policy.deduplicates else None
         self._apply_policy()
