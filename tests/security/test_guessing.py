@@ -13,6 +13,10 @@ from waybill.node import accounts as accounts_module
 from waybill.node import passwords
 from waybill.node.accounts import Accounts
 from waybill.node.login_guard import ADDRESS_LIMIT, BURST, LoginGuard
+from waybill.wire.amqp091.frames import method_frame
+from waybill.wire.amqp091.methods import ConnectionStartOk
+from waybill.wire.amqp10.frames import sasl_frame
+from waybill.wire.amqp10.security import SaslInit
 
 ADDRESS = "192.0.2.1:40000"
 
@@ -172,3 +176,30 @@ def test_peers_without_a_name_neither_guess_nor_are_kept_out_by_guesses() -> Non
     bench.node.administration.put_user("guest", "changed")
     assert bench.node.authenticate_anonymous(loopback) is None
     assert bench.node.authenticate_anonymous(loopback) is None
+
+
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
+def test_passwords_that_come_at_once_take_turns(protocol: str) -> None:
+    """Each takes 25 ms of the thread that serves everybody, so others are served after two of them."""
+    bench = NodeBench(Cut.WHOLE)
+    runtime = bench.node.runtime
+    accounts = bench.node.administration.accounts
+    if protocol == "0-9-1":
+        start_ok = ConnectionStartOk({}, "PLAIN", b"\0bob\0wrong", "en_US")
+        octets = b"AMQP\x00\x00\x09\x01" + method_frame(0, start_ok)
+    else:
+        octets = b"AMQP\x03\x01\x00\x00" + sasl_frame(SaslInit("PLAIN", b"\0bob\0wrong").encode())
+    wires = []
+    for _ in range(7):
+        bench.plug()
+        wires.append(bench.wires[-1])
+    for wire in wires:
+        wire.engine.receive_data(octets, bench.now)
+    checks = [accounts.slow_checks]
+    while checks[-1] < len(wires):
+        runtime.begin_turn()
+        bench.node.work(bench.now)
+        checks.append(accounts.slow_checks)
+    assert checks == [2, 4, 6, 7]
+    bench.settle()
+    assert all(wire.engine.closed or wire.output.data for wire in wires)

@@ -25,6 +25,8 @@ from waybill.model.timers import Timers
 
 STREAMS_MAX: Final = 65_536
 TURN_UNITS: Final = 2048
+LOGINS_PER_TURN: Final = 2
+"""Passwords that are hashed in one turn: each takes 10 to 25 ms, on purpose."""
 BYTES_PER_UNIT: Final = 16_384
 """Copying so many octets costs a unit."""
 HELD_LIMIT_BYTES: Final = 512 << 20
@@ -68,6 +70,7 @@ class Runtime:
         self.late: list[Drainable] = []
         self.turn_units: i64 = TURN_UNITS
         self.work_left: i64 = TURN_UNITS
+        self.logins_left: i64 = LOGINS_PER_TURN
         self._chores: deque[Chore] = deque()
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
@@ -131,6 +134,7 @@ class Runtime:
 
     def begin_turn(self) -> None:
         self.work_left = self.turn_units
+        self.logins_left = LOGINS_PER_TURN
 
     def begin_read(self) -> None:
         """A peer's input is taken: others may have used up the turn, but not its share."""

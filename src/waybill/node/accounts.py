@@ -71,6 +71,11 @@ class Accounts:
 
     # --- logging in ---
 
+    @property
+    def slow_checks(self) -> int:
+        """How many slow hashes logins have taken so far."""
+        return self._check.slow_count
+
     def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
         """The user of that name if this is their password and they may come from there, or None.
 

@@ -352,7 +352,10 @@ class Node(Host):
     # --- for the engines ---
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
-        return self._accounts.authenticate(user, password, peer_address, self.runtime.now)
+        before = self._accounts.slow_checks
+        found = self._accounts.authenticate(user, password, peer_address, self.runtime.now)
+        self.runtime.logins_left -= self._accounts.slow_checks - before
+        return found
 
     def user_proved(self, user: str, peer_address: str) -> User | None:
         return self._accounts.user_proved(user, peer_address)

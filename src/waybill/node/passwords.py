@@ -51,6 +51,8 @@ class PasswordCheck:
     """
 
     def __init__(self) -> None:
+        self.slow_count = 0
+        """How many slow hashes were made."""
         self._proved: set[bytes] = set()
 
     def is_proved(self, credential: Credential, password: str) -> bool:
@@ -59,6 +61,7 @@ class PasswordCheck:
 
     def check_nobody(self, password: str) -> None:
         """Work as long as for a wrong password: how long an answer takes must not tell who there is."""
+        self.slow_count += 1
         octets = password.encode("utf-8", "surrogateescape")
         hmac.compare_digest(stretch(octets, hashlib.sha256(octets).digest()[:SALT_SIZE]), b"")
 
@@ -72,6 +75,7 @@ class PasswordCheck:
         if proof in self._proved:
             return True
         if credential.algorithm == SCRYPT:
+            self.slow_count += 1
             salt = credential.hash[:SALT_SIZE]
             given = salt + stretch(octets, salt)
         elif credential.algorithm == RABBITMQ_SHA256:

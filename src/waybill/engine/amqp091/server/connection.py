@@ -147,6 +147,8 @@ class Connection(ServerEngine):
             self._rest = b""
         runtime = self.host.runtime
         runtime.begin_read()
+        if self.state == OPENING and runtime.logins_left <= 0:
+            runtime.work_left = 0  # The passwords of others have taken this turn.
         self._has_more = False
         o: i64 = 0
         while self._has_done_chore():

@@ -154,6 +154,8 @@ class Connection(ServerEngine):
             self._rest = b""
         runtime = self.host.runtime
         runtime.begin_read()
+        if self.state == SASL and runtime.logins_left <= 0:
+            runtime.work_left = 0  # The passwords of others have taken this turn.
         o: i64 = 0
         try:
             o = self._process(data, o)
