@@ -6,7 +6,8 @@ from tests.engine.server.peer import Bench, Channel
 from waybill.engine.amqp091.server.faults import reply_text
 from waybill.wire.amqp091.methods import ConnectionClose, ConnectionStartOk, QueueDeclare
 
-NAMES = ("é" * 127, "\U0001f600" * 63, "a" + "é" * 127, "\udcff" * 255, "\udc80" * 200 + "é" * 20)
+NAMES = ("é" * 127, "\U0001f600" * 63, "a" + "é" * 127)
+NO_TEXT = ("\udcff" * 255, "\udc80" * 200 + "é" * 20)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
@@ -17,7 +18,7 @@ def test_a_name_of_wide_characters_is_refused_as_any_other(bench: Bench, bystand
     channel.peer.open_channel(2)
 
 
-@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+@pytest.mark.parametrize("name", NAMES + NO_TEXT, ids=range(len(NAMES + NO_TEXT)))
 def test_text_is_cut_between_characters(name: str) -> None:
     octets = reply_text(name * 3).encode("utf-8", "surrogateescape")
     assert 252 <= len(octets) <= 255
