@@ -74,6 +74,25 @@ def test_durable_messages_are_accepted_when_they_are_on_the_disk(bench: DiskBenc
     assert (disposition.first, disposition.state, disposition.settled) == (number, Accepted(), True)
 
 
+@requirement("M10-108")
+@pytest.mark.parametrize("durable", [0, 1, 2])
+def test_what_of_a_terminus_outlives_the_node(bench: DiskBench, way: str, durable: int) -> None:
+    """0: nothing; 1: that it exists and what it is subscribed to; 2: its unsettled deliveries as well."""
+    source = Source("amq.topic", durable=durable, expiry_policy="never")
+    receiver = connect(bench).receiver(None, name="subscription", source=source, credit=1)
+    connect(bench).sender("/exchanges/amq.topic/a").send(message(b"1", header=DURABLE))
+    tag = receiver.delivery().transfer.delivery_tag
+    assert tag is not None
+    bench.restart(way)
+    assert bool(bench.node.virtual_hosts["/"].queues) is (durable > 0)
+    again = connect(bench).receiver(None, name="subscription", source=source, credit=1, unsettled={tag: Accepted()})
+    if durable:
+        assert again.delivery().transfer.delivery_tag == tag
+    if durable == 2:
+        (queue,) = bench.node.virtual_hosts["/"].queues.values()
+        assert (queue.message_count, queue.unsettled_count) == (0, 0)
+
+
 @requirement("M10-093", "M10-108")
 def test_a_durable_subscription_outlives_the_node(bench: DiskBench, way: str) -> None:
     source = Source("amq.topic", durable=2, expiry_policy="never")

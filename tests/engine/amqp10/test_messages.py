@@ -115,6 +115,29 @@ def test_keys_of_annotations_are_symbols_and_ulongs(bench: NodeBench, session: S
     sender.expect_detached(DECODE_ERROR)
 
 
+# A map of one entry: the name "a", or another key, and a value.
+_APPLICATION_PROPERTIES = [
+    b"\xa1\x01a\xc1\x01\x00",  # a map
+    b"\xa1\x01a\x45",  # a list
+    b"\xa1\x01a\xe0\x03\x01\x56\x41",  # an array
+    b"\xa1\x01a\x00\xa3\x01d\x41",  # a described value
+    b"\xa3\x01a\x41",  # a symbol as the name
+    b"\x54\x01\x41",  # a number as the name
+    b"\x40\x41",  # no name
+]
+
+
+@requirement("M10-040")
+@pytest.mark.parametrize("pair", _APPLICATION_PROPERTIES)
+def test_other_application_properties_are_carried_as_they_are(bench: NodeBench, session: Session, pair: bytes) -> None:
+    """A library refuses them (tests/wire/amqp10/test_sections.py); the broker tolerates them, and filters too."""
+    sent = b"\x00\x53\x74\xc1" + bytes([len(pair) + 1, 2]) + pair + encode_data(b"x")
+    assert through(bench, session, sent) == sent
+    session.sender("/queues/q").send(sent)
+    wanted = Source("/queues/q", filter={"f": selector("a IS NULL OR a = 1")})
+    assert session.receiver(None, source=wanted, credit=1).delivery().payload.endswith(sent)
+
+
 @requirement("M10-112")
 @pytest.mark.parametrize("value", ["bare", 5, [Symbol("x")]])
 def test_a_filter_is_a_described_value(bench: NodeBench, session: Session, value: object) -> None:
