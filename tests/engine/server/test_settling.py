@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.requirement import requirement
-from tests.engine.server.peer import Bench, Channel, Delivery
+from tests.engine.server.peer import Bench, Channel, Delivery, NodeBench
 from waybill.wire.amqp091.methods import (
     BasicAck,
     BasicCancel,
@@ -192,6 +192,16 @@ def test_recover_redelivers_all_that_is_unsettled(channel: Channel, asynchronous
     assert [delivery.body for delivery in again] == [b"1", b"3"]
     assert all(delivery.redelivered for delivery in again)
     assert [delivery.tag for delivery in again] == [4, 5]
+
+
+def test_nothing_is_delivered_again_before_recover_ok(node_bench: NodeBench) -> None:
+    channel = node_bench.channel()
+    hold(channel, 50)
+    # So few that the messages come back in many turns.
+    node_bench.node.runtime.turn_units = 4
+    channel.send(BasicRecover(requeue=True))
+    channel.expect(BasicRecoverOk)
+    assert [delivery.redelivered for delivery in channel.deliveries(50)] == [True] * 50
 
 
 def test_recover_without_requeue_is_not_implemented(channel: Channel, bystander: Channel) -> None:

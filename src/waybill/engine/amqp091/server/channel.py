@@ -410,7 +410,7 @@ class Channel(CommitWaiter):
         if self.transaction is not None or (tag != 0 and tag not in self.unsettled):
             self.settle(tag, ACCEPT, multiple=True, method_id=ACK)
             return
-        self._settle_all(self._take_up_to(tag), ACCEPT, None)
+        self._settle_all(self._take_up_to(tag), ACCEPT)
 
     def settle(self, tag: i64, outcome: str, *, multiple: bool, method_id: int) -> None:
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all). `ACCEPT` within a transaction only."""
@@ -427,13 +427,13 @@ class Channel(CommitWaiter):
                 transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
             return
         entries = self._take_up_to(tag) if multiple else [self.unsettled.pop(tag)]
-        self._settle_all(entries, outcome, None)
+        self._settle_all(entries, outcome)
 
-    def _settle_all(self, entries: list[Entry], outcome: str, answer: Method | None) -> None:
-        """Settle these, which the channel does not hold any more, and answer."""
+    def _settle_all(self, entries: list[Entry], outcome: str) -> None:
+        """Settle these, which the channel does not hold any more."""
         self._was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
-        self.connection.begin(Settlement(self, entries, outcome, answer))
+        self.connection.begin(Settlement(self, entries, outcome))
 
     def has_settled(self) -> None:
         """What a `Settlement` was for is settled."""
@@ -489,8 +489,14 @@ class Channel(CommitWaiter):
         return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag & MAX_TAG}", BASIC, method_id)
 
     def recover(self, answer: Method | None) -> None:
-        """Give everything unsettled back to its queue."""
-        self._settle_all(self._take_up_to(0), RELEASE, answer)
+        """Give everything unsettled back to its queue.
+
+        The answer comes first: if this takes several turns, some of it is delivered again before the last of it is
+        back, and a peer takes what comes before the answer for what it has to forget.
+        """
+        if answer is not None:
+            self.send(answer)
+        self._settle_all(self._take_up_to(0), RELEASE)
 
     def commit(self) -> bool:
         """Commit the transaction and begin the next. False if a full queue refused one of its messages."""

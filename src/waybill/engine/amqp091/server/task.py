@@ -98,11 +98,10 @@ class Delete(Task):
 class Settlement(Task):
     """basic.ack, basic.nack, basic.reject and basic.recover of many deliveries: in their order, oldest first."""
 
-    def __init__(self, channel: "Channel", entries: list[Entry], outcome: str, answer: Method | None) -> None:
+    def __init__(self, channel: "Channel", entries: list[Entry], outcome: str) -> None:
         super().__init__(channel)
         self._entries = entries
         self._outcome = outcome
-        self._answer = answer
         self._next: i64 = 0
 
     def work(self) -> bool:
@@ -140,8 +139,6 @@ class Settlement(Task):
 
     def finish(self) -> None:
         self.channel.has_settled()
-        if self._answer is not None and self.channel.is_open:
-            self.channel.send(self._answer)
 
 
 class Closing(Task):
@@ -151,7 +148,7 @@ class Closing(Task):
         super().__init__(channel)
         self._consumers = consumers
         consumers.reverse()
-        self._settlement = Settlement(channel, entries, RELEASE, None)
+        self._settlement = Settlement(channel, entries, RELEASE)
 
     def work(self) -> bool:
         runtime = self.channel.connection.host.runtime
