@@ -151,7 +151,7 @@ class Connection(ServerEngine):
             runtime.work_left = 0  # The passwords of others have taken this turn.
         self._has_more = False
         o: i64 = 0
-        while self._has_done_chore():
+        while self.has_done_chore():
             try:
                 o = self._process(data, o)
                 break
@@ -185,9 +185,9 @@ class Connection(ServerEngine):
     def begin(self, chore: Task) -> None:
         """Do what a frame asks for, and answer. If the turn is too short for it, the frames behind it wait."""
         self._chore = chore
-        self._has_done_chore()
+        self.has_done_chore()
 
-    def _has_done_chore(self) -> bool:
+    def has_done_chore(self) -> bool:
         chore = self._chore
         if chore is not None and chore.work():
             self._chore = None

@@ -55,6 +55,10 @@ class Throttle(Timer):
 
     def take_turn(self) -> None:
         self._is_waiting = False
+        # What a frame asked for was taken, so no alarm and no pause of reading holds it up.
+        if not self._connection.has_done_chore():
+            self.wait_for_turn()
+            return
         self.resume()
 
     def fire(self, now: float) -> None:
