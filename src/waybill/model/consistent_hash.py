@@ -1,7 +1,10 @@
 """The exchange type `x-consistent-hash`: each message goes to one of the bindings, equal keys always to the same.
 
-Bindings stand on a ring at as many points as their weight, which is their routing key. A message's hash finds the next
-point. Adding or removing one binding of n moves about one message in n.
+Bindings stand on a ring at a number of points that is in proportion to their weight, which is their routing key. A
+message's hash finds the next point. Adding or removing one binding of n moves about one message in n.
+
+A change costs as many points as it moves, and as there are on the ring. So each unit of weight has 16 points while the
+weights come to 1,024 at most, half as many up to 2,048, and so on.
 """
 
 import bisect
@@ -13,10 +16,12 @@ from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.exchange import Exchange
 
 POINTS_PER_WEIGHT: Final = 16
-MAX_WEIGHT: Final = 1000
+MAX_WEIGHT: Final = 10_000
 WEIGHT_DIGITS: Final = 5
-# Of all bindings of an exchange together: a change to them costs as many points as there are on the ring.
-MAX_WEIGHTS: Final = 10_000
+RING_POINTS: Final = 16_384
+# Of all bindings together: with one point for each unit of weight the ring is full.
+MAX_WEIGHTS: Final = RING_POINTS
+POINTS_PER_STEP_BITS: Final = 1
 
 
 class ConsistentHashExchange(Exchange):
@@ -41,25 +46,28 @@ class ConsistentHashExchange(Exchange):
         self._header: str | None = header
         self.routes_by_headers = header is not None
         self._ring: list[tuple[int, str]] = []
+        self._halvings = 0
         self._added: list[Binding] = []
         self._has_removed = False
         self._weights = 0
 
-    def add(self, binding: Binding) -> None:
-        weight = binding.routing_key
-        if not (
-            weight.isascii() and weight.isdigit() and len(weight) < WEIGHT_DIGITS and 1 <= int(weight) <= MAX_WEIGHT
-        ):
-            raise InvalidArgument(f"binding key '{weight}' must be a weight: a number from 1 to {MAX_WEIGHT}")
-        if self._weights + int(weight) > MAX_WEIGHTS:
+    def check(self, binding: Binding) -> None:
+        weight = _weight(binding)
+        if weight == 0:
+            raise InvalidArgument(
+                f"binding key '{binding.routing_key}' must be a weight: a number from 1 to {MAX_WEIGHT}"
+            )
+        if self._weights + weight > MAX_WEIGHTS:
             raise PreconditionFailed(f"the weights of exchange '{self.name}' would come to more than {MAX_WEIGHTS}")
+
+    def add(self, binding: Binding) -> None:
         super().add(binding)
-        self._weights += int(weight)
+        self._weights += _weight(binding)
         self._added.append(binding)
 
     def remove(self, binding: Binding) -> None:
         super().remove(binding)
-        self._weights -= int(binding.routing_key)
+        self._weights -= _weight(binding)
         self._has_removed = True
 
     def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
@@ -74,22 +82,46 @@ class ConsistentHashExchange(Exchange):
 
     def _arrange(self) -> None:
         """Bring the ring up to date, once for all that was bound and unbound since the last message."""
-        if self._has_removed:
-            self._has_removed = False
+        halvings = 0
+        while self._weights * POINTS_PER_WEIGHT >> halvings > RING_POINTS:
+            halvings += 1
+        if halvings != self._halvings:
+            self._halvings = halvings
+            self._ring = []
+            self._added = list(self.bindings.values())
+        elif self._has_removed:
             bindings = self.bindings
             # One that was removed and bound again stands where it stood.
             added = {binding.key for binding in self._added}
             self._ring = [place for place in self._ring if place[1] in bindings and place[1] not in added]
+        self._has_removed = False
+        moved = 0
         for binding in self._added:
             if self.bindings.get(binding.key) is binding:
-                points = int(binding.routing_key) * POINTS_PER_WEIGHT
-                self._ring += [(_hash(f"{binding.destination}\0{point}"), binding.key) for point in range(points)]
-                self.steps += points
+                points = max(_weight(binding) * POINTS_PER_WEIGHT >> halvings, 1)
+                key = binding.key
+                start = zlib.crc32(f"{binding.destination}\0".encode("utf-8", "surrogateescape"))
+                self._ring += [(_spread(zlib.crc32(b"%d" % point, start)), key) for point in range(points)]
+                moved += points
         self._added = []
         self._ring.sort()
-        self.steps += len(self._ring) >> 4
+        # Never enough to have the message refused for it: whoever publishes first after a restart did not bind it all.
+        self.steps += min(moved + (len(self._ring) >> 4), RING_POINTS) >> POINTS_PER_STEP_BITS
+
+
+def _weight(binding: Binding) -> int:
+    """0 if the binding key is none, or beyond the range."""
+    digits = binding.routing_key.lstrip("0")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= WEIGHT_DIGITS):
+        return 0
+    weight = int(digits)
+    return weight if weight <= MAX_WEIGHT else 0
 
 
 def _hash(text: str) -> int:
+    return _spread(zlib.crc32(text.encode("utf-8", "surrogateescape")))
+
+
+def _spread(checksum: int) -> int:
     # CRC-32 of similar names differs in few bits; the multiplication spreads them over the ring.
-    return zlib.crc32(text.encode("utf-8", "surrogateescape")) * 0x9E3779B1 & 0xFFFFFFFF
+    return checksum * 0x9E3779B1 & 0xFFFFFFFF

@@ -40,6 +40,9 @@ class Exchange:
         # What the last match has cost beyond the bindings that it found.
         self.steps = 0
 
+    def check(self, binding: Binding) -> None:
+        """Refuse a new binding that cannot be. What is stored was new once, and is added unasked."""
+
     def add(self, binding: Binding) -> None:
         self.bindings[binding.key] = binding
 

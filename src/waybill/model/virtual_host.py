@@ -385,6 +385,7 @@ class VirtualHost(DelayHost):
     def _add_binding(self, source: Exchange, binding: Binding, *, durable: bool) -> None:
         what = f"a binding of '{binding.destination}' to '{source.name}' in vhost '{self.name}'"
         check_arguments(what, binding.arguments)
+        source.check(binding)
         if durable and source.durable:
             check_growth(self.runtime, what)
         self._link(source, binding)

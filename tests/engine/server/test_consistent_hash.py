@@ -4,7 +4,9 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
-from tests.engine.server.peer import Channel
+from tests.engine.server.peer import Channel, NodeBench
+from tests.security.restart import restarted
+from waybill.model.virtual_host import STEPS_MAX
 from waybill.wire.amqp091.methods import ExchangeDeclare, QueueBind, QueueUnbind, QueueUnbindOk
 
 pytestmark = pytest.mark.ours
@@ -93,6 +95,30 @@ def test_a_binding_key_must_be_a_weight(channel: Channel, weight: str) -> None:
     channel.exchange("spread", HASH)
     channel.declare("weighed")
     channel.refuses(QueueBind("weighed", "spread", weight), 406)
+
+
+def test_large_weights(channel: Channel) -> None:
+    prepare(channel, {"light": "4000", "heavy": "10000"})
+    found = list(places(channel, ["light", "heavy"], 400).values())
+    assert 0.6 < found.count("heavy") / 400 < 0.85
+    channel.declare("one-too-many")
+    channel.refuses(QueueBind("one-too-many", "spread", "2385"), 406)
+
+
+def test_stored_weights_are_taken_whatever_they_come_to(node_bench: NodeBench) -> None:
+    channel = node_bench.channel()
+    prepare(channel, {"a": "9000", "b": "00010"})
+    store = node_bench.node.runtime.store
+    stored = next(definition for _, definition in store.definitions("binding") if definition["destination"] == "a")
+    store.define("binding", "/\0more", {**stored, "routing_key": "10000"})
+    again = restarted(node_bench).virtual_hosts["/"]
+    exchange = again.exchanges["spread"]
+    assert len(exchange.bindings) == 3
+    # A heavy ring is arranged once, and neither refused nor made without end.
+    assert len(again.match(exchange, ["key"], {})) == 1
+    assert exchange.steps < STEPS_MAX // 3
+    exchange.match("key", {}, STEPS_MAX)
+    assert exchange.steps == 0
 
 
 @pytest.mark.parametrize("arguments", [{"hash-header": 1}, {"hash-property": "message_id"}])
