@@ -29,6 +29,8 @@ DISK_FREE_LIMIT_BYTES: Final = 1 << 20
 USER: Final = "CN=sim"
 CERTIFICATE: Final[dict[str, object]] = {"subject": ((("commonName", "sim"),),)}
 IDLE_TIMEOUT_S: Final = 6
+# How much work fits in a turn: often so little that whatever can wait for another turn has to.
+TURNS_OF_UNITS: Final = (8, 17, 50, 400, TURN_UNITS, TURN_UNITS)
 FAILING_OPERATIONS: Final = ("append", "sync", "create", "sync_directory")
 
 
@@ -61,7 +63,13 @@ class SimulatedServer:
     """One broker process after the other, on one disk."""
 
     def __init__(
-        self, clock: VirtualClock, random: Random, plants: Plants, died: Died, memory_alarm_bytes: int
+        self,
+        clock: VirtualClock,
+        random: Random,
+        plants: Plants,
+        died: Died,
+        memory_alarm_bytes: int,
+        turn_random: Random,
     ) -> None:
         self.memory_alarm_bytes = memory_alarm_bytes
         self.clock = clock
@@ -88,6 +96,7 @@ class SimulatedServer:
         self._flips_bit = False
         self._is_disk_honest = True
         self._timer: Event | None = None
+        self._turn_random = turn_random
 
     # --- life ---
 
@@ -119,7 +128,8 @@ class SimulatedServer:
         # A small limit makes queues keep their messages on disk; the alarm at that limit would stop all publishers.
         node._memory_alarm_bytes = self.memory_alarm_bytes
         node._filesystem = front
-        node.runtime.turn_units = self.random.choice((8, 64, TURN_UNITS))
+        node.runtime.turn_units = self._turn_random.choice(TURNS_OF_UNITS)
+        node.end_turn()
         if USER not in node.administration.accounts.by_name:
             node.administration.put_user(USER, "")
             node.administration.set_permission(USER, "/", ".*", ".*", ".*")

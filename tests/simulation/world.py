@@ -70,7 +70,12 @@ class World:
         self.ledger = Ledger(self.profile.queues)
         self.connections: list[SimulatedConnection] = []
         self.server = SimulatedServer(
-            self.clock, self.random, plants or Plants(), self._node_died, self.profile.memory_alarm_bytes
+            self.clock,
+            self.random,
+            plants or Plants(),
+            self._node_died,
+            self.profile.memory_alarm_bytes,
+            Random(f"turns: {seed}"),
         )
         self.server.when_damaged = self._damaged
         self.ledger.most_unsettled = self.server.most_unsettled

@@ -89,8 +89,10 @@ class Runtime:
     def drain(self) -> None:
         """Drain every dirty queue once, and those that this makes dirty in turn (dead letters).
 
-        Those that the turn has no units left for are late.
+        Those that the turn has no units left for are late. They come before those that have had some of this turn:
+        else one queue that needs a whole turn each time would keep them waiting for ever.
         """
+        waiting: list[Drainable] = []
         while self.dirty:
             queues = self.dirty
             self.dirty = []
@@ -99,7 +101,7 @@ class Runtime:
                 for queue in queues:
                     done += 1
                     if self.work_left <= 0:
-                        self.late.append(queue)
+                        waiting.append(queue)
                         continue
                     self.work_left -= 1
                     queue.is_dirty = False
@@ -108,6 +110,9 @@ class Runtime:
                 # An exception that ends a drain must not make the queues behind it wait for ever.
                 if done < len(queues):
                     self.dirty = queues[done:] + self.dirty
+                if waiting:
+                    self.late = waiting + self.late
+                    waiting = []
 
     def fire_timers(self) -> None:
         """Fire what is due. What the turn has no units left for stays due."""
@@ -142,7 +147,7 @@ class Runtime:
 
     def catch_up(self) -> None:
         """Do what former turns have left, as far as this one goes: queues, then chores, each with a share of it."""
-        self.work_left = max(self.work_left, (self.turn_units >> 2) + 1)
+        self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
         if self.late:
             # What became dirty since then comes first: who has asked for little does not wait behind who has for much.
             self.dirty.extend(self.late)
@@ -151,7 +156,7 @@ class Runtime:
         chores = self._chores
         count = len(chores)
         if count:
-            self.work_left = max(self.work_left, (self.turn_units >> 2) + 1)
+            self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
             while count > 0 and self.work_left > 0:
                 count -= 1
                 self.work_left -= 1
