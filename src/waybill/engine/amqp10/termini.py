@@ -66,8 +66,8 @@ class LinkEnd:
         """An administrator has removed the terminus: detach this link."""
         raise NotImplementedError
 
-    def give_up(self, entries: list[Entry]) -> None:
-        """The terminus is gone: the default outcome for what it still held."""
+    def give_up(self, entries: list[Entry], terminus: "Terminus") -> None:
+        """The terminus is gone: the default outcome for what it still held, in this order, and then `let_go`."""
         raise NotImplementedError
 
 
@@ -203,8 +203,12 @@ class Terminus(Timer):
         entries = list(self.held.values())
         self.held = {}
         if self.last_link is not None and entries:
-            entries.reverse()
-            self.last_link.give_up(entries)
+            self.last_link.give_up(entries, self)
+        else:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Nothing is held any more: what was made for it goes, too."""
         lifetime = self.lifetime
         if lifetime is not None:
             self.lifetime = None

@@ -8,6 +8,7 @@ The loop in `_process` is the hot code: transfers and dispositions are recognise
 by their session. Everything else is decoded and dispatched by its type.
 """
 
+from collections import deque
 from typing import Final
 
 from librt.strings import BytesWriter
@@ -15,10 +16,12 @@ from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault, link_fault
+from waybill.engine.amqp10.server.opening import our_open
 from waybill.engine.amqp10.server.sasl import SaslLayer, log_in_without_sasl
 from waybill.engine.amqp10.server.session import Session
+from waybill.engine.amqp10.server.task import Ending, SessionTask
 from waybill.engine.amqp10.server.transaction import LinkTransaction
-from waybill.engine.amqp10.termini import CONNECTION_CLOSED, SESSION_ENDED, Terminus
+from waybill.engine.amqp10.termini import SESSION_ENDED, Terminus
 from waybill.engine.held import HeldMemory
 from waybill.engine.host import Host, Output, ServerEngine, User
 from waybill.model.errors import NotAllowed
@@ -55,7 +58,7 @@ from waybill.wire.amqp10.performatives import Begin, Close, End, Open, Performat
 from waybill.wire.amqp10.sections import MessageFacts
 from waybill.wire.amqp10.transactions import TransactionalState
 from waybill.wire.amqp10.transfer import TransferFacts
-from waybill.wire.amqp10.types import Described, Symbol
+from waybill.wire.amqp10.types import Described
 
 HEADER: Final = "header"
 SASL: Final = "sasl"
@@ -67,12 +70,8 @@ CLOSED: Final = "closed"
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 # Deliveries stop long before; so many more answers pile up only for a peer that asks on and on and reads nothing.
 UNREAD_LIMIT: Final = 16 << 20
-DIALECT_PRODUCT: Final = "RabbitMQ"
-DIALECT_VERSION: Final = "4.2.0"
-"""Whose addresses, filters, annotations and management the broker speaks."""
 VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
-CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
 MIN_IDLE_TIMEOUT_S: Final = 0.02
 # What it costs to decode a frame that is no transfer or disposition, and its fields.
 FRAME_UNITS: Final = 8
@@ -124,6 +123,8 @@ class Connection(ServerEngine):
         self._confirming: list[Session] = []
         self._draining: list[Session] = []
         self._accepting: Session | None = None
+        self._tasks: deque[SessionTask] = deque()
+        self.is_over = False
         self._received_at: float = now
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
@@ -158,7 +159,8 @@ class Connection(ServerEngine):
             runtime.work_left = 0  # The passwords of others have taken this turn.
         o: i64 = 0
         try:
-            o = self._process(data, o)
+            if not self._tasks or self._has_done_tasks():
+                o = self._process(data, o)
             self.accept_all()
         except Fault as fault:
             self._close(fault.error)
@@ -169,10 +171,40 @@ class Connection(ServerEngine):
             self._set_closed()
         if o < len(data) and self.state != CLOSED:
             self._rest = data[o:]
-            if runtime.work_left <= 0 and not self._is_waiting:
-                self._is_waiting = True
-                self.output.pause_reading()
-                runtime.go_on_with(_Turn(self))
+            if runtime.work_left <= 0:
+                self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.output.pause_reading()
+            self.host.runtime.go_on_with(_Turn(self))
+
+    def begin(self, task: SessionTask) -> None:
+        """Do what a frame asks for. If the turn is too short for it, the frames behind it wait."""
+        runtime = self.host.runtime
+        if self.is_over:
+            runtime.begin(task)
+            return
+        if self._tasks or runtime.work_left <= 0 or not task.work():
+            self._tasks.append(task)
+            self._wait_for_turn()
+
+    def _has_done_tasks(self) -> bool:
+        while self._tasks:
+            task = self._tasks.popleft()
+            if not task.attempt():
+                self._tasks.appendleft(task)
+                self._wait_for_turn()
+                return False
+        return True
+
+    def fail_session(self, session: Session, error: Exception) -> None:
+        """A task of a session has failed."""
+        if isinstance(error, Fault):
+            self._fail(error, session)
+        else:
+            self.end_session(session, Error(DECODE_ERROR, str(error)))
 
     def take_turn(self) -> None:
         """Go on with what was read, and the turn was too short for."""
@@ -370,9 +402,14 @@ class Connection(ServerEngine):
         if self.sessions.pop(session.channel, None) is None:
             return
         self.accept_all()
-        session.close(SESSION_ENDED)
+        self._end(session)
         self._ending.add(session.channel)
         self.send_performative(session.channel, End(error))
+
+    def _end(self, session: Session) -> None:
+        end = session.close(SESSION_ENDED)
+        if end is not None:
+            self.begin(end)
 
     # --- input ---
 
@@ -508,7 +545,7 @@ class Connection(ServerEngine):
                 self._ending.discard(channel)
         elif isinstance(performative, End):
             del self.sessions[channel]
-            session.close(SESSION_ENDED)
+            self._end(session)
             self.send_performative(channel, End())
         else:
             self._take_by_session(session, performative, data, start, end)
@@ -577,26 +614,8 @@ class Connection(ServerEngine):
         self.host.opened(self)
 
     def _send_open(self) -> None:
-        limits = self.host.limits
         self._has_sent_open = True
-        self.send_performative(
-            0,
-            Open(
-                container_id=self.host.name,
-                max_frame_size=limits.frame_max,
-                channel_max=limits.channel_max,
-                # Peers that send just in time must not be taken for silent (2.4.5).
-                idle_time_out=limits.heartbeat_s * 500 or None,
-                offered_capabilities=CAPABILITIES,
-                properties={
-                    # Clients of RabbitMQ 4 talk to nobody else, and ask the version what they may use.
-                    Symbol("product"): DIALECT_PRODUCT,
-                    Symbol("version"): DIALECT_VERSION,
-                    Symbol("platform"): f"Waybill {self.host.product_version}",
-                    Symbol("node"): self.host.name,
-                },
-            ),
-        )
+        self.send_performative(0, our_open(self.host))
 
     def _begin(self, channel: i64, begin: Begin) -> None:
         if channel in self.sessions:
@@ -640,20 +659,21 @@ class Connection(ServerEngine):
     def _free(self) -> None:
         """Give back everything that sessions hold."""
         self.accept_all()
+        if self.is_over:
+            return
+        # Nothing is delivered, and nothing is said, from now on.
+        self.is_over = True
+        self.is_stalled = True
         sessions = list(self.sessions.values())
         self.sessions = {}
-        for session in sessions:
-            session.close(CONNECTION_CLOSED)
-        suspended = self.suspended
-        self.suspended = []
-        for terminus in suspended:
-            if terminus.link is None:
-                terminus.detached(CONNECTION_CLOSED)
-        if self._virtual_host is not None:
-            for queue in self._virtual_host.queues_of(self):
-                self._virtual_host.remove_queue(queue)
+        tasks = self._tasks
+        self._tasks = deque()
+        queues = self._virtual_host.queues_of(self) if self._virtual_host is not None else []
+        self.host.runtime.begin(Ending(self, tasks, sessions, queues))
 
     def _unstall(self) -> None:
+        if self.is_over:
+            return
         self.is_stalled = False
         self.regain_all()
 

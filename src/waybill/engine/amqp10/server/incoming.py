@@ -607,13 +607,15 @@ class IncomingLink(Timer):
 
     # --- settling ---
 
-    def forget(self, first: i64, last: i64) -> None:
-        """The sender settles the deliveries `first` to `last`, as far as they came by this link."""
-        settling = self.terminus.settling
-        if not settling:
-            return
+    def settling_among(self, first: i64, last: i64) -> list[bytes]:
+        """The tags of the deliveries `first` to `last`, as far as they came by this link and are not forgotten."""
         count = (last - first) & WRAP
-        for tag in [tag for tag, number in settling.items() if number >= 0 and (number - first) & WRAP <= count]:
+        settling = self.terminus.settling
+        return [tag for tag, number in settling.items() if number >= 0 and (number - first) & WRAP <= count]
+
+    def forget(self, tags: list[bytes]) -> None:
+        """The sender settles these."""
+        for tag in tags:
             forget_settling(self.terminus, tag)
 
     def detached(self, event: int, *, closed: bool) -> None:
@@ -663,8 +665,8 @@ class _IncomingEnd(LinkEnd):
         link = self._link
         link.session.detach_incoming(link, Error(RESOURCE_DELETED, "the link was removed by an administrator"))
 
-    def give_up(self, entries: list[Entry]) -> None:
-        pass
+    def give_up(self, entries: list[Entry], terminus: Terminus) -> None:
+        terminus.let_go()
 
 
 PARTIAL_LIMIT: Final = 1 << 20

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.outcomes import Outcome
+from waybill.engine.amqp10.server.task import FEW, SessionTask
 from waybill.wire.amqp10.error import TRANSACTION_TIMEOUT, Error
 from waybill.wire.amqp10.messaging import Released
 
@@ -41,16 +42,40 @@ class Locks:
             control.session.detach_incoming(
                 control, Error(TRANSACTION_TIMEOUT, f"a transaction kept a delivery for {int(timeout_s)} s")
             )
-        # Last to first, so that they are again in their queue in the order that they had.
         late = [number for number in session.unsettled if _is_before(number, end)]
-        late.reverse()
-        for number in late:
-            entry = session.unsettled.pop(number)
+        if len(late) <= FEW:
+            late.reverse()
+        if late:
+            session.connection.begin(_Releasing(session, late))
+
+
+class _Releasing(SessionTask):
+    """Takes deliveries back from the peer."""
+
+    def __init__(self, session: "Session", numbers: list[i64]) -> None:
+        super().__init__(session)
+        self._numbers = numbers
+        self._next: i64 = 0
+
+    def work(self) -> bool:
+        session = self.session
+        runtime = session.connection.host.runtime
+        count: i64 = len(self._numbers)
+        while self._next < count:
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 1
+            number = self._numbers[self._next]
+            self._next += 1
+            entry = session.unsettled.pop(number, None)
+            if entry is None:
+                continue
             link = session.link_of(entry)
             entry.holder = None
             RELEASED.apply(link, entry)
             session.settled_by_us(number, RELEASED.encoded)
             link.settled_later()
+        return True
 
 
 def _is_before(number: i64, end: i64) -> bool:

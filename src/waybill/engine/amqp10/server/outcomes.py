@@ -28,12 +28,17 @@ ALL: Final = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
 
 
 class Outcome:
-    """A terminal state. `keeps_order`: many at once are taken first to last; what goes back goes last to first."""
+    """A terminal state. `keeps_order`: a few at once are taken first to last; what goes back goes last to first.
+
+    `changes`: the message may be written anew.
+    """
 
     def __init__(self, state: Composite) -> None:
         self.state = state
         self.name: str = state.NAME
+        self.is_accepted = self.name == ACCEPTED
         self.keeps_order = self.name in {ACCEPTED, REJECTED}
+        self.changes = isinstance(state, (Rejected, Modified))
         self.encoded = state.encode()
 
     def apply(self, link: "OutgoingLink", entry: Entry) -> None:

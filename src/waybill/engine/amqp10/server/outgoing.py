@@ -20,6 +20,7 @@ from waybill.engine.amqp10.server.origin import Origin, has_annotations
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
+from waybill.engine.amqp10.server.task import FEW, GivingUp
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LINK_DETACHED, LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority, report_undeliverable
@@ -82,7 +83,7 @@ class OutgoingLink(Consumer):
         self.queue: Queue = source.queue
         self.outcomes = source.outcomes
         self.terminus = terminus
-        self.end = _OutgoingEnd(self)
+        self.end = OutgoingEnd(self)
         # What else an outcome may mean is looked at outside of the hot path.
         self.takes_accepted = ACCEPTED in self.outcomes and terminus.lifetime is None
         self.copies = source.copies
@@ -473,15 +474,14 @@ class OutgoingLink(Consumer):
         session = self.session
         if self._rest:
             self._end_rest()
-            session.parked.remove(self)
+            if session.is_open:
+                session.parked.remove(self)
         selection = self.queue.selections.get(self)
         if selection is not None:
             self.terminus.positions = selection.positions
         self.queue.remove_consumer(self)
         held = self.terminus.held
-        self.connection.host.runtime.work_left -= len(session.unsettled) >> 4
-        for number, entry in [pair for pair in session.unsettled.items() if pair[1].holder is self]:
-            del session.unsettled[number]
+        for number, entry in session.deliveries_of(self):
             entry.holder = None
             self.unsettled_count -= 1
             held[int(entry.sequence).to_bytes(TAG_SIZE, "big")] = entry
@@ -497,23 +497,29 @@ class OutgoingLink(Consumer):
             session.suspended.append(self.terminus)
 
 
-class _OutgoingEnd(LinkEnd):
+class OutgoingEnd(LinkEnd):
     """The link, as its terminus sees it."""
 
     def __init__(self, link: OutgoingLink) -> None:
-        self._link = link
+        self.link = link
 
     def steal(self) -> None:
-        link = self._link
+        link = self.link
         link.session.detach_outgoing(link, Error(STOLEN, "the link was attached elsewhere"), closed=False)
 
     def take_away(self) -> None:
-        link = self._link
+        link = self.link
         link.session.detach_outgoing(link, Error(RESOURCE_DELETED, "the link was removed by an administrator"))
 
-    def give_up(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self._link.default_outcome.apply(self._link, entry)
+    def give_up(self, entries: list[Entry], terminus: Terminus) -> None:
+        link = self.link
+        if len(entries) > FEW:
+            link.connection.begin(GivingUp(link, entries, terminus))
+            return
+        for entry in reversed(entries):
+            link.default_outcome.apply(link, entry)
+        link.connection.host.runtime.work_left -= len(entries)
+        terminus.let_go()
 
 
 class _DrainWaiter(CommitWaiter):

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp10.server.faults import Fault
 from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import TAG_SIZE
+from waybill.engine.amqp10.server.task import SessionTask
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.model.entry import Entry
 from waybill.wire.amqp10.composite import Composite
@@ -67,6 +68,15 @@ class LeftBehind:
         link.unsettled_count += 1
         return pair
 
+    def settle(self, session: "Session", number: i64, outcome: Outcome | None) -> None:
+        """Give a delivery its outcome, or the default one of its link."""
+        pair = self.take(session, number)
+        if pair is not None:
+            link = pair[0]
+            given = outcome if outcome is not None and outcome.name in link.outcomes else link.default_outcome
+            given.apply(link, pair[1])
+            link.settled_later()
+
 
 def _tag(entry: Entry) -> bytes:
     return int(entry.sequence).to_bytes(TAG_SIZE, "big")
@@ -88,32 +98,78 @@ def retire(
     outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
     if outcome is None:
         return
-    first = facts.first
-    count = ((facts.last - first) & WRAP) + 1
-    others: list[i64]
-    if count > len(session.retired):
-        others = [number for number in session.retired if (number - first) & WRAP < count]
-    else:
-        others = [(first + index) & WRAP for index in range(int(count))]
-    for number in others:
-        retired = session.retired.get(number)
-        if retired is None:
-            continue
-        if retired.transaction is not transaction:
-            _end_control(retired.transaction)
-            return
-        # A provisional outcome may change until the discharge.
-        retired.outcome = outcome
-        retired.is_settled = facts.settled
-    for number in identifiers:
-        entry = session.unsettled.get(number)
-        if entry is not None and not _retire_one(session, transaction, number, entry, outcome, settled=facts.settled):
-            return
-    left_behind = session.left_behind
-    for number in left_behind.numbers(first, count):
-        pair = left_behind.take(session, number)
-        if pair is not None:
-            transaction.retire(Retired(pair[0], number, pair[1], outcome, transaction, is_settled=facts.settled))
+    session.connection.begin(Retirement(session, identifiers, outcome, transaction, facts))
+
+
+class Retirement(SessionTask):
+    """A disposition in a transaction."""
+
+    def __init__(
+        self,
+        session: "Session",
+        identifiers: list[i64],
+        outcome: Outcome,
+        transaction: LinkTransaction,
+        facts: DispositionFacts,
+    ) -> None:
+        super().__init__(session)
+        first = facts.first
+        count = ((facts.last - first) & WRAP) + 1
+        others: list[i64]
+        if count > len(session.retired):
+            others = [number for number in session.retired if (number - first) & WRAP < count]
+        else:
+            others = [(first + index) & WRAP for index in range(int(count))]
+        self._outcome = outcome
+        self._transaction = transaction
+        self._is_settled = facts.settled
+        # What a step retires, no later one may take for retired before.
+        self._stages = [others, identifiers, session.left_behind.numbers(first, count)]
+        self._stage = 0
+        self._next: i64 = 0
+
+    def work(self) -> bool:
+        runtime = self.session.connection.host.runtime
+        while self._stage < len(self._stages):
+            numbers = self._stages[self._stage]
+            if self._next >= len(numbers):
+                self._stage += 1
+                self._next = 0
+                continue
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 1
+            number = numbers[self._next]
+            self._next += 1
+            if self._transaction.is_over or not self._take(number):
+                return True
+        return True
+
+    def _take(self, number: i64) -> bool:
+        """False if a transaction was ended by it."""
+        session = self.session
+        transaction = self._transaction
+        if self._stage == 0:
+            retired = session.retired.get(number)
+            if retired is None:
+                return True
+            if retired.transaction is not transaction:
+                _end_control(retired.transaction)
+                return False
+            # A provisional outcome may change until the discharge.
+            retired.outcome = self._outcome
+            retired.is_settled = self._is_settled
+        elif self._stage == 1:
+            entry = session.unsettled.get(number)
+            if entry is not None:
+                return _retire_one(session, transaction, number, entry, self._outcome, settled=self._is_settled)
+        else:
+            pair = session.left_behind.take(session, number)
+            if pair is not None:
+                transaction.retire(
+                    Retired(pair[0], number, pair[1], self._outcome, transaction, is_settled=self._is_settled)
+                )
+        return True
 
 
 def _detach_all(session: "Session", identifiers: list[i64], error: Error) -> None:
@@ -147,18 +203,3 @@ def _end_control(transaction: LinkTransaction) -> None:
     control.session.detach_incoming(
         control, Error(TRANSACTION_ROLLBACK, "a delivery was associated with two transactions")
     )
-
-
-def settle_late(session: "Session", facts: DispositionFacts, outcome: Outcome | None) -> None:
-    """Outcomes for deliveries whose link is detached for the time being."""
-    if outcome is None and not facts.settled:
-        return
-    left_behind = session.left_behind
-    numbers = left_behind.numbers(facts.first, ((facts.last - facts.first) & WRAP) + 1)
-    for number in numbers if outcome is None or outcome.keeps_order else reversed(numbers):
-        pair = left_behind.take(session, number)
-        if pair is not None:
-            link = pair[0]
-            given = outcome if outcome is not None and outcome.name in link.outcomes else link.default_outcome
-            given.apply(link, pair[1])
-            link.settled_later()

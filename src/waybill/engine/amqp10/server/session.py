@@ -13,11 +13,19 @@ from waybill.engine.amqp10.server.attach import attach_link
 from waybill.engine.amqp10.server.faults import LINK, Fault, connection_fault, fault_of, session_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
 from waybill.engine.amqp10.server.lock import Locks
-from waybill.engine.amqp10.server.outcomes import outcome_of, settle
-from waybill.engine.amqp10.server.outgoing import OutgoingLink
+from waybill.engine.amqp10.server.outcomes import outcome_of
+from waybill.engine.amqp10.server.outgoing import OutgoingEnd, OutgoingLink
 from waybill.engine.amqp10.server.resume import Resumed
-from waybill.engine.amqp10.server.retirement import LeftBehind, retire, settle_late
+from waybill.engine.amqp10.server.retirement import LeftBehind, retire
 from waybill.engine.amqp10.server.shape import AcceptedShape
+from waybill.engine.amqp10.server.task import (
+    FEW,
+    Forgetting,
+    LateSettlement,
+    SessionEnd,
+    Settlement,
+    settle_one,
+)
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry
@@ -78,6 +86,7 @@ class Session(CommitWaiter):
         self.detaching: set[i64] = set()
         self.next_delivery_id: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
+        self.by_link: dict[OutgoingLink, list[tuple[i64, Entry]]] = {}
         self.retired: dict[i64, Retired] = {}
         self.acquired: dict[i64, LinkTransaction] = {}
         self.left_behind = LeftBehind()
@@ -110,6 +119,8 @@ class Session(CommitWaiter):
         )
 
     def send(self, performative: Performative) -> None:
+        if self.connection.is_over:
+            return
         self.connection.send_performative(self.channel, performative)
 
     def send_flow(
@@ -214,8 +225,10 @@ class Session(CommitWaiter):
         """A handle for our end of a link: the peer's own, if it may have that."""
         if wanted <= self.peer_handle_max and not self._is_ours(wanted):
             return wanted
+        ours = {int(link.handle) for link in self.incoming.values()}
+        ours.update(int(link.handle) for link in self.outgoing.values())
         for handle in range(int(self.peer_handle_max) + 1):
-            if not self._is_ours(handle):
+            if handle not in ours:
                 return handle
         raise session_fault(NOT_ALLOWED, f"all handles up to handle-max {self.peer_handle_max} are in use")
 
@@ -253,6 +266,8 @@ class Session(CommitWaiter):
     def detach_incoming(self, link: IncomingLink, error: Error | None, *, closed: bool = True) -> None:
         """Detach a link from our side; what comes on it until the peer's detach is dropped."""
         if self.incoming.pop(link.peer_handle, None) is None:
+            if not self.is_open:
+                link.detached(LINK_DETACHED, closed=closed)
             return
         self._last_incoming = None
         self.detaching.add(link.peer_handle)
@@ -261,6 +276,8 @@ class Session(CommitWaiter):
 
     def detach_outgoing(self, link: OutgoingLink, error: Error | None, *, closed: bool = True) -> None:
         if self.outgoing.pop(link.peer_handle, None) is None:
+            if not self.is_open:
+                link.detached(LINK_DETACHED, closed=closed)
             return
         self.detaching.add(link.peer_handle)
         link.detached(LINK_DETACHED, closed=closed)
@@ -345,6 +362,8 @@ class Session(CommitWaiter):
 
     def _write(self, first: i64, last: i64, state: bytes, *, settled: bool, receiver: bool) -> None:
         connection = self.connection
+        if connection.is_over:
+            return
         write_disposition(
             connection.out, self.channel, receiver=receiver, first=first, last=last, settled=settled, state=state
         )
@@ -440,41 +459,50 @@ class Session(CommitWaiter):
         count = ((facts.last - facts.first) & WRAP) + 1
         if count > WRAP >> 1:
             raise session_fault(NOT_ALLOWED, f"a disposition of the deliveries {facts.first} to {facts.last}")
-        identifiers: list[i64]
-        runtime = self.connection.host.runtime
-        runtime.work_left -= min(count, len(self.unsettled)) >> 4
-        if count > len(self.unsettled):
-            first = facts.first
-            identifiers = [number for number in self.unsettled if (number - first) & WRAP < count]
-        else:
-            identifiers = [(facts.first + index) & WRAP for index in range(int(count))]
         state: Composite | Described | None = None
         if facts.state != NO_STATE:
             state = decode_state(data, facts.state_start, facts.state_end)
+        identifiers = self._unsettled_among(facts.first, count)
         if facts.state == descriptors.TRANSACTIONAL_STATE:
             retire(self, identifiers, state, facts)
             return
         outcome = outcome_of(state)
-        for number in identifiers if outcome is None or outcome.keeps_order else reversed(identifiers):
-            entry = self.unsettled.get(number)
-            if entry is None:
-                continue
-            link = self.link_of(entry)
-            try:
-                settle(self, link, number, entry, outcome, settled=facts.settled)
-            except Fault as fault:
-                if fault.scope != LINK:
-                    raise
-                self.detach_outgoing(link, fault.error)
-        if self.left_behind.entries:
-            settle_late(self, facts, outcome)
+        if outcome is None and not facts.settled:
+            return
+        late = self.left_behind.numbers(facts.first, count) if self.left_behind.entries else []
+        if len(identifiers) > FEW:
+            self.connection.begin(Settlement(self, identifiers, outcome, settled=facts.settled))
+        elif identifiers:
+            self.connection.host.runtime.work_left -= len(identifiers) >> 4
+            for number in identifiers if outcome is None or outcome.keeps_order else reversed(identifiers):
+                entry = self.unsettled.get(number)
+                if entry is not None:
+                    settle_one(self, number, entry, outcome, settled=facts.settled)
+        if late:
+            if len(late) <= FEW and not (outcome is None or outcome.keeps_order):
+                late.reverse()
+            self.connection.begin(LateSettlement(self, late, outcome))
+
+    def _unsettled_among(self, first: i64, count: i64) -> list[i64]:
+        """Those of `count` deliveries from `first` on that are unsettled now; looks at as few as it can."""
+        unsettled = self.unsettled
+        if count == 1:
+            return [first] if first in unsettled else []
+        self.connection.host.runtime.work_left -= min(count, len(unsettled)) >> 6
+        if count > len(unsettled):
+            return [number for number in unsettled if (number - first) & WRAP < count]
+        numbers: list[i64] = []
+        for index in range(count):
+            number = (first + index) & WRAP
+            if number in unsettled:
+                numbers.append(number)
+        return numbers
 
     def awaited(self, terminus: Terminus, tag: bytes) -> Resumed | None:
         """A delivery that the present link of a terminus has still to resume; it is taken from that link's list."""
-        for link in self.outgoing.values():
-            if link.terminus is terminus:
-                return link.awaiting.pop(tag, None)
-        return None
+        end = terminus.link
+        link = end.link if isinstance(end, OutgoingEnd) else None
+        return None if link is None or link.session is not self else link.awaiting.pop(tag, None)
 
     def link_of(self, entry: Entry) -> OutgoingLink:
         """The link that has a delivery."""
@@ -486,8 +514,7 @@ class Session(CommitWaiter):
         """The peer settles what it sent (rcv-settle-mode second), or says nothing new."""
         if not facts.settled:
             return
-        for link in self.incoming.values():
-            link.forget(facts.first, facts.last)
+        self.connection.begin(Forgetting(self, facts.first, facts.last))
 
     def release_late(self, now: float, timeout_s: float) -> None:
         """Take back what the peer keeps for longer than `timeout_s`."""
@@ -507,23 +534,45 @@ class Session(CommitWaiter):
             if link.drains:
                 link.finish_drain()
 
-    def close(self, event: int) -> None:
-        """Free everything, by an event that ends this session at least."""
+    def close(self, event: int) -> SessionEnd | None:
+        """End, by an event that ends this session at least. Nothing comes of it any more; the rest is a task."""
         if not self.is_open:
-            return
+            return None
         self.is_open = False
+        self.peer_window = 0
+        self.parked.clear()
         outgoing = list(self.outgoing.values())
         incoming = list(self.incoming.values())
         self.outgoing = {}
         self.incoming = {}
-        for link in outgoing:
-            link.detached(event, closed=False)
-        for source in incoming:
-            source.detached(event, closed=False)
-        for terminus in self.suspended:
-            if terminus.link is None and not terminus.detached(event):
-                self.connection.suspended.append(terminus)
-        self.unsettled = {}
+        if len(outgoing) > 1:
+            # In one pass, and not in one for each link.
+            by_link = self.by_link
+            for pair in self.unsettled.items():
+                link = self.link_of(pair[1])
+                pairs = by_link.get(link)
+                if pairs is None:
+                    by_link[link] = [pair]
+                else:
+                    pairs.append(pair)
+            self.connection.host.runtime.work_left -= len(self.unsettled) >> 4
+            self.unsettled = {}
+        return SessionEnd(self, event, outgoing, incoming)
+
+    def deliveries_of(self, link: OutgoingLink) -> list[tuple[i64, Entry]]:
+        """What the peer has not settled of a link that is detached: it is the session's no more."""
+        pairs = self.by_link.pop(link, None) or []
+        unsettled = self.unsettled
+        if link.unsettled_count > len(pairs) and unsettled:
+            self.connection.host.runtime.work_left -= len(unsettled) >> 4
+            others = [pair for pair in unsettled.items() if pair[1].holder is link]
+            if len(others) == len(unsettled):
+                self.unsettled = {}
+            else:
+                for number, _ in others:
+                    del unsettled[number]
+            pairs = pairs + others
+        return pairs
 
 
 class _Answer(CommitWaiter):

@@ -1,0 +1,116 @@
+"""A peer ends or settles a great many deliveries of AMQP 1.0 by one frame: others are served before all is done."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.amqp10.peer import Peer, Session, declare
+from tests.engine.server.peer import Cut, NodeBench
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.model.entry import Entry
+from waybill.model.queue import Queue
+from waybill.wire.amqp091.frames import content_frames, method_frame
+from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.properties import BasicProperties
+from waybill.wire.amqp10.composite import Composite
+from waybill.wire.amqp10.frames import frame
+from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released
+from waybill.wire.amqp10.performatives import Close, Detach, Disposition, End, Performative
+
+SHORT_TURN_UNITS = 256
+MESSAGES = 700
+WINDOW = 2**31 - 1
+
+
+def receive_frame(peer: Peer, channel: int, *performatives: Performative) -> None:
+    """One read of the engine, and nothing else yet."""
+    data = b"".join(frame(channel, performative.encode()) for performative in performatives)
+    peer.wire.engine.receive_data(data, peer.bench.now)
+
+
+def deliver(bench: NodeBench, links: int = 1) -> tuple[Session, Queue]:
+    """A session with `MESSAGES` unsettled deliveries, spread over its links."""
+    queue = declare(bench)
+    filling = bench.channel()
+    content = method_frame(1, BasicPublish("", "q")) + content_frames(1, BasicProperties(), b"1", 4096)
+    filling.peer.write(content * MESSAGES)
+    peer = Peer(bench)
+    peer.open()
+    session = peer.begin(incoming_window=WINDOW)
+    for handle in range(links):
+        session.receiver("/queues/q")
+        session.flow(handle=handle, delivery_count=0, link_credit=MESSAGES // links, incoming_window=WINDOW)
+    bench.settle()
+    assert queue.unsettled_count == MESSAGES
+    peer.receive()
+    peer.received.clear()
+    return session, queue
+
+
+@pytest.fixture
+def whole_bench() -> Iterator[NodeBench]:
+    """What is sent here is large, and how it is cut makes no difference."""
+    bench = NodeBench(Cut.WHOLE)
+    bench.node.runtime.turn_units = SHORT_TURN_UNITS
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("state", [Accepted(), Rejected(), Released(), Modified(delivery_failed=True)], ids=repr)
+def test_one_disposition_of_a_great_many_takes_turns(whole_bench: NodeBench, state: Composite, settled: bool) -> None:
+    session, queue = deliver(whole_bench)
+    channel = session.channel
+    receive_frame(session.peer, channel, Disposition(True, 0, MESSAGES - 1, settled, state), End())
+    assert whole_bench.node.runtime.work_left <= 0
+    assert 0 < queue.unsettled_count < MESSAGES
+    whole_bench.settle()
+    assert queue.unsettled_count == 0
+    # What is asked for behind it comes after all its answers.
+    answers = [session.expect(Disposition) for _ in range(0 if settled else MESSAGES)]
+    assert [answer.first for answer in answers] == list(range(len(answers)))
+    session.expect(End)
+    assert queue.ready_count == (MESSAGES if isinstance(state, (Released, Modified)) else 0)
+
+
+def test_a_disposition_holds_if_the_connection_is_lost_before_all_of_it_is_done(whole_bench: NodeBench) -> None:
+    session, queue = deliver(whole_bench)
+    receive_frame(session.peer, session.channel, Disposition(True, 0, MESSAGES - 1, True, Accepted()))
+    assert queue.unsettled_count > 0
+    session.peer.wire.cut()
+    whole_bench.settle()
+    assert queue.message_count == 0
+
+
+def test_released_messages_come_again_in_their_order(whole_bench: NodeBench) -> None:
+    session, queue = deliver(whole_bench)
+    other = whole_bench.channel()
+    other.consume("q", no_ack=False)
+    receive_frame(session.peer, session.channel, Disposition(True, 0, MESSAGES - 1, True, Released()))
+    whole_bench.settle()
+    assert queue.unsettled_count == MESSAGES
+    deliveries = [entry.sequence for entry in unsettled_of(whole_bench, queue)]
+    assert deliveries == sorted(deliveries)
+
+
+def unsettled_of(bench: NodeBench, queue: Queue) -> list[Entry]:
+    """What the 0-9-1 consumers of a queue hold, in the order of delivery."""
+    for engine in bench.node.connections:
+        if isinstance(engine, Connection):
+            for channel in engine.channels.values():
+                if channel.unsettled:
+                    return list(channel.unsettled.values())
+    return []
+
+
+@pytest.mark.parametrize("links", [1, 100])
+@pytest.mark.parametrize("end", [Detach(0, closed=True), End(), Close()], ids=lambda end: end.NAME)
+def test_the_end_of_what_holds_a_great_many_takes_turns(whole_bench: NodeBench, end: Performative, links: int) -> None:
+    session, queue = deliver(whole_bench, links)
+    receive_frame(session.peer, session.channel, end)
+    if links == 1:
+        assert whole_bench.node.runtime.work_left <= 0
+        assert queue.unsettled_count > 0
+    whole_bench.settle()
+    left = (MESSAGES // links) * (links - 1) if isinstance(end, Detach) else 0
+    assert queue.unsettled_count == left + (MESSAGES % links if left else 0)
