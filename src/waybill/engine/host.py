@@ -7,6 +7,7 @@ from waybill.engine.scram import ScramKeys
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
+from waybill.model.transaction import UNITS_MAX
 from waybill.model.virtual_host import VirtualHost
 
 
@@ -35,7 +36,8 @@ class Limits:
     `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
     consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
     log in or to be told that there are too many. A connection may make the node hold
-    `held_per_connection_max` bytes of bodies that are not complete and of transactions. It may have
+    `held_per_connection_max` bytes of bodies that are not complete and of transactions, of which each takes at most
+    `transaction_units_max` at its end. It may have
     `links_per_connection_max` links of AMQP 1.0, with `settling_per_connection_max` deliveries that it sent and has not
     settled after their outcome. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
     outlive their connection; `durable_links_per_user_max` of them may be durable.
@@ -63,6 +65,7 @@ class Limits:
         self.is_strict_amqp10 = False
         self.output_high_water = 512 << 10
         self.held_per_connection_max = 128 << 20
+        self.transaction_units_max = UNITS_MAX
         self.links_per_connection_max = 4096
         self.settling_per_connection_max = 1 << 18
         self.kept_links_per_user_max = KEPT_PER_USER_MAX

@@ -15,20 +15,44 @@ REJECT = "reject"
 RELEASE = "release"
 KEPT_MESSAGE_BYTES: Final = 256
 """About what a message costs beside its content."""
+UNITS_MAX: Final = 16_384
+"""A transaction ends in one step, in which nobody else is served: it may hold as much as takes a moment."""
+ACCEPT_UNITS: Final = 1
+OTHER_UNITS: Final = 2
+
+
+def too_large(units_max: i64) -> str:
+    """What a peer is told whose transaction would hold too much."""
+    return f"a transaction holds more than {units_max}: an acceptance is 1, any other outcome or copy of a message 2"
+
+
+def publish_units(queue_count: i64) -> i64:
+    """What the publish of a message to so many queues counts."""
+    return OTHER_UNITS * max(queue_count, 1)
 
 
 class Transaction:
     """What a channel or link did since its transaction began, in order.
 
     `outcomes` holds each entry with its outcome and the engine's own number for the delivery. `size` is the content of
-    the publishes in bytes, all of it in memory; `held` is for the engine, which counts what it costs.
+    the publishes in bytes, all of it in memory; `held` is for the engine, which counts what it costs. `units` is about
+    the time that its end takes, at most `units_max`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, units_max: i64) -> None:
         self.publishes: list[tuple[list[Queue], Message]] = []
         self.size: i64 = 0
         self.held: i64 = 0
+        self.units: i64 = 0
+        self._units_max: i64 = units_max
         self.outcomes: list[tuple[Entry, str, int]] = []
+
+    def add_units(self, units: i64) -> bool:
+        """False, and nothing is counted, if it would hold too much."""
+        if self.units + units > self._units_max:
+            return False
+        self.units += units
+        return True
 
     def publish(self, queues: list[Queue], message: Message) -> None:
         self.publishes.append((queues, message))
@@ -40,6 +64,7 @@ class Transaction:
         `outcomes` is left for the engine, which gives back the credit that they free.
         """
         accepted = True
+        runtime.work_left -= self.units >> 1
         with runtime.store.atomic():
             for queues, message in self.publishes:
                 # Times to live begin when a queue has the message.

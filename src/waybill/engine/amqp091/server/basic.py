@@ -13,7 +13,7 @@ from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.queue import Queue
 from waybill.model.stream import Stream, stream_filter
-from waybill.model.transaction import REJECT, RELEASE, Transaction
+from waybill.model.transaction import REJECT, RELEASE
 from waybill.model.virtual_host import QUEUE
 from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import frame
@@ -228,7 +228,7 @@ def tx_select(channel: Channel, method: TxSelect) -> None:
             PRECONDITION_FAILED, "cannot switch from confirm to tx mode", method.CLASS_ID, method.METHOD_ID
         )
     if channel.transaction is None:
-        channel.transaction = Transaction()
+        channel.begin_transaction()
     channel.send(TxSelectOk())
 
 

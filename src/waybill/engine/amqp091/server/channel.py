@@ -21,7 +21,16 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.model.transaction import ACCEPT, KEPT_MESSAGE_BYTES, RELEASE, Transaction
+from waybill.model.transaction import (
+    ACCEPT,
+    ACCEPT_UNITS,
+    KEPT_MESSAGE_BYTES,
+    OTHER_UNITS,
+    RELEASE,
+    Transaction,
+    publish_units,
+    too_large,
+)
 from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
@@ -220,10 +229,16 @@ class Channel(CommitWaiter):
     def _publish_later(
         self, transaction: Transaction, published: PublishRoute, queues: list[Queue], message: Message
     ) -> None:
-        limit = self.connection.host.runtime.memory_limit_bytes
+        runtime = self.connection.host.runtime
+        runtime.work_left -= 1
+        limit = runtime.memory_limit_bytes
         if transaction.size + message.size > limit:
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
+            )
+        if not transaction.add_units(publish_units(len(queues))):
+            raise channel_fault(
+                PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, PUBLISH
             )
         if not self.connection.held.add(message.size + KEPT_MESSAGE_BYTES):
             raise channel_fault(PRECONDITION_FAILED, self.connection.held.refusal(), BASIC, PUBLISH)
@@ -398,12 +413,13 @@ class Channel(CommitWaiter):
         if data[offset + 8] & 1:
             self._acknowledge_up_to(tag)
             return
+        if self.transaction is not None:
+            self.connection.host.runtime.work_left -= 1
+            self.settle(tag, ACCEPT, multiple=False, method_id=ACK)
+            return
         entry = self.unsettled.pop(tag, None)
         if entry is None:
             raise self.unknown_tag(int(tag), ACK)
-        if self.transaction is not None:
-            self.transaction.outcomes.append((entry, ACCEPT, int(tag)))
-            return
         self._accept_all([entry])
 
     def _acknowledge_up_to(self, tag: i64) -> None:
@@ -423,7 +439,12 @@ class Channel(CommitWaiter):
             )
         transaction = self.transaction
         if transaction is not None:
-            for number in self._tags_up_to(tag) if multiple else [tag]:
+            tags = self._tags_up_to(tag) if multiple else [tag]
+            if not transaction.add_units(len(tags) * (ACCEPT_UNITS if outcome == ACCEPT else OTHER_UNITS)):
+                raise channel_fault(
+                    PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, method_id
+                )
+            for number in tags:
                 transaction.outcomes.append((self.unsettled.pop(number), outcome, int(number)))
             return
         entries = self._take_up_to(tag) if multiple else [self.unsettled.pop(tag)]
@@ -498,12 +519,15 @@ class Channel(CommitWaiter):
             self.send(answer)
         self._settle_all(self._take_up_to(0), RELEASE)
 
+    def begin_transaction(self) -> None:
+        self.transaction = Transaction(self.connection.host.limits.transaction_units_max)
+
     def commit(self) -> bool:
         """Commit the transaction and begin the next. False if a full queue refused one of its messages."""
         transaction = self.transaction
         if transaction is None:
             return True
-        self.transaction = Transaction()
+        self.begin_transaction()
         for published, queues, message in self._mandatory:
             if all(queue.is_deleted for queue in queues):
                 self._return(published, message.content)
@@ -522,7 +546,7 @@ class Channel(CommitWaiter):
         transaction = self.transaction
         if transaction is None:
             return
-        self.transaction = Transaction()
+        self.begin_transaction()
         self.connection.held.give_back(transaction.held)
         self._mandatory = []
         if transaction.outcomes:

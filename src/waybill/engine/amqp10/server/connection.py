@@ -103,6 +103,7 @@ class Connection(ServerEngine):
         self.suspended: list[Terminus] = []
         self.transactions: dict[bytes, LinkTransaction] = {}
         self.transaction_count = 0
+        self.transaction_units: i64 = 0
         self.held = HeldMemory(host.runtime, host.limits.held_per_connection_max)
         self.out = BytesWriter()
         self.transfer_facts = TransferFacts()

@@ -25,6 +25,7 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
+from waybill.model.transaction import publish_units
 from waybill.model.virtual_host import Route
 from waybill.model.watch import Watcher
 from waybill.wire.amqp10 import descriptors
@@ -534,6 +535,9 @@ class IncomingLink(Timer):
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
         if transaction.is_over:
             raise link_fault(TRANSACTION_UNKNOWN_ID, "the transaction of the delivery was discharged before it came")
+        if not transaction.add_units(publish_units(len(queues))):
+            raise link_fault(RESOURCE_LIMIT_EXCEEDED, transaction.too_large().description or "")
+        self.connection.host.runtime.work_left -= 1
         if not transaction.hold(message.size):
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, self.connection.held.refusal())
         transaction.publish(queues, message)

@@ -30,7 +30,15 @@ from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
-from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_DELETED, STOLEN, Error
+from waybill.model.transaction import OTHER_UNITS
+from waybill.wire.amqp10.error import (
+    INVALID_FIELD,
+    NOT_IMPLEMENTED,
+    RESOURCE_DELETED,
+    RESOURCE_LIMIT_EXCEEDED,
+    STOLEN,
+    Error,
+)
 from waybill.wire.amqp10.message import DEFAULT_PRIORITY
 from waybill.wire.amqp10.messaging import Received
 from waybill.wire.amqp10.performatives import Attach, Flow
@@ -382,6 +390,8 @@ class OutgoingLink(Consumer):
             if self.no_ack or self.copies or self._is_stream:
                 raise link_fault(NOT_IMPLEMENTED, "transactional acquisition of what is settled when it is sent")
             transaction = self.connection.transaction(TransactionalState(identifier))
+            if not transaction.has_room(OTHER_UNITS * self.credit):
+                raise link_fault(RESOURCE_LIMIT_EXCEEDED, transaction.too_large().description or "")
             if transaction is not self.acquiring:
                 transaction.begin_acquiring(self)
         else:

@@ -4,7 +4,7 @@ A delivery stays known by its number while its session is there: what the peer s
 and before it attached it again, counts.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -12,7 +12,7 @@ from waybill.engine.amqp10.server.faults import Fault
 from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import TAG_SIZE
 from waybill.engine.amqp10.server.task import SessionTask
-from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired, outcome_units
 from waybill.model.entry import Entry
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.disposition import DispositionFacts
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
 WRAP = 0xFFFFFFFF
+TWO_TRANSACTIONS: Final = Error(TRANSACTION_ROLLBACK, "a delivery was associated with two transactions")
 
 
 class LeftBehind:
@@ -154,7 +155,9 @@ class Retirement(SessionTask):
             if retired is None:
                 return True
             if retired.transaction is not transaction:
-                _end_control(retired.transaction)
+                _end_control(retired.transaction, TWO_TRANSACTIONS)
+                return False
+            if not self._is_counted():
                 return False
             # A provisional outcome may change until the discharge.
             retired.outcome = self._outcome
@@ -162,14 +165,26 @@ class Retirement(SessionTask):
         elif self._stage == 1:
             entry = session.unsettled.get(number)
             if entry is not None:
-                return _retire_one(session, transaction, number, entry, self._outcome, settled=self._is_settled)
+                return self._is_counted() and _retire_one(
+                    session, transaction, number, entry, self._outcome, settled=self._is_settled
+                )
         else:
+            if not self._is_counted():
+                return False
             pair = session.left_behind.take(session, number)
             if pair is not None:
                 transaction.retire(
                     Retired(pair[0], number, pair[1], self._outcome, transaction, is_settled=self._is_settled)
                 )
         return True
+
+    def _is_counted(self) -> bool:
+        """False if the transaction would hold too much: it ends, with a link that tells why, and is rolled back."""
+        transaction = self._transaction
+        if transaction.add_units(outcome_units(self._outcome)):
+            return True
+        _end_control(transaction, transaction.too_large())
+        return False
 
 
 def _detach_all(session: "Session", identifiers: list[i64], error: Error) -> None:
@@ -188,7 +203,7 @@ def _retire_one(
     acquired = session.acquired.get(number)
     if acquired is not None and acquired is not transaction:
         # 4.4.2: it "MUST NOT be associated with a different non discharged transaction than the outcome."
-        _end_control(acquired)
+        _end_control(acquired, TWO_TRANSACTIONS)
         return False
     if outcome.name not in link.outcomes:
         session.detach_outgoing(link, Error(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link"))
@@ -198,8 +213,6 @@ def _retire_one(
     return True
 
 
-def _end_control(transaction: LinkTransaction) -> None:
+def _end_control(transaction: LinkTransaction, error: Error) -> None:
     control = transaction.control
-    control.session.detach_incoming(
-        control, Error(TRANSACTION_ROLLBACK, "a delivery was associated with two transactions")
-    )
+    control.session.detach_incoming(control, error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp10.server.outcomes import Outcome
+from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
 from waybill.engine.amqp10.server.resume import TAG_SIZE, forget_settling
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.entry import Entry
@@ -19,9 +19,9 @@ from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
-from waybill.model.transaction import KEPT_MESSAGE_BYTES
+from waybill.model.transaction import ACCEPT_UNITS, KEPT_MESSAGE_BYTES, OTHER_UNITS, too_large
 from waybill.wire.amqp10.composite import Composite
-from waybill.wire.amqp10.error import TRANSACTION_ROLLBACK, Error
+from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE
 from waybill.wire.amqp10.transactions import TransactionalState
 
@@ -29,8 +29,19 @@ if TYPE_CHECKING:
     from waybill.engine.amqp10.server.coordinator import CoordinatorLink
     from waybill.engine.amqp10.server.outgoing import OutgoingLink
 
+OPEN_AT_ONCE: Final = 4
+"""So much more may all transactions of a connection hold together: they end with it."""
+UNIT_BITS: Final = 7
+"""Annotations that an outcome adds count by their size."""
 NO_ROOM: Final = Error(TRANSACTION_ROLLBACK, "a queue has no room for the messages of the transaction")
 NO_QUEUE: Final = Error(TRANSACTION_ROLLBACK, "the queue of a message of the transaction was deleted")
+
+
+def outcome_units(outcome: Outcome) -> i64:
+    """What one delivery with this outcome counts."""
+    if outcome.name == ACCEPTED:
+        return ACCEPT_UNITS
+    return OTHER_UNITS + (len(outcome.encoded) >> UNIT_BITS)
 
 
 class Retired:
@@ -92,6 +103,7 @@ class Posted:
 class LinkTransaction:
     """One transaction, from its declaration to its discharge. `size`: octets of the messages kept back.
 
+    `units`: about the time that its end takes.
     `partial_count`: deliveries of it of which more is awaited. `failure`: why it cannot be committed.
     """
 
@@ -99,6 +111,7 @@ class LinkTransaction:
         self.identifier = identifier
         self.control = control
         self.size: i64 = 0
+        self.units: i64 = 0
         self.partial_count = 0
         self.failure: Error | None = None
         self.is_over = False
@@ -122,6 +135,23 @@ class LinkTransaction:
         self._publishes.append((queues, message))
         self.size += message.size
 
+    def add_units(self, units: i64) -> bool:
+        """False, and nothing is counted, if it would hold too much, or all of the connection together."""
+        if not self.has_room(units):
+            return False
+        connection = self.control.connection
+        self.units += units
+        connection.transaction_units += units
+        return True
+
+    def has_room(self, units: i64) -> bool:
+        connection = self.control.connection
+        limit = connection.host.limits.transaction_units_max
+        return self.units + units <= limit and connection.transaction_units + units <= OPEN_AT_ONCE * limit
+
+    def too_large(self) -> Error:
+        return Error(RESOURCE_LIMIT_EXCEEDED, too_large(self.control.connection.host.limits.transaction_units_max))
+
     def hold(self, size: i64) -> bool:
         """Count one more message that is kept back. False if that is too much."""
         size += KEPT_MESSAGE_BYTES
@@ -143,11 +173,14 @@ class LinkTransaction:
         self._acquirers.append(link)
 
     def acquire(self, link: "OutgoingLink", number: i64, entry: Entry) -> None:
+        self.units += OTHER_UNITS
+        self.control.connection.transaction_units += OTHER_UNITS
         self._acquired.append((link, number, entry))
         link.session.acquired[number] = self
 
     def commit(self, runtime: Runtime) -> Error | None:
         """Do it all; recovered as a whole or not at all. Why not, with nothing done, if it cannot be."""
+        runtime.work_left -= self.units >> 1
         failure = self.failure or self._obstacle()
         if failure is not None:
             return failure
@@ -192,6 +225,7 @@ class LinkTransaction:
 
     def rollback(self) -> None:
         """Undo it: what was acquired is available again, what was retired is what it was."""
+        self.control.connection.host.runtime.work_left -= self.units >> 1
         self._end()
         self._publishes = []
         for posted in self._posted:
@@ -217,6 +251,8 @@ class LinkTransaction:
         """Nothing takes part in it any more."""
         self.is_over = True
         self.control.connection.held.give_back(self._held)
+        self.control.connection.transaction_units -= self.units
+        self.units = 0
         self._held = 0
         for retired in self.retired:
             retired.link.session.retired.pop(retired.number, None)
