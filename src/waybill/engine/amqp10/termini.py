@@ -74,6 +74,7 @@ class LinkEnd:
 class Terminus(Timer):
     """`held`: deliveries that the peer has not settled, by tag, while the link is detached (a source's).
 
+    `parting`: the same when the link ends for good.
     `settling`: tags that have an outcome and that the peer has not settled, with the delivery-id that each has on the
     present link, -1 for none (a target's). `outcomes` has those that are not `accepted`, encoded. `records` are those
     that a restart finds again, with their places in the store: each was put there in one step with its message, or with
@@ -104,6 +105,7 @@ class Terminus(Timer):
         self.expiry_policy = EXPIRE_ON_SESSION_END
         self.timeout_s = 0
         self.held: dict[bytes, Entry] = {}
+        self.parting: list[Entry] = []
         self.settling: dict[bytes, i64] = {}
         self.outcomes: dict[bytes, bytes] = {}
         self.queue_id: i64 = 0
@@ -200,8 +202,9 @@ class Terminus(Timer):
 
     def _free(self) -> None:
         self.keep_partial(b"", b"")
-        entries = list(self.held.values())
+        entries = self.parting + list(self.held.values())
         self.held = {}
+        self.parting = []
         if self.last_link is not None and entries:
             self.last_link.give_up(entries, self)
         else:

@@ -491,9 +491,15 @@ class OutgoingLink(Consumer):
             self.terminus.positions = selection.positions
         self.queue.remove_consumer(self)
         held = self.terminus.held
-        for number, entry in session.deliveries_of(self):
+        deliveries = session.deliveries_of(self)
+        self.unsettled_count -= len(deliveries)
+        is_over = closed or self.queue.is_deleted or self.terminus.goes_with(event)
+        for number, entry in deliveries:
             entry.holder = None
-            self.unsettled_count -= 1
+            if is_over:
+                # Nobody will ask for it by its tag.
+                self.terminus.parting.append(entry)
+                continue
             held[int(entry.sequence).to_bytes(TAG_SIZE, "big")] = entry
             if event == LINK_DETACHED and not closed:
                 session.left_behind.add(self, number, entry)

@@ -28,7 +28,7 @@ from waybill.engine.amqp10.server.task import (
 )
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
-from waybill.model.entry import Entry
+from waybill.model.entry import Entry, Holder
 from waybill.model.errors import ModelError
 from waybill.model.store import CommitWaiter
 from waybill.wire.amqp10 import descriptors
@@ -86,7 +86,7 @@ class Session(CommitWaiter):
         self.detaching: set[i64] = set()
         self.next_delivery_id: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
-        self.by_link: dict[OutgoingLink, list[tuple[i64, Entry]]] = {}
+        self.by_link: dict[Holder | None, list[tuple[i64, Entry]]] = {}
         self.retired: dict[i64, Retired] = {}
         self.acquired: dict[i64, LinkTransaction] = {}
         self.left_behind = LeftBehind()
@@ -549,7 +549,7 @@ class Session(CommitWaiter):
             # In one pass, and not in one for each link.
             by_link = self.by_link
             for pair in self.unsettled.items():
-                link = self.link_of(pair[1])
+                link = pair[1].holder
                 pairs = by_link.get(link)
                 if pairs is None:
                     by_link[link] = [pair]
