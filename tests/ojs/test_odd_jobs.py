@@ -193,10 +193,28 @@ RESULTS: dict[str, Callable[[], object]] = {
 }
 
 
+class Records(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def own_log(monkeypatch: pytest.MonkeyPatch) -> Records:
+    """What a worker logs of settlements, kept from pytest's report: only UTF-8 goes from one process to another."""
+    logger, records = logging.Logger("settlement"), Records()  # noqa: LOG001 - in no hierarchy
+    logger.addHandler(records)
+    monkeypatch.setattr("waybill.ojs.settlement._log", logger)
+    return records
+
+
 @pytest.mark.parametrize("where", ["at once", "later", "thread"])
 @pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS.keys())
 async def test_whatever_a_handler_raises_is_a_failure_of_its_job(
-    waybill_uri: str, queue_name: str, caplog: pytest.LogCaptureFixture, where: str, end: Callable[[], object]
+    waybill_uri: str, queue_name: str, own_log: Records, where: str, end: Callable[[], object]
 ) -> None:
     async with Jobs(waybill_uri) as jobs:
         define(jobs, queue_name, where, end)
@@ -205,7 +223,7 @@ async def test_whatever_a_handler_raises_is_a_failure_of_its_job(
             await jobs.handlers["odd.known"].push()
             await until(lambda: worker.counts["completed"] == 1 and worker.counts["discarded"] == 3)
             assert worker.is_consuming
-    records = [record for record in caplog.records if "odd.ends" in record.getMessage()]
+    records = [record for record in own_log.records if "odd.ends" in record.getMessage()]
     assert [record.levelno for record in records] == [logging.ERROR] * 3
     assert all(record.exc_info for record in records)
 
