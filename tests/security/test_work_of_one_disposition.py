@@ -1,10 +1,11 @@
 """A peer ends or settles a great many deliveries of AMQP 1.0 by one frame: others are served before all is done."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.engine.amqp10.peer import Peer, Session, declare
+from tests.engine.amqp10.peer import Peer, Receiver, Session, declare
 from tests.engine.server.peer import Cut, NodeBench
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.model.entry import Entry
@@ -15,7 +16,8 @@ from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
 from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released
-from waybill.wire.amqp10.performatives import Close, Detach, Disposition, End, Performative
+from waybill.wire.amqp10.performatives import Close, Detach, Disposition, End, Flow, Performative, Transfer
+from waybill.wire.amqp10.types import Described
 
 SHORT_TURN_UNITS = 256
 MESSAGES = 700
@@ -114,3 +116,31 @@ def test_the_end_of_what_holds_a_great_many_takes_turns(whole_bench: NodeBench, 
     whole_bench.settle()
     left = (MESSAGES // links) * (links - 1) if isinstance(end, Detach) else 0
     assert queue.unsettled_count == left + (MESSAGES % links if left else 0)
+
+
+def test_resuming_a_great_many_takes_turns(whole_bench: NodeBench) -> None:
+    session, _ = deliver(whole_bench)
+    link = Receiver(session, session.receiver_attach("/queues/q", name="link-0-0"))
+    session.send(Detach(0, closed=False))
+    session.expect(Detach)
+    link.handle = link.attach.handle
+    tags: dict[bytes, Composite | Described | None] = {
+        number.to_bytes(8, "big"): None for number in range(1, MESSAGES + 1)
+    }
+    session.attach(replace(link.attach, unsettled=tags))
+    flow = Flow(
+        next_incoming_id=MESSAGES,
+        incoming_window=WINDOW,
+        next_outgoing_id=0,
+        outgoing_window=1,
+        handle=link.handle,
+        delivery_count=0,
+        link_credit=MESSAGES,
+    )
+    receive_frame(session.peer, session.channel, flow, End())
+    assert whole_bench.node.runtime.work_left <= 0
+    whole_bench.settle()
+    session.peer.receive()
+    resumed = [value for _, value, _ in session.peer.received if isinstance(value, Transfer)]
+    assert [transfer.delivery_tag for transfer in resumed] == list(tags)
+    session.expect(End)

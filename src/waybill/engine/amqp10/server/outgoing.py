@@ -20,7 +20,7 @@ from waybill.engine.amqp10.server.origin import Origin, has_annotations
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome, outcome_of
 from waybill.engine.amqp10.server.resume import Resumed
 from waybill.engine.amqp10.server.source import SourceNode
-from waybill.engine.amqp10.server.task import FEW, GivingUp
+from waybill.engine.amqp10.server.task import FEW, GivingUp, Resumption
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LINK_DETACHED, LinkEnd, Terminus
 from waybill.engine.conversion.convert import amqp10_content, amqp10_priority, report_undeliverable
@@ -28,6 +28,7 @@ from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
+from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.model.store import CommitWaiter
 from waybill.model.stream import Stream
 from waybill.model.transaction import OTHER_UNITS
@@ -102,6 +103,7 @@ class OutgoingLink(Consumer):
         self.resuming: deque[Resumed] = deque()
         self.awaiting: dict[bytes, Resumed] = {}
         self.resumes_only = False
+        self.is_resuming = False
         self._shunned: set[i64] = set()
         self.default_outcome: Outcome = source.default_outcome
         self.is_attached = True
@@ -376,7 +378,9 @@ class OutgoingLink(Consumer):
         self.drains = flow.drain
         if self.drains:
             self.session.wants_drain()
-        self._resume()
+        if self.resuming:
+            self.is_resuming = True
+            self.connection.begin(Resumption(self))
         self.regain()
         if flow.echo and not flow.drain:
             self.send_flow()
@@ -412,6 +416,8 @@ class OutgoingLink(Consumer):
 
     def finish_drain(self) -> None:
         """The queue had its turn: what is left of the credit is used up, unless messages are on their way to us."""
+        if self.is_resuming:
+            return
         if self.credit > 0 and self.queue.ready_count > 0:
             if self.session.peer_window <= 0 or self.connection.is_stalled or self.session.parked:
                 return
@@ -425,10 +431,17 @@ class OutgoingLink(Consumer):
 
     # --- resuming ---
 
-    def _resume(self) -> None:
-        """Go on with deliveries of the link's former life, as far as credit and window go (3.4.6)."""
+    def resume(self) -> bool:
+        """Go on with deliveries of the link's former life, as far as credit and window go (3.4.6).
+
+        False if the turn was too short for that.
+        """
         session = self.session
+        runtime = self.connection.host.runtime
         while self.resuming and self.credit > 0 and session.peer_window > 0 and not session.parked:
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 2 + self.resuming[0].entry.message.size // BYTES_PER_UNIT
             delivery = self.resuming.popleft()
             self.awaiting.pop(delivery.tag, None)
             entry = delivery.entry
@@ -444,6 +457,11 @@ class OutgoingLink(Consumer):
                 entry.redelivered = True
                 self.unsettled_count += 1
                 self.deliver(entry)
+        self.is_resuming = False
+        if self.drains:
+            session.wants_drain()
+        self.regain()
+        return True
 
     def _resume_known(self, delivery: Resumed) -> None:
         session = self.session

@@ -170,6 +170,17 @@ class GivingUp(SessionTask):
         return True
 
 
+class Resumption(SessionTask):
+    """A link that was attached again goes on with its deliveries."""
+
+    def __init__(self, link: "OutgoingLink") -> None:
+        super().__init__(link.session)
+        self._link = link
+
+    def work(self) -> bool:
+        return not self._link.is_attached or self._link.resume()
+
+
 class SessionEnd(SessionTask):
     """A session has ended by an event: its links are detached."""
 
