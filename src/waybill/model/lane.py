@@ -344,8 +344,7 @@ class Lane:
 
     def first_expiry(self) -> float:
         """When the first entry expires; 0.0 for never, or if there is none."""
-        is_in_memory = bool(self.loaded or self.head) or self.count == len(self.returned)
-        if self.returned and is_in_memory and self._is_returned_first():
+        if self.returned and (self.loaded or self.head or self._is_before_backlog()) and self._is_returned_first():
             return self.returned[0][1].expires_at
         if self.loaded:
             return self.loaded[-1].expires_at
