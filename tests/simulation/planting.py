@@ -268,9 +268,9 @@ def keep_no_tag(termini: Termini, terminus: Terminus, tag: bytes, *, is_accepted
     del termini, terminus, tag, is_accepted
 
 
-def know_no_tag(terminus: Terminus, theirs: object) -> dict[bytes, None]:
+def know_no_tag(terminus: Terminus, theirs: object, *, is_complete: bool) -> dict[bytes, None]:
     """What came over a link is not told when it is attached again."""
-    del theirs
+    del theirs, is_complete
     terminus.settling.clear()
     return {}
 
