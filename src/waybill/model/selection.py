@@ -34,6 +34,7 @@ def serve_selections(queue: "Queue") -> bool:
             return False
         if queue.ready_count > 0:
             selection.offer()
+    queue.runtime.work_left -= len(selections) >> 4
     return True
 
 
@@ -71,10 +72,11 @@ class Selection:
                 if queue.runtime.work_left <= 0:
                     queue.runtime.put_off(queue)
                     return False
-                queue.runtime.work_left -= 1
                 entry = lane.first_after(self.positions[index])
                 if entry is None:
                     break
+                # Who has seen all costs nothing here: a turn must get on, however many there are.
+                queue.runtime.work_left -= 1
                 if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
                     queue.delivery_gate.ask(entry.sequence)
                     return False
