@@ -75,7 +75,7 @@ def test_weights_of_queues_have_a_range() -> None:
         lambda: ReconnectPolicy(first_delay_s=-1),
         lambda: ReconnectPolicy(max_delay_s=float("nan")),
         lambda: ReconnectPolicy(jitter=2),
-        lambda: ReconnectPolicy(max_attempts=0),
+        lambda: ReconnectPolicy(max_attempts=-1),
         lambda: ConnectionPool("amqp://localhost", 0),
         lambda: ChannelPool(connect("amqp://localhost"), 0),
         lambda: Jobs("amqp://localhost", push_timeout=float("nan")),

@@ -15,7 +15,8 @@ class ReconnectPolicy:
     """Exponential backoff: before attempt n (from 1) `min(first_delay_s * factor**(n - 1), max_delay_s)`.
 
     `jitter` 0.25 spreads each delay by 25 % to either side. `max_attempts` ends the connection for good after so many
-    failures in a row; None never does. The defaults are those of the Open Job Spec's AMQP binding, section 11.3.
+    failures in a row, 0 at once; None never does. The defaults are those of the Open Job Spec's AMQP binding, section
+    11.3.
     """
 
     first_delay_s: float = 1.0
@@ -30,7 +31,7 @@ class ReconnectPolicy:
         check_number("factor", self.factor, 1, 1000)
         check_number("max_delay_s", self.max_delay_s, 0, YEAR_S)
         check_number("jitter", self.jitter, 0, 1)
-        check_whole("max_attempts", self.max_attempts, 1, 2**31 - 1)
+        check_whole("max_attempts", self.max_attempts, 0, 2**31 - 1)
 
     def delay_s(self, attempt: int) -> float:
         """How long to wait before attempt `attempt`, counted from 1."""
