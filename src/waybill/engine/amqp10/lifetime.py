@@ -1,6 +1,6 @@
 """How long a dynamic node lives (1.0, 3.5.10 to 3.5.13): as long as its creator, its links, its messages."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import VirtualHost
@@ -13,6 +13,9 @@ from waybill.wire.amqp10.messaging import (
 
 if TYPE_CHECKING:
     from waybill.engine.host import ServerEngine
+
+DYNAMIC_PREFIX: Final = "amqp10.dynamic."
+"""How names of dynamic nodes begin."""
 
 
 class Lifetime:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from waybill.engine.amqp10.address import queue_address
-from waybill.engine.amqp10.lifetime import Lifetime
+from waybill.engine.amqp10.lifetime import DYNAMIC_PREFIX, Lifetime
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import ResourceLocked
@@ -38,7 +38,7 @@ class DynamicNode:
             raise link_fault(INVALID_FIELD, str(error)) from None
         self._connection = session.connection
         # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
-        prefix = f"amqp10.dynamic.{self._connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
+        prefix = f"{DYNAMIC_PREFIX}{self._connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
         self.name = self._connection.host.random_name(prefix)
         self.address = queue_address(self.name)
         self._connection.check_permission("configure", "queue", self.name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.lifetime import DYNAMIC_PREFIX
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.faults import Fault, fault_of, link_fault
 from waybill.engine.amqp10.server.outcomes import REJECTED, RELEASED
@@ -118,8 +119,9 @@ class IncomingLink(Timer):
         self._is_pausing = False
         self._is_strict = self.connection.host.limits.is_strict_amqp10
         self._watch = _Deletion(self)
-        if target.node_kind == QUEUE:
-            # Of an exchange it hears with its next transfer, as in RabbitMQ 4, whose clients delete exchanges under it.
+        if target.node_kind == QUEUE and not target.node_name.startswith(DYNAMIC_PREFIX):
+            # Of an exchange or a dynamic node it hears with its next transfer, as in RabbitMQ 4, whose clients delete
+            # these under it.
             self.connection.virtual_host.watchers.add(QUEUE, target.node_name, self._watch)
 
     # --- credit ---
