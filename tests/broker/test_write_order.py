@@ -46,6 +46,12 @@ class _WatchedPump:
     def __getattr__(self, name: str) -> object:
         return getattr(self._pump, name)
 
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._pump
+
+    def __hash__(self) -> int:
+        return hash(self._pump)
+
 
 class _WatchedBroker(Broker):
     def __init__(self, data_dir: Path, before_write: Callable[[], None]) -> None:
