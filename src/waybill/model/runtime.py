@@ -17,7 +17,7 @@ have used up the turn, so that whoever asks for little gets it at once.
 from collections import deque
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from waybill.model.operator_log import OperatorLog
 from waybill.model.store import Store
@@ -32,6 +32,7 @@ BYTES_PER_UNIT: Final = 16_384
 HELD_LIMIT_BYTES: Final = 512 << 20
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Drainable:
     """A queue that may have messages for consumers with credit."""
 

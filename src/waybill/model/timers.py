@@ -3,11 +3,12 @@
 import heapq
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 SWEEP_LENGTH: Final = 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Timer:
     """Something with a deadline. It may be scheduled at several times at once and must check what is really due."""
 

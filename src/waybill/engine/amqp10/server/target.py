@@ -39,10 +39,14 @@ class TargetNode:
         self._routing_key: str | None = None
         if address is not None:
             self._exchange, self._routing_key = self._resolve(address)
-            self.node_kind = "exchange" if self.queue is None else "queue"
-            self.node_name = self._exchange if self.queue is None else self.queue.name
+            self._name_node()
             if self._routing_key is not None:
                 self.route = self._find(self._exchange, self._routing_key)
+
+    def _name_node(self) -> None:
+        queue = self.queue
+        self.node_kind = "exchange" if queue is None else "queue"
+        self.node_name = self._exchange if queue is None else queue.name
 
     def _resolve(self, address: str) -> tuple[str, str | None]:
         """Exchange and routing key of an address. Raises `InvalidArgument`, `NotFound`."""
