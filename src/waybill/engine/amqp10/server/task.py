@@ -88,28 +88,39 @@ def settle_one(session: "Session", number: i64, entry: Entry, outcome: Outcome |
         session.detach_outgoing(link, fault.error)
 
 
-class LateSettlement(SessionTask):
-    """The same for deliveries whose links are detached for the time being."""
+class OneByOne(SessionTask):
+    """Takes `count` things, one after the other, for a unit each."""
 
-    def __init__(self, session: "Session", numbers: list[i64], outcome: Outcome | None) -> None:
+    def __init__(self, session: "Session", count: i64) -> None:
         super().__init__(session)
-        self._numbers = numbers
-        self._outcome = outcome
+        self._count: i64 = count
         self._next: i64 = 0
 
+    def take(self, index: i64) -> None:
+        raise NotImplementedError
+
     def work(self) -> bool:
-        session = self.session
-        runtime = session.connection.host.runtime
-        numbers = self._numbers
-        count: i64 = len(numbers)
-        while self._next < count:
+        runtime = self.session.connection.host.runtime
+        while self._next < self._count:
             if runtime.work_left <= 0:
                 return False
             runtime.work_left -= 1
-            number = numbers[self._next]
+            index = self._next
             self._next += 1
-            session.left_behind.settle(session, number, self._outcome)
+            self.take(index)
         return True
+
+
+class LateSettlement(OneByOne):
+    """The same for deliveries whose links are detached for the time being."""
+
+    def __init__(self, session: "Session", numbers: list[i64], outcome: Outcome | None) -> None:
+        super().__init__(session, i64(len(numbers)))
+        self._numbers = numbers
+        self._outcome = outcome
+
+    def take(self, index: i64) -> None:
+        self.session.left_behind.settle(self.session, self._numbers[index], self._outcome)
 
 
 class Forgetting(SessionTask):
@@ -144,28 +155,21 @@ class Forgetting(SessionTask):
                 return True
 
 
-class GivingUp(SessionTask):
+class GivingUp(OneByOne):
     """The default outcome for what a terminus that is gone has held."""
 
     def __init__(self, link: "OutgoingLink", entries: list[Entry], terminus: Terminus) -> None:
-        super().__init__(link.session)
+        super().__init__(link.session, i64(len(entries)))
         self._link = link
         self._entries = entries
         self._terminus = terminus
-        self._next: i64 = 0
+
+    def take(self, index: i64) -> None:
+        self._link.default_outcome.apply(self._link, self._entries[index])
 
     def work(self) -> bool:
-        link = self._link
-        runtime = link.connection.host.runtime
-        entries = self._entries
-        count: i64 = len(entries)
-        while self._next < count:
-            if runtime.work_left <= 0:
-                return False
-            runtime.work_left -= 1
-            entry = entries[self._next]
-            self._next += 1
-            link.default_outcome.apply(link, entry)
+        if not super().work():
+            return False
         self._terminus.let_go()
         return True
 
