@@ -58,6 +58,8 @@ from waybill.wire.amqp091.methods import (
 CHANNEL_MAX: Final = 2047
 CONNECTION_FORCED: Final = 320
 NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 406
+LOW_ON_DISK: Final = "the node is low on disk"
 STREAM_PREFETCH: Final = 10
 # How long after the loss of its connection a purge may still be on the way to the broker.
 LINGER_S: Final = 30.0
@@ -178,7 +180,10 @@ class Client(Peer):
             self.channel.first_blocked_tag = self.channel.publish_tag + 1
 
     def _on_channel_close(self, method: ChannelClose) -> None:
-        """The one error that may hit a correct client: somebody has deleted the queue that it turns to."""
+        """What may hit a correct client: somebody has deleted the queue that it turns to, or the disk is full soon."""
+        if method.reply_code == PRECONDITION_FAILED and LOW_ON_DISK in method.reply_text and self.ledger.is_disk_scarce:
+            self.closed = self._is_closing = True
+            return
         volatile = [queue.name for queue in self.ledger.queues.values() if queue.is_volatile]
         if method.reply_code != NOT_FOUND or not any(name in method.reply_text for name in volatile):
             raise Violation("a correct client gets no error", f"{self.name}: {method}")

@@ -5,8 +5,8 @@ from typing import Final
 from tests.simulation.actor import Actor
 from tests.simulation.amqp10_client import Action, Client, Conversation
 from tests.simulation.amqp10_coordinator import declare, request
-from tests.simulation.amqp10_links import AnyLink, ReceivingLink, SendingLink, Sent, Taken
-from tests.simulation.message import Message
+from tests.simulation.amqp10_links import AnyLink, ReceivingLink, SendingLink, Sent, Staged, Taken
+from tests.simulation.message import Message, Transaction
 from tests.simulation.queues import FOREVER
 from tests.simulation.violation import Violation
 from waybill.wire.amqp10.composite import Composite
@@ -225,6 +225,7 @@ def _commit(client: Client) -> Conversation:
         return
     client.may_publish = client.may_settle = False
     staged, client.staged = client.staged, []
+    acquired = [(link, taken) for link, taken in client.taken.values() if taken.is_acquired]
     for link, taken, outcome, _ in staged:
         copy = taken.copy
         if isinstance(outcome, Accepted) or (isinstance(outcome, Rejected) and copy.queue.dead_letter_to is None):
@@ -234,15 +235,37 @@ def _commit(client: Client) -> Conversation:
         # What goes back may come again before the answer does.
         link.holding.unsettled.pop(taken.tag, None)
         client.taken.pop(taken.number, None)
-    for _, taken in client.taken.values():
+    for _, taken in acquired:
         taken.is_acquired = False
     ledger.committing(transaction, client.now)
     answer = yield from request(client, Discharge(client.transaction_id))
-    if not isinstance(answer.state, Accepted):
+    if isinstance(answer.state, Accepted):
+        ledger.committed(transaction, client.now)
+    elif isinstance(answer.state, Rejected) and transaction.could_fail():
+        _commit_failed(client, transaction, staged, acquired)
+    else:
         raise Violation("a correct client gets no error", f"{client.name}: {answer}")
-    ledger.committed(transaction, client.now)
     yield from declare(client)
     client.may_publish = client.may_settle = True
+
+
+def _commit_failed(
+    client: Client, transaction: Transaction, staged: list[Staged], acquired: list[tuple[ReceivingLink, Taken]]
+) -> None:
+    """The broker has rolled it back: what was not settled with its outcome is held as before."""
+    client.ledger.rolled_back(transaction)
+    client.ledger.departed()
+    for copy in transaction.settled:
+        copy.settle_sent = False
+    for link, taken, _, is_settled in staged:
+        link.shunned.discard(taken.copy)
+        if not is_settled:
+            taken.is_staged = False
+            link.holding.unsettled[taken.tag] = taken
+            client.taken[taken.number] = link, taken
+    for link, taken in acquired:
+        link.holding.unsettled.pop(taken.tag, None)
+        client.taken.pop(taken.number, None)
 
 
 def roll_back(client: Client) -> None:

@@ -17,6 +17,7 @@ from tests.simulation.amqp10_links import (
     ReceivingLink,
     SendingLink,
     Sent,
+    Staged,
     Taken,
     make_receiving_link,
     make_sending_link,
@@ -103,7 +104,7 @@ class Client(Peer):
         self.taken: dict[int, tuple[ReceivingLink, Taken]] = {}
         self.transaction: Transaction | None = None
         self.transaction_id = b""
-        self.staged: list[tuple[ReceivingLink, Taken, Composite, bool]] = []
+        self.staged: list[Staged] = []
         self.may_publish = self.may_settle = False
         self._begin_anew()
         self.converse(self._open_connection())

@@ -252,3 +252,7 @@ def offset_of(payload: bytes, state: Composite | Described | None) -> int:
     if state.section_number >= len(starts):
         return len(payload)
     return starts[state.section_number] + state.section_offset
+
+
+Staged = tuple[ReceivingLink, Taken, Composite, bool]
+"""A delivery whose outcome waits for a commit, and whether that settles it for its receiver."""

@@ -69,6 +69,8 @@ class Ledger:
         self.connections_lost = 0
         # A bit of the disk was flipped: what was lost with its record is reported, and no promise of ours.
         self.is_damaged = False
+        # The disk had less room than the broker leaves alone: what is durable may not be declared then.
+        self.is_disk_scarce = False
         # Queues with a consumer that takes without acknowledging: what was on its way to it when a connection broke is
         # gone.
         self.lossy: set[str] = set()

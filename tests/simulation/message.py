@@ -112,3 +112,7 @@ class Transaction:
     settled: list[Copy] = field(default_factory=list)
     seen_in: int = -1
     undone_in: int = -1
+
+    def could_fail(self) -> bool:
+        """Whether a commit may be refused: all queues of a message of it may have been deleted."""
+        return any(all(copy.queue.is_volatile for copy in message.copies.values()) for message in self.messages)

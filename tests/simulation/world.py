@@ -180,8 +180,8 @@ class World:
             (troubles.stalls, self._stall),
             (troubles.silent_deaths, self._die_silently),
             (troubles.disk_errors, server.fail_disk_soon),
-            (troubles.disk_low, lambda: server.fill_disk(is_full=False)),
-            (troubles.disk_full, lambda: server.fill_disk(is_full=True)),
+            (troubles.disk_low, lambda: self._fill_disk(is_full=False)),
+            (troubles.disk_full, lambda: self._fill_disk(is_full=True)),
             (troubles.bit_flips, self._flip_bit),
         )
         for count, trouble in kinds:
@@ -199,6 +199,10 @@ class World:
                 trouble()
 
         return happen
+
+    def _fill_disk(self, *, is_full: bool) -> None:
+        self.ledger.is_disk_scarce = True
+        self.server.fill_disk(is_full=is_full)
 
     def _random_connection(self) -> SimulatedConnection | None:
         alive = [connection for connection in self.connections if not connection.is_over]
