@@ -1,6 +1,7 @@
 """The rules of the code base that no linter knows: who may import whom, sizes, names, dead files."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,16 @@ LINES_PER_FUNCTION: Final = 70
 # Functions on the hot path that may be longer, each with its reason.
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
+# How many modules of each package are still in an import cycle (imports for type checking count). Lower them only.
+MODULES_IN_CYCLES: Final[dict[str, int]] = {
+    "client": 4,
+    "engine": 33,
+    "model": 11,
+    "node": 2,
+    "ojs": 40,
+    "pipeline": 2,
+}
+
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}
 
 # Modules that something outside the package starts or finds by name.
@@ -106,6 +117,35 @@ def room(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[0] == "waybill" else ""
 
 
+def cycles() -> list[list[str]]:
+    """The groups of modules that import each other, directly or through others (Tarjan's components)."""
+    graph = {module: sorted({name for name, _ in imports(module)} & set(sources()) - {module}) for module in sources()}
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for target in graph[module]:
+            if target not in order:
+                visit(target)
+                lowest[module] = min(lowest[module], lowest[target])
+            elif target in stack:
+                lowest[module] = min(lowest[module], order[target])
+        if lowest[module] == order[module]:
+            start = stack.index(module)
+            if len(stack) - start > 1:
+                found.append(sorted(stack[start:]))
+            del stack[start:]
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
 def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
     """Qualified name, first line and number of lines of every function, without its decorators."""
     for child in ast.iter_child_nodes(node):
@@ -148,6 +188,13 @@ def test_the_core_knows_no_clock_no_socket_and_no_chance(owner: str) -> None:
         if target.split(".")[0] in BANNED_IN_CORE
     ]
     assert wrong == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    found = cycles()
+    counts = Counter(room(module) for group in found for module in group)
+    listed = "\n".join(" ".join(group) for group in found)
+    assert dict(counts) == MODULES_IN_CYCLES, f"lower MODULES_IN_CYCLES, or take the new import out of:\n{listed}"
 
 
 def test_modules_beside_the_package_are_small_and_import_only_the_pipeline() -> None:
