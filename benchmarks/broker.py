@@ -24,7 +24,7 @@ from benchmarks.report import markdown, print_table
 from benchmarks.results import Results
 
 TOOLS: Final = REPOSITORY / "benchmarks" / "tools"
-PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
+PAGE: Final = REPOSITORY / "docs" / "benchmarks" / "broker.md"
 RUN_TIMEOUT_S: Final = 300.0
 QUICK_SECONDS: Final = 1.0
 QUICK_COUNT: Final = 20_000

@@ -39,7 +39,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.worker import cpu_seconds
 
-PAGE: Final = REPOSITORY / "docs" / "benchmarks-jobs.md"
+PAGE: Final = REPOSITORY / "docs" / "benchmarks" / "jobs.md"
 PEERS_ENVIRONMENT: Final = REPOSITORY / "build" / "peers"
 RUN_TIMEOUT_S: Final = 900.0
 PEERS: Final = ("celery", "dramatiq", "taskiq", "faststream")
@@ -340,9 +340,9 @@ RabbitMQ, in us of CPU to take in, store and confirm it, and to deliver it and s
 - With priorities it is eleven queues in one, each of which is asked at every step. That is what the binding's examples
   declare, so it is Waybill's default: programs that know only the binding declare the same.
 - A quorum queue has neither. It keeps its dead letters if the node is killed, as a classic one does not, and the
-  binding recommends it. `Topology(queue_type="quorum")` asks for it (see [topology](topology.md)).
+  binding recommends it. `Topology(queue_type="quorum")` asks for it (see [topology](../reference/topology.md)).
 - A lazy classic queue keeps the jobs that wait on disk and not in that memory. A policy of the broker makes it lazy:
-  nobody has to declare anything else for it (see [topology](topology.md)).
+  nobody has to declare anything else for it (see [topology](../reference/topology.md)).
 
 {listed}
 """

@@ -1,4 +1,4 @@
-"""The page docs/benchmarks.md: each program writes its own part of it and leaves the others as they are."""
+"""The page docs/benchmarks/broker.md: each program writes its own part of it and leaves the others as they are."""
 
 from pathlib import Path
 from typing import Final

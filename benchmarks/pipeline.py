@@ -4,7 +4,7 @@
 
 On Waybill's own broker, durable and in a process of its own, with Spark on all cores of this machine. Each rate is that
 of a warm session, beside the same work by a plain Python loop with pika. The events are those of real workers,
-multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks-pipeline.md.
+multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks/pipeline.md.
 """
 
 import itertools
@@ -43,7 +43,7 @@ from waybill.pipeline.session import local_session
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.tables import Tables
 
-PAGE: Final = Path("docs/benchmarks-pipeline.md")
+PAGE: Final = Path("docs/benchmarks/pipeline.md")
 HISTORY_TITLE: Final = "## A long history"
 MESSAGE_SIZES: Final = (1, 50)
 PUBLISH_AT_ONCE: Final = 5_000

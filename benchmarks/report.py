@@ -1,4 +1,4 @@
-"""The figures of a comparison as a table in the terminal and as docs/benchmarks.md."""
+"""The figures of a comparison as a table in the terminal and as docs/benchmarks/broker.md."""
 
 import datetime as dt
 import os
@@ -92,7 +92,7 @@ def print_table(results: Results, console: Console) -> None:
 
 
 def markdown(results: Results, command: str, rounds: int) -> str:
-    """The part about speed of docs/benchmarks.md."""
+    """The part about speed of docs/benchmarks/broker.md."""
     lines = [
         "## Speed",
         "",

@@ -7,7 +7,7 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
 def test_every_link_between_pages_leads_somewhere(repository: Path) -> None:
-    pages = [repository / "README.md", repository / "CHANGELOG.md", *(repository / "docs").glob("*.md")]
+    pages = [repository / "README.md", repository / "CHANGELOG.md", *(repository / "docs").rglob("*.md")]
     dead = [
         f"{page.name}: {target}"
         for page in pages

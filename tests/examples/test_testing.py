@@ -1,4 +1,4 @@
-"""The example of docs/testing.md passes, and the page shows it as it is."""
+"""The example of docs/how-to/test.md passes, and the page shows it as it is."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_the_tests_of_the_example_pass(repository: Path) -> None:
 
 
 def test_the_page_shows_the_example(repository: Path) -> None:
-    page = (repository / "docs" / "testing.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "how-to" / "test.md").read_text(encoding="utf-8")
     for name in ("shop.py", "test_shop.py"):
         text = (repository / "examples" / "testing" / name).read_text(encoding="utf-8")
         assert f"```python\n# examples/testing/{name}\n{text}```" in page

@@ -74,7 +74,9 @@ def shell(tmp_path: Path, repository: Path, free_port: int) -> Iterator[Shell]:
 
 @pytest.mark.timeout(400)  # some twenty programs are started
 def test_the_tutorial_does_what_it_says(shell: Shell, repository: Path, tmp_path: Path, free_port: int) -> None:
-    page = (repository / "docs" / "tutorial.md").read_text(encoding="utf-8").replace("5672", str(free_port))
+    page = (
+        (repository / "docs" / "tutorial" / "first-job.md").read_text(encoding="utf-8").replace("5672", str(free_port))
+    )
     steps = 0
     for kind, text in BLOCK.findall(page):
         if kind == "python":

@@ -59,7 +59,7 @@ DATA: Final[dict[str, dict[str, Any]]] = {
 }
 
 OURS: Final = frozenset({"job.reserved", "job.released"})
-"""The types beside the catalogue: how coordinators agree on unique jobs (docs/unique.md)."""
+"""The types beside the catalogue: how coordinators agree on unique jobs (docs/how-to/unique-jobs.md)."""
 
 SCHEMA: Final = {
     **_object(

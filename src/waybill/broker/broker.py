@@ -55,8 +55,8 @@ class Broker:
 
     `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
     have users, a new broker has no guest. `strict_amqp10` keeps rules of AMQP 1.0 that RabbitMQ waives
-    (docs/amqp-1.0.md). `clock` is where the broker takes its time from, for tests. Raises ValueError for a setting that
-    is out of its range.
+    (docs/reference/amqp-1.0.md). `clock` is where the broker takes its time from, for tests. Raises ValueError for a
+    setting that is out of its range.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name

@@ -49,7 +49,9 @@ def default_data_dir() -> Path:
     help="What of a client's certificate is the user's name (SASL EXTERNAL).",
 )
 @click.option(
-    "--strict-amqp10", is_flag=True, help="Keep rules of AMQP 1.0 that RabbitMQ waives (see docs/amqp-1.0.md)."
+    "--strict-amqp10",
+    is_flag=True,
+    help="Keep rules of AMQP 1.0 that RabbitMQ waives (see docs/reference/amqp-1.0.md).",
 )
 def command(
     host: str,

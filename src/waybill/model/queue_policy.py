@@ -44,7 +44,7 @@ OVERFLOWS: Final = frozenset({"drop-head", "reject-publish", "reject-publish-dlx
 class QueuePolicy:
     """The settings in force for a queue: its own arguments. Times are in milliseconds, sizes in bytes of content.
 
-    Source of names and rules: RabbitMQ's queue arguments; `docs/queues.md` lists them for users.
+    Source of names and rules: RabbitMQ's queue arguments; `docs/reference/queues.md` lists them for users.
     """
 
     def __init__(self, arguments: dict[str, object]) -> None:

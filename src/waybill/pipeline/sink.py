@@ -6,7 +6,7 @@ or refused fails the task, with the row named.
 
 AMQP knows no transaction over what many tasks send, so the delivery is at least once: a task that Spark tries again
 sends its rows again. A job's id is the same in each try (see `row_ids`), and so is its idempotency key; what that is
-worth is said in docs/pipeline.md.
+worth is said in docs/reference/pipeline.md.
 """
 
 import asyncio
