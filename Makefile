@@ -17,7 +17,7 @@ BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
 
 # The whole suite runs on the plain source; compiled, the packages whose behaviour the compiler could change.
-COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node transport broker simulation soak interop))
+COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node transport broker simulation search/test_search.py soak interop))
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
