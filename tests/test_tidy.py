@@ -65,7 +65,7 @@ MODULES_IN_CYCLES: Final[dict[str, int]] = {
     "engine": 33,
     "model": 11,
     "node": 2,
-    "ojs": 40,
+    "ojs": 11,
     "pipeline": 2,
 }
 

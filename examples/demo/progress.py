@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from waybill.client import Connection, Delivery
 from waybill.ojs import Topology
-from waybill.ojs.events import ReceivedEvent, decode_events
+from waybill.ojs.spec.events import ReceivedEvent, decode_events
 
 RATE_SECONDS: Final = 3.0
 PREFETCH: Final = 500

@@ -11,7 +11,7 @@ from examples.demo.evidence import Evidence, disagreements, report_differences
 from examples.demo.files import select_files
 from examples.demo.notebook import Run
 from examples.demo.progress import Progress
-from waybill.ojs.events import ReceivedEvent
+from waybill.ojs.spec.events import ReceivedEvent
 
 RESULT = Result(lines=1, functions=0, bytes=2, sha256="00")
 

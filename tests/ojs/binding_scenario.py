@@ -13,7 +13,7 @@ from tests.ojs.eye import Eye, until
 from tests.ojs.wire_tap import WireTap
 from waybill.client import ReconnectPolicy, blocking
 from waybill.ojs import Coordinator, Jobs, PushFailed, Retry, Topology, Worker
-from waybill.ojs.metrics import WorkerMetrics
+from waybill.ojs.observe.metrics import WorkerMetrics
 
 QUEUE = "binding"
 MISSING = "missing"
@@ -45,7 +45,7 @@ async def record(uri: str) -> Recording:
     """Play the scenario through a tap."""
     async with WireTap(uri) as tap:
         recording = Recording(tap)
-        with patch("waybill.ojs.leases.HEARTBEAT_SECONDS", 0.1):
+        with patch("waybill.ojs.worker.leases.HEARTBEAT_SECONDS", 0.1):
             await _live(recording, uri)
         await _fill_a_queue(recording)
         await _use_quorum_queues(recording)
@@ -119,7 +119,7 @@ async def _push_to_nowhere(recording: Recording, jobs: Jobs, uri: str) -> None:
 
     try:
         await eye.call(unbind)
-        with patch("waybill.ojs.topology_declarer.TopologyDeclarer.forget_queue"):
+        with patch("waybill.ojs.topology.declarer.TopologyDeclarer.forget_queue"):
             await jobs.push("binding.other", queue=MISSING)
     except PushFailed as error:
         recording.errors["unroutable"] = error.code

@@ -9,7 +9,7 @@ from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
 from waybill.client import ReconnectPolicy, connect
 from waybill.ojs import Jobs, Retry, Worker
-from waybill.ojs.events import decode_events
+from waybill.ojs.spec.events import decode_events
 
 FAST = ReconnectPolicy(first_delay_s=0.02, max_delay_s=0.1)
 JOBS = 600

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
-from tests.ojs.test_control import state_of
 from waybill.ojs import Coordinator, Jobs, Retry, Topology, Worker
 
 CASES = int(os.environ.get("WAYBILL_ODD_CASES", "120"))

@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from waybill.ojs import Jobs, Retry, Worker
-from waybill.ojs.identifiers import new_id
+from waybill.ojs.spec.identifiers import new_id
 
 DIRECT, DEAD, RETRY = "ojs.exchange.direct", "ojs.exchange.dlx", "ojs.exchange.retry"
 CONTENT_TYPE = "application/openjobspec+json"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 from tests.pipeline.own_broker import OwnBroker
 from waybill.client import BasicProperties, blocking
-from waybill.ojs.identifiers import new_id
+from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
 
 pytestmark = pytest.mark.spark

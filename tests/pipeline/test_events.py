@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.pipeline.histories import START, Event, event, history, rows_of
-from waybill.ojs.events import ErrorSummary, JobDiscarded, encode_events, make_event
+from waybill.ojs.spec.events import ErrorSummary, JobDiscarded, encode_events, make_event
 from waybill.pipeline.schemas import EVENT
 
 NAMES = EVENT.fieldNames()

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from waybill.ojs import InvalidJob, Jobs, NewJob, Retry
-from waybill.ojs.identifiers import is_uuid7
+from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline.job_rows import JobRows, job_columns, job_id
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.row_ids import RowIds

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from waybill.ojs import InvalidJob, Jobs
-from waybill.ojs.identifiers import is_uuid7
+from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline.job_rows import InvalidRow, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
 from waybill.pipeline.row_ids import RowIds

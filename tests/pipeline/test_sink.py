@@ -20,7 +20,7 @@ from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.client import blocking
 from waybill.ojs import Topology
-from waybill.ojs.identifiers import is_uuid7
+from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline import sink
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.sink import JobSender, SinkError, parse_job_options

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 import pika
 import pytest
 
+from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
-from tests.ojs.test_control import state_of
 from tests.rabbitmq import READER, RabbitMQ, rabbitmq
 from waybill.broker import Broker
 from waybill.ojs import Coordinator, DuplicateJob, Jobs, Unique
-from waybill.ojs.control_policy import ControlPolicy
+from waybill.ojs.coordinator.policy import ControlPolicy
 
 __all__ = ["rabbitmq"]
 

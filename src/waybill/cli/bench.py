@@ -18,8 +18,8 @@ from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import connect
 from waybill.ojs import Jobs, Topology, Worker
-from waybill.ojs.identifiers import new_id
-from waybill.ojs.topology import ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.topology.topology import ExchangeDeclaration, QueueDeclaration
 
 QUEUE: Final = "bench"
 BATCH: Final = 2000

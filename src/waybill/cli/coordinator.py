@@ -11,7 +11,7 @@ from waybill.cli.garbage import collect_rarely
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
-from waybill.ojs.control_policy import ControlPolicy
+from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.transport.loop import run
 
 

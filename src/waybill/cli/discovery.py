@@ -11,7 +11,7 @@ import msgspec
 
 from waybill.client import Connection, NotFound
 from waybill.ojs import Topology
-from waybill.ojs.events import read_events
+from waybill.ojs.spec.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5

@@ -14,7 +14,7 @@ from waybill.cli.ranges import RATE
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import DeadJob, DeadLetters
-from waybill.ojs.envelope import check_queue
+from waybill.ojs.spec.envelope import check_queue
 
 queue_option = click.option("--queue", default="default", show_default=True, help="The queue whose dead letters.")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")

@@ -13,9 +13,9 @@ from waybill.cli.failure import ask, explained
 from waybill.cli.ranges import SECONDS
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import ClientError, connect
-from waybill.ojs.doctor import Diagnosis, Examination, Severity
-from waybill.ojs.doctor.management import Management
-from waybill.ojs.envelope import DEFAULT_TIMEOUT_SECONDS
+from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
+from waybill.ojs.topology.doctor import Diagnosis, Examination, Severity
+from waybill.ojs.topology.doctor.management import Management
 
 STYLES = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 

@@ -17,9 +17,9 @@ from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import Declaration, Topology
-from waybill.ojs.envelope import check_queue
-from waybill.ojs.retry import RETRY_BUCKETS_MS
-from waybill.ojs.topology_declarer import TopologyDeclarer
+from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
+from waybill.ojs.topology.declarer import TopologyDeclarer
 
 
 @click.group()

@@ -18,8 +18,8 @@ from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Connection, Consumer, Inspector, NotFound, connect
-from waybill.ojs.events import read_events
-from waybill.ojs.overview import FailureGroup, Overview, QueueState, RunningJob, WorkerState
+from waybill.ojs.observe.overview import FailureGroup, Overview, QueueState, RunningJob, WorkerState
+from waybill.ojs.spec.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5

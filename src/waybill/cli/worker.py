@@ -15,9 +15,9 @@ from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
-from waybill.ojs.control_policy import ControlPolicy
+from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.middleware import JobLogFilter, log_context
-from waybill.ojs.worker import MAX_WEIGHT
+from waybill.ojs.worker.worker import MAX_WEIGHT
 from waybill.transport.loop import run
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
@@ -47,7 +47,7 @@ def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
     try:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from waybill.ojs.metrics import WorkerMetrics
+        from waybill.ojs.observe.metrics import WorkerMetrics
     except ImportError as error:
         raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[backend]'") from error
     registry = CollectorRegistry()

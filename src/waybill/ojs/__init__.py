@@ -8,8 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from waybill.ojs.client import BatchFailed, Jobs
-from waybill.ojs.control_message import JobInfo
-from waybill.ojs.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
 from waybill.ojs.errors import (
     ControlFailed,
     DeadLetterJob,
@@ -30,18 +28,20 @@ from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
 from waybill.ojs.resources import resource
-from waybill.ojs.retry import Retry
-from waybill.ojs.states import Operation, State, transition
-from waybill.ojs.topology import SPEC, WEB, Declaration, Names, Topology
-from waybill.ojs.unique import Unique
-from waybill.ojs.worker import Worker
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
+from waybill.ojs.spec.retry import Retry
+from waybill.ojs.spec.states import Operation, State, transition
+from waybill.ojs.spec.unique import Unique
+from waybill.ojs.topology.topology import SPEC, WEB, Declaration, Names, Topology
+from waybill.ojs.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from waybill.ojs.coordinator import Coordinator
+    from waybill.ojs.coordinator.coordinator import Coordinator
     from waybill.ojs.dead_letters import DeadJob, DeadLetters
-    from waybill.ojs.migration import Migration, MigrationBlocked, Move
-    from waybill.ojs.outbox import Outbox, OutboxRelay
-    from waybill.ojs.topology_check import Finding, Standing, check_topology
+    from waybill.ojs.push.outbox import Outbox, OutboxRelay
+    from waybill.ojs.topology.check import Finding, Standing, check_topology
+    from waybill.ojs.topology.migration import Migration, MigrationBlocked, Move
 
 __all__ = [
     "SPEC",
@@ -99,17 +99,17 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Coordinator": "coordinator",
+    "Coordinator": "coordinator.coordinator",
     "DeadJob": "dead_letters",
     "DeadLetters": "dead_letters",
-    "Finding": "topology_check",
-    "Migration": "migration",
-    "MigrationBlocked": "migration",
-    "Move": "migration",
-    "Outbox": "outbox",
-    "OutboxRelay": "outbox",
-    "Standing": "topology_check",
-    "check_topology": "topology_check",
+    "Finding": "topology.check",
+    "Migration": "topology.migration",
+    "MigrationBlocked": "topology.migration",
+    "Move": "topology.migration",
+    "Outbox": "push.outbox",
+    "OutboxRelay": "push.outbox",
+    "Standing": "topology.check",
+    "check_topology": "topology.check",
 }
 
 

@@ -15,9 +15,18 @@ import msgspec
 from waybill.client import ConnectionLost, ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
-from waybill.ojs.control import Control
-from waybill.ojs.control_message import JobInfo
-from waybill.ojs.envelope import (
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.control.control import Control
+from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
+from waybill.ojs.job_context import current
+from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
+from waybill.ojs.push.blocked_timeout import Patience
+from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
+from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import (
     MAX_ENVELOPE_BYTES,
     Envelope,
     check_queue,
@@ -25,26 +34,17 @@ from waybill.ojs.envelope import (
     seconds_until_scheduled,
     validate,
 )
-from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.events import event_source
-from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
-from waybill.ojs.identifiers import child_traceparent, new_id, new_traceparent
-from waybill.ojs.job_context import current
-from waybill.ojs.message import PushEncoder, push_properties
-from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
-from waybill.ojs.outgoing import SCHEDULED, Outgoing, Publication
-from waybill.ojs.patience import Patience
-from waybill.ojs.pauses import is_paused, pause_queue, resume_queue
-from waybill.ojs.push_template import SHARED_OPTIONS, PushTemplates
-from waybill.ojs.retry import Retry
-from waybill.ojs.session import Session
-from waybill.ojs.states import Operation, transition
-from waybill.ojs.timestamps import format_timestamp, resolve_moment
-from waybill.ojs.topology import Topology
-from waybill.ojs.unique import read_unique, unique_key
+from waybill.ojs.spec.events import event_source
+from waybill.ojs.spec.identifiers import child_traceparent, new_id, new_traceparent
+from waybill.ojs.spec.message import PushEncoder, push_properties
+from waybill.ojs.spec.retry import Retry
+from waybill.ojs.spec.states import Operation, transition
+from waybill.ojs.spec.timestamps import format_timestamp, resolve_moment
+from waybill.ojs.spec.unique import read_unique, unique_key
+from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from waybill.ojs.bulk_push import BulkPush, JobKind
+    from waybill.ojs.push.bulk import BulkPush, JobKind
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -219,7 +219,7 @@ class Jobs:
 
         Raises ValueError for options that not all of them could share: those but queue, priority, policy and timeouts.
         """
-        from waybill.ojs.bulk_push import JobKind  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.bulk import JobKind  # noqa: PLC0415 - as few need it, others start sooner
 
         if not options.keys() <= SHARED_OPTIONS:
             raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
@@ -231,7 +231,7 @@ class Jobs:
 
     async def bulk(self) -> BulkPush:
         """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
-        from waybill.ojs.bulk_push import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
 
         session = await self._open()
         timeout_seconds = self._push_timeout_seconds
@@ -275,7 +275,7 @@ class Jobs:
         unique = [one for one in jobs if one.unique_key is not None]
         if not unique:
             return await self._enqueue_all(jobs, now)
-        from waybill.ojs import reservations  # noqa: PLC0415 - as few need them, others start sooner
+        from waybill.ojs.control import reservations  # noqa: PLC0415 - as few need them, others start sooner
 
         control = await self._controlled()
         deadline = time.monotonic() + self._push_timeout_seconds

@@ -20,14 +20,14 @@ import msgspec
 
 from waybill.client import Channel, Delivery
 from waybill.ojs.client import Jobs
-from waybill.ojs.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
+from waybill.ojs.connection.broker_connection import Session
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.events import JobEnqueued, ReceivedEvent, event_source, read_events
-from waybill.ojs.identifiers import new_id
-from waybill.ojs.message import ATTEMPT, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
-from waybill.ojs.session import Session
-from waybill.ojs.states import Operation, State, transition
-from waybill.ojs.timestamps import format_timestamp
+from waybill.ojs.spec.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
+from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.message import ATTEMPT, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
+from waybill.ojs.spec.states import Operation, State, transition
+from waybill.ojs.spec.timestamps import format_timestamp
 
 QUIET_SECONDS: Final = 1.0
 """The event stream has no end: after so long without a message it is taken for read."""

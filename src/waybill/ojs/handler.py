@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec, TypedDi
 
 import msgspec
 
-from waybill.ojs.envelope import Envelope, check_queue, check_type
-from waybill.ojs.retry import Retry
-from waybill.ojs.unique import Unique
+from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
+from waybill.ojs.spec.retry import Retry
+from waybill.ojs.spec.unique import Unique
 
 if TYPE_CHECKING:
     from waybill.ojs.client import Jobs

@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from waybill.client import BasicProperties
-from waybill.ojs.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import JobCancelled
-from waybill.ojs.message import trace_context
-from waybill.ojs.nesting import clean_text
+from waybill.ojs.spec.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.message import trace_context
+from waybill.ojs.spec.nesting import clean_text
 
 MAX_PROGRESS_MESSAGE: Final = 10_000
 

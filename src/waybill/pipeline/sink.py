@@ -32,8 +32,8 @@ from waybill.client import (
 )
 from waybill.client.blocking import run
 from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, PushFailed, Topology
-from waybill.ojs.bulk_push import TableFailed
-from waybill.ojs.identifiers import new_id
+from waybill.ojs.push.bulk import TableFailed
+from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns

@@ -3,7 +3,7 @@
 from typing import Final, TypeVar
 
 from waybill.ojs import SPEC, WEB, Declaration, Names, Topology
-from waybill.ojs.topology import QueueType
+from waybill.ojs.topology.topology import QueueType
 from waybill.pipeline.named_options import NamedOptions, OptionError
 
 TOPOLOGY_OPTIONS: Final = (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from waybill.client import BasicProperties
 from waybill.ojs import Envelope, InvalidJob, State, Topology, read_envelope
-from waybill.ojs.delay_ladder import LEVELS
-from waybill.ojs.retry import RETRY_BUCKETS_MS
+from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
+from waybill.ojs.topology.delay_ladder import LEVELS
 
 if TYPE_CHECKING:
     from waybill.node.node import Node

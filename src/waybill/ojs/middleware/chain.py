@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from types import MethodType
 from typing import Generic, TypeVar
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.spec.envelope import Envelope
 
 Call = Callable[[JobContext], Awaitable[object]]
 Middleware = Callable[[JobContext, Call], Awaitable[object]]

@@ -15,7 +15,7 @@ from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
 
 
 class ConcurrencyLimit(JobMiddleware):
-    """Runs a job while it holds a permit of its key; see `waybill.ojs.permits` for how that holds over crashes."""
+    """Runs a job while it holds a permit of its key; `ojs.middleware.semaphore` says how that survives crashes."""
 
     def __init__(
         self,

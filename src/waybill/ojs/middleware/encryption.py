@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import FailJob, JobError
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
+from waybill.ojs.spec.envelope import Envelope
 
 try:
     from cryptography.exceptions import InvalidTag

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.middleware.chain import Enqueue, EnqueueMiddleware
+from waybill.ojs.spec.envelope import Envelope
 
 Outcome = Envelope | PushFailed
 Publish = Callable[[dict[int, Envelope]], Awaitable[dict[int, Outcome]]]

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.job_context import current
-from waybill.ojs.timestamps import format_unix_time
+from waybill.ojs.spec.timestamps import format_unix_time
 
 # The severities of OpenTelemetry's log data model, for the least level of each.
 _SEVERITIES: Final = (

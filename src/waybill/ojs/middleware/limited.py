@@ -9,8 +9,8 @@ from typing import Final
 from waybill.client.ranges import check_number
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import DiscardJob, PostponeJob
-from waybill.ojs.permits import Permit, Permits, check_limit
-from waybill.ojs.rate_limit_policy import OnLimit
+from waybill.ojs.middleware.semaphore import Permit, Permits, check_limit
+from waybill.ojs.spec.rate_limit import OnLimit
 
 KEYS_REMEMBERED: Final = 1000
 MAX_SECONDS: Final = 31_536_000

@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Mapping
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext, current
 from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
+from waybill.ojs.spec.envelope import Envelope
 
 _log = logging.getLogger("waybill.ojs.job")
 

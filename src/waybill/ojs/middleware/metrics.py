@@ -2,7 +2,7 @@
 
     jobs = Jobs(uri, middleware=[JobMetrics()])
 
-Those of the worker and of its connection are in `waybill.ojs.metrics`.
+Those of the worker and of its connection are in `waybill.ojs.observe.metrics`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
-from waybill.ojs.timestamps import parse_timestamp
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.timestamps import parse_timestamp
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram

@@ -14,7 +14,7 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
 from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
-from waybill.ojs.rate_limit_policy import RateLimitPolicy, read_rate_limit
+from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 
 
 class RateLimit(JobMiddleware):

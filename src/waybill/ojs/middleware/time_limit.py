@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from waybill.ojs.errors import JobError
-from waybill.ojs.execution import TIMEOUT
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
+from waybill.ojs.worker.execution import TIMEOUT
 
 MAX_SECONDS: Final = 31_536_000
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from waybill.ojs.envelope import Envelope
 from waybill.ojs.job_context import JobContext
-from waybill.ojs.message import TRACE_PREVIOUS
 from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.message import TRACE_PREVIOUS
 
 try:
     from opentelemetry.context import Context

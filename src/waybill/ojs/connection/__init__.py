@@ -1,0 +1,1 @@
+"""The connection that producers, workers and coordinators use, and the user that it belongs to."""

@@ -1,0 +1,1 @@
+"""What programs ask for besides jobs: cancel, look up, reserve, pause."""

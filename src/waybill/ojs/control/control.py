@@ -1,0 +1,177 @@
+"""The caller's side of control: cancel a job, ask for one (binding sections 5.6 and 5.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Channel, ClientError, Delivery, Inspector
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.spec.control_message import (
+    CANCEL,
+    CONTENT_TYPE,
+    HEARTBEAT,
+    INFO,
+    LIST,
+    RELEASE,
+    RESERVE,
+    ControlReply,
+    ControlRequest,
+    JobInfo,
+    Reservation,
+    read_reply,
+)
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.worker.execution import Execution
+
+TAKEN_SHARE: Final = 0.8
+"""The share of the time for an answer within which a coordinator must have taken the question."""
+BEAT_LIFE_MS: Final = 60_000
+"""Where no coordinator runs, heartbeats go away by themselves."""
+
+
+def beat(session: Session, worker_id: str, execution: Execution, confirmed: Callable[[], None]) -> None:
+    """Tell the coordinators that a job still runs (binding section 5.7). Nobody waits for it."""
+    topology = session.declarer.topology
+    future = session.publishing.publish_nowait(
+        msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
+        exchange=topology.direct,
+        routing_key=topology.control_queue(execution.queue),
+        properties=BasicProperties(
+            content_type=CONTENT_TYPE,
+            delivery_mode=PERSISTENT,
+            type=HEARTBEAT,
+            expiration=str(BEAT_LIFE_MS),
+            user_id=session.identity.user,
+        ),
+    )
+
+    def done(future: asyncio.Future[None]) -> None:
+        # A lost one is made good by the next.
+        error = None if future.cancelled() else future.exception()
+        if not future.cancelled() and not session.identity.is_refused(error) and error is None:
+            confirmed()
+
+    future.add_done_callback(done)
+
+
+class Control:
+    """Sends requests to coordinators over one session, and takes their answers from an exclusive queue."""
+
+    def __init__(self, session: Session) -> None:
+        """The reply queue is declared with the first question."""
+        self._session = session
+        self._waiting: dict[str, asyncio.Future[ControlReply]] = {}
+        self._reply_queue = ""
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+
+    async def cancel(self, job_id: str, queue: str) -> None:
+        """Return when the broker has the request. Raises ControlFailed."""
+        await self._send(queue, CANCEL, ControlRequest(job_id))
+
+    async def info(self, job_id: str, queue: str, timeout_seconds: float) -> JobInfo | None:
+        """Ask for a job, None if no event of it is known. Raises ControlFailed."""
+        jobs = (await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)).jobs
+        return jobs[0] if jobs else None
+
+    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        """Ask for the youngest jobs of a queue. Raises ControlFailed."""
+        return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
+
+    async def renew(self, job_id: str, worker_id: str, attempt: int, queue: str, timeout_seconds: float) -> bool:
+        """Send a heartbeat and wait for the answer: False if the attempt was replaced. Raises ControlFailed."""
+        request = ControlRequest(job_id, worker_id, attempt=attempt)
+        return bool((await self._ask(queue, HEARTBEAT, request, timeout_seconds)).jobs)
+
+    async def is_heard(self, queue: str) -> bool:
+        """Say whether a coordinator reads the control queue. Raises ClientError."""
+        name = self._session.declarer.topology.control_queue(queue)
+        found = await Inspector(self._session.connection).queue(name)
+        return found is not None and found.consumer_count > 0
+
+    async def reserve(self, job_id: str, queue: str, reservation: Reservation, timeout_seconds: float) -> ControlReply:
+        """Reserve the place of a job that must be unique. May be asked again with one id. Raises ControlFailed."""
+        return await self._ask(queue, RESERVE, ControlRequest(job_id, reservation=reservation), timeout_seconds)
+
+    async def release(self, job_id: str, queue: str, life_seconds: float) -> None:
+        """Give up the place of a job that was not enqueued, which would end after that time. Raises ControlFailed."""
+        await self._send(queue, RELEASE, ControlRequest(job_id), expiration_ms=max(1, int(life_seconds * 1000)))
+
+    async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
+        correlation_id = new_id()
+        answer: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._listen()
+                reply_to = self._session.connection.current_queue_name(self._reply_queue)
+                # A question that nobody answers in time is of no use to anybody; one that is taken at the last moment
+                # would be answered too late.
+                expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
+                await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
+                return await answer
+        except TimeoutError:
+            raise ControlFailed(f"no coordinator answers for queue {queue}") from None
+        finally:
+            del self._waiting[correlation_id]
+
+    async def _send(
+        self,
+        queue: str,
+        kind: str,
+        request: ControlRequest,
+        answer: tuple[str, str] | None = None,
+        expiration_ms: int | None = None,
+    ) -> None:
+        topology = self._session.declarer.topology
+        reply_to, correlation_id = answer or (None, None)
+        properties = BasicProperties(
+            content_type=CONTENT_TYPE,
+            delivery_mode=PERSISTENT,
+            type=kind,
+            reply_to=reply_to,
+            correlation_id=correlation_id,
+            expiration=None if expiration_ms is None else str(expiration_ms),
+            user_id=self._session.identity.user,
+        )
+        try:
+            await self._session.declarer.ensure_control(queue)
+            await self._session.publishing.publish(
+                msgspec.json.encode(request),
+                exchange=topology.direct,
+                routing_key=topology.control_queue(queue),
+                properties=properties,
+                mandatory=True,
+            )
+        except ClientError as error:
+            if self._session.identity.is_refused(error):
+                await self._send(queue, kind, request, answer, expiration_ms)
+                return
+            raise ControlFailed(f"the control queue of {queue} did not take the request: {error}") from error
+
+    async def _listen(self) -> None:
+        async with self._opening:
+            if self._channel is None:
+                channel = await self._session.connection.channel()
+                declared = await channel.declare_queue(exclusive=True, auto_delete=True)
+                self._reply_queue = declared.name
+                await channel.consume(declared.name, self._answered, no_ack=True)
+                self._channel = channel
+
+    def _answered(self, delivery: Delivery) -> None:
+        try:
+            future = self._waiting.get(delivery.properties.correlation_id or "")
+        except ValueError:
+            return
+        if future is None or future.done():
+            return
+        try:
+            future.set_result(read_reply(delivery.body))
+        except Exception as error:  # noqa: BLE001 - no answer may end this, whatever it is
+            future.set_exception(ControlFailed(f"the answer of the coordinator makes no sense: {type(error).__name__}"))

@@ -1,0 +1,112 @@
+"""Paused queues: workers cancel their consumers, jobs wait where they are, pushes go on.
+
+Two carriers, both plain AMQP. That a queue is paused is a durable, empty queue whose name says so: it outlives workers,
+coordinators and the broker, and whoever starts later can ask for it. That something has changed is a message to the
+relay exchange, which reaches every worker at once; a worker that hears of it, or has lost its connection, looks at the
+truth again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, ClientError, Inspector
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.spec.control_message import CONTENT_TYPE, PAUSE, RESUME, ControlRequest
+from waybill.ojs.spec.events import EventData, QueuePaused, QueueResumed
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.timestamps import format_timestamp
+
+CONFIRM_SECONDS: Final = 30.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+async def pause_queue(session: Session, queue: str, by: str | None = None) -> bool:
+    """Pause an OJS queue for all workers; False if it was paused before. `by` says in the event who wanted it."""
+    marker = session.declarer.topology.pause(queue)
+    was_paused = await is_paused(session, queue)
+    async with await session.connection.channel() as channel:
+        await channel.declare_queue(marker, durable=True)
+    # Never to be declared again by a reconnect: somebody else may have resumed meanwhile.
+    session.connection.topology.queue_deleted(marker)
+    await _announce(session, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))
+    return not was_paused
+
+
+async def resume_queue(session: Session, queue: str, by: str | None = None) -> bool:
+    """Let workers consume an OJS queue again; False if it was not paused."""
+    was_paused = await is_paused(session, queue)
+    async with await session.connection.channel() as channel:
+        await channel.delete_queue(session.declarer.topology.pause(queue))
+    await _announce(session, RESUME, queue, QueueResumed(queue=queue, resumed_by=by))
+    return was_paused
+
+
+async def is_paused(session: Session, queue: str) -> bool:
+    """Whether an OJS queue is paused."""
+    return await Inspector(session.connection).queue(session.declarer.topology.pause(queue)) is not None
+
+
+async def _announce(session: Session, kind: str, queue: str, data: EventData) -> None:
+    """Tell all workers, and write the event; returns when the broker has both."""
+    await session.declarer.ensure_relay()
+    await session.declarer.ensure_shared()
+    await session.publishing.publish(
+        msgspec.json.encode(ControlRequest(queue=queue)),
+        exchange=session.declarer.topology.relay,
+        properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=kind),
+        mandatory=True,
+    )
+    session.events.record(queue, data, format_timestamp(datetime.now(UTC)))
+    confirmed = asyncio.Event()
+    session.events.after(confirmed.set)
+    async with asyncio.timeout(CONFIRM_SECONDS):
+        await confirmed.wait()
+
+
+class PausedQueues:
+    """Which queues of a worker are paused: asked for at its start, and each time something may have changed."""
+
+    def __init__(self, session: Session, queues: Sequence[str], on_change: Callable[[], None]) -> None:
+        """`on_change` is called when `queues`, the paused ones, has changed."""
+        self.queues: frozenset[str] = frozenset()
+        self._session = session
+        self._watched = queues
+        self._on_change = on_change
+        self._looking: asyncio.Task[None] | None = None
+        self._looks_again = False
+
+    async def look(self) -> None:
+        """Ask the broker. Raises ClientError."""
+        watched = list(self._watched)
+        paused = await asyncio.gather(*(is_paused(self._session, queue) for queue in watched))
+        self.queues = frozenset(queue for queue, stands in zip(watched, paused, strict=True) if stands)
+
+    def look_soon(self) -> None:
+        """Ask the broker in the background: something may have changed."""
+        if self._looking is not None and not self._looking.done():
+            self._looks_again = True
+            return
+        self._looking = self._session.connection.spawn(self._look_again())
+
+    async def _look_again(self) -> None:
+        while True:
+            self._looks_again = False
+            before = self.queues
+            try:
+                await self.look()
+            except ClientError as error:
+                # When the connection is back, somebody asks again.
+                _log.debug("could not ask which queues are paused: %s", error)
+                return
+            if self.queues != before:
+                self._on_change()
+            if not self._looks_again:
+                return

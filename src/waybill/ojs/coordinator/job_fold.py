@@ -1,0 +1,290 @@
+"""What an event changes in the state of a job: a function of both, without a database.
+
+Events of clients and workers pass each other, so an event moves a job forward only: by attempt, then by phase. The
+first end counts. Only an enqueuing, or a start, that is later than the end begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.checkpoint import read_checkpoint
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.nesting import clean_text
+from waybill.ojs.spec.states import TERMINAL, State
+from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.spec.unique import stands_in_the_way
+
+# As text: every event of every job comes by here, and a member takes long to tell its value.
+ENDS: Final = {
+    "job.completed": State.COMPLETED.value,
+    "job.discarded": State.DISCARDED.value,
+    "job.cancelled": State.CANCELLED.value,
+}
+_ACTIVE: Final = State.ACTIVE.value
+_AVAILABLE: Final = State.AVAILABLE.value
+_END_VALUES: Final = frozenset(state.value for state in TERMINAL)
+_PHASES: Final = {
+    "job.enqueued": (0, _AVAILABLE),
+    "job.started": (1, _ACTIVE),
+    "job.retrying": (2, State.RETRYABLE.value),
+}
+_END_RANK: Final = 1 << 40
+MAX_NUMBER: Final = 2**31 - 1
+MAX_TIME_LENGTH: Final = 64
+MAX_KEY_LENGTH: Final = 500
+"""Characters: PostgreSQL's indices have room for 2,700 bytes."""
+_PHASES_PER_ATTEMPT: Final = 3
+
+
+class JobRecord(JobInfo):
+    """A job with what only the fold needs: `rank` orders its events."""
+
+    rank: int = -1
+    unique_key: str | None = None
+    created_at: str | None = None
+    owner: str | None = None
+    """The user who has pushed it, None if nobody knows."""
+    message: dict[str, object] | None = None
+
+
+def new_record(event: ReceivedEvent) -> JobRecord:
+    """Return what is known of a job before its first event: what any event says."""
+    job_type, queue = event.data.get("job_type"), event.data.get("queue")
+    return JobRecord(
+        id=event.subject,
+        type=_text(job_type) or "",
+        queue=_text(queue) or "",
+        state=_AVAILABLE,
+    )
+
+
+def fold_all(
+    events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord], same: defaultdict[object, list[JobRecord]]
+) -> dict[str, JobInfo | None]:
+    """Change jobs as events say, in order; those that are new are added.
+
+    `jobs` has those that the events are about by id, and `same` those of `jobs` that reservations compete with by their
+    unique key. Returns for each reservation, by the id of its event, the job that is in its way, None if it has its
+    place.
+    """
+    verdicts: dict[str, JobInfo | None] = {}
+    for event in events:
+        job = jobs.get(event.subject)
+        if event.type == "job.reserved":
+            candidates = same[unique_key_of(event)]
+            obstacle = None if job in candidates else in_the_way(candidates, event)
+            verdicts[event.id] = None if obstacle is None else info_of(obstacle)
+            if obstacle is not None or job in candidates:
+                continue
+        if job is None:
+            job = jobs[event.subject] = new_record(event)
+        if event.type == "job.reserved":
+            reserve(job, event)
+            same[job.unique_key].append(job)
+        fold(job, event)
+    return verdicts
+
+
+def is_foldable(event: ReceivedEvent) -> bool:
+    """Say whether an event is about a job and made of what every store can keep.
+
+    Events come from whoever may write to their exchange, so each of their fields may be anything of its JSON type.
+    """
+    if not event.type.startswith("job."):
+        return False
+    subject, time = event.subject, event.time
+    if not 0 < len(subject) <= MAX_ID_LENGTH or len(time) > MAX_TIME_LENGTH or "\0" in subject or "\0" in time:
+        return False
+    return event.type != "job.reserved" or (unique_key_of(event) is not None and _is_time(time))
+
+
+def unique_key_of(event: ReceivedEvent) -> str | None:
+    """Return the fingerprint that an event names. A long one of a foreign producer is kept as its own fingerprint."""
+    key = event.data.get("unique_key")
+    if not isinstance(key, str):
+        return None
+    if len(key) > MAX_KEY_LENGTH or "\0" in key:
+        return hashlib.sha256(key.encode()).hexdigest()
+    return key
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_timestamp(text, "time")
+    except InvalidJob:
+        return False
+    return True
+
+
+def fold(job: JobRecord, event: ReceivedEvent) -> None:
+    """Change a job as an event about it says."""
+    kind, data = event.type, event.data
+    if kind in ENDS:
+        _end(job, event)
+    elif kind in _PHASES:
+        _advance(job, event)
+    elif kind == "job.heartbeat":
+        _keep_hold(job, event)
+    elif kind == "job.scheduled":
+        _postpone(job, event)
+    elif kind == "job.released":
+        if job.state == State.PENDING.value:
+            job.state, job.ended_at, job.unique_key = State.CANCELLED.value, event.time, None
+    elif kind == "job.progress":
+        _note_progress(job, event)
+    elif kind == "job.failed" and job.rank < _END_RANK:
+        job.error = _object(data.get("error"))
+
+
+def reserve(job: JobRecord, event: ReceivedEvent) -> None:
+    """Give a new job the place that it has asked for."""
+    job.state = State.PENDING.value
+    job.unique_key = unique_key_of(event)
+    job.created_at = event.time
+    job.owner = _text(event.data.get("reserved_by"))
+    job.visible_until = _text(event.data.get("reserved_until"))
+
+
+def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobRecord | None:
+    """Return the job for which the one that `event` reserves is a duplicate."""
+    data = event.data
+    for job in candidates:
+        if job.id != event.subject and stands_in_the_way(
+            job,
+            job.created_at or job.enqueued_at,
+            states=data.get("states"),
+            period=data.get("period"),
+            now=event.time,
+        ):
+            return job
+    return None
+
+
+def info_of(job: JobRecord) -> JobInfo:
+    """Return what others may know of a job."""
+    return JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
+
+
+def has_ended(job: JobInfo) -> bool:
+    """Say whether a job is in a terminal state."""
+    return job.state in _END_VALUES
+
+
+def _advance(job: JobRecord, event: ReceivedEvent) -> None:
+    data = event.data
+    phase, state = _PHASES[event.type]
+    attempt = _number(data.get("attempt"))
+    rank = attempt * _PHASES_PER_ATTEMPT + phase
+    if event.type in {"job.enqueued", "job.started"} and job.ended_at is not None and job.ended_at < event.time:
+        # A dead letter was tried again: everything begins anew. Its start may be heard of first.
+        _begin_anew(job)
+    if event.type == "job.enqueued":
+        # Whoever has told of it first: nobody else knows its id before.
+        job.owner = job.owner or _text(event.user)
+        job.enqueued_at = event.time
+        job.scheduled_at = _text(data.get("scheduled_at"))
+        job.unique_key = unique_key_of(event) or job.unique_key
+        if job.scheduled_at is not None:
+            state = State.SCHEDULED.value
+    elif event.type == "job.started" and job.attempt <= attempt:
+        job.started_at = event.time
+        job.worker_id = _text(data.get("worker_id"))
+        job.progress = job.progress_message = None
+    if job.rank < rank:
+        job.state = state
+        job.attempt = attempt
+        job.next_retry_at = _text(data.get("next_retry_at"))
+        job.rank = rank
+        _let_go(job)
+
+
+def _keep_hold(job: JobRecord, event: ReceivedEvent) -> None:
+    """Extend the attempt that is under way; one that was replaced holds nothing any more."""
+    data = event.data
+    if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
+        return
+    job.visible_until = _text(data.get("visible_until"))
+    job.message = _object(data.get("message")) or job.message
+    job.visibility_ms = _number(data.get("visibility_ms")) or job.visibility_ms
+
+
+def _let_go(job: JobRecord) -> None:
+    job.visible_until = job.visibility_ms = job.message = None
+
+
+def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
+    """Take back the start of an attempt that was put off; one that has begun again meanwhile stays."""
+    if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
+        job.state = State.SCHEDULED.value
+        job.scheduled_at = _text(event.data.get("scheduled_at"))
+        job.rank = job.attempt * _PHASES_PER_ATTEMPT
+
+
+def _begin_anew(job: JobRecord) -> None:
+    job.rank = -1
+    job.attempt = 0
+    job.ended_at = job.started_at = job.next_retry_at = None
+    _let_go(job)
+    job.error = job.result = job.worker_id = None
+    job.progress = job.progress_message = job.checkpoint = None
+
+
+def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
+    """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
+    data = event.data
+    if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
+        return
+    percent = data.get("progress_percent", 0)
+    if isinstance(percent, int | float):
+        job.progress = max(job.progress or 0.0, min(percent, 100) / 100)
+    job.progress_message = _text(data.get("progress_message")) or job.progress_message
+    job.checkpoint = read_checkpoint(data.get("checkpoint")) or job.checkpoint
+
+
+def _end(job: JobRecord, event: ReceivedEvent) -> None:
+    data = event.data
+    if job.rank >= _bound(event):
+        return
+    job.state = ENDS[event.type]
+    job.ended_at = event.time
+    job.rank = _END_RANK
+    job.attempt = max(job.attempt, _number(data.get("attempt", data.get("total_attempts"))))
+    job.next_retry_at = job.checkpoint = None
+    _let_go(job)
+    job.result = data.get("result")
+    job.error = _object(data.get("last_error")) or job.error
+    if event.type == "job.completed" and job.progress is not None:
+        job.progress = 1.0
+
+
+def _bound(event: ReceivedEvent) -> int:
+    """Return the rank below which an end counts: the late result of an attempt that was replaced does not."""
+    attempt = _number(event.data.get("attempt"))
+    if event.type == "job.completed" and attempt:
+        return attempt * _PHASES_PER_ATTEMPT + _PHASES["job.retrying"][0]
+    return _END_RANK
+
+
+def _number(value: object) -> int:
+    """Return a number that a column of 32 bits takes."""
+    return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) else 0
+
+
+def _text(value: object) -> str | None:
+    """Return a text that a database takes, and an index."""
+    if not isinstance(value, str):
+        return None
+    return value if len(value) <= MAX_KEY_LENGTH and "\0" not in value else clean_text(value, MAX_KEY_LENGTH)
+
+
+def _object(value: object) -> dict[str, object] | None:
+    return msgspec.convert(value, dict[str, object]) if isinstance(value, dict) else None

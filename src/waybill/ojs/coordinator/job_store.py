@@ -1,0 +1,118 @@
+"""The state of all jobs as the events tell it: in memory, or in a database.
+
+The stream is the truth, a store is a view of it. It knows its position in the stream, so that nothing is folded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from waybill.ojs.coordinator.job_fold import JobRecord, info_of
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
+from waybill.ojs.spec.states import State
+
+IN_MEMORY: Final = ":memory:"
+
+
+class HeldAttempt(NamedTuple):
+    """An attempt that is under way. `visible_until` says until when, by the clock of whoever wrote it."""
+
+    job_id: str
+    queue: str
+    attempt: int
+    visible_until: str | None
+    visibility_ms: int
+
+
+class JobStore:
+    """What every store does; used by one thread at a time."""
+
+    def __enter__(self) -> Self:
+        """Nothing is left to open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Release what it holds."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Forget all jobs and the position: the view is to be made again from the first event."""
+        raise NotImplementedError
+
+    @property
+    def next_offset(self) -> int:
+        """The offset in the stream from which on events are not folded yet."""
+        raise NotImplementedError
+
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
+        """Fold messages of the stream, each with its offset, and remember where it goes on: all of them or nothing.
+
+        With `keeps_position` the messages count as not folded yet: for one that is taken apart.
+        Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place.
+        """
+        raise NotImplementedError
+
+    def probe(self) -> None:
+        """Write, and change nothing. Raises what keeps the store from writing anything at all."""
+
+    def get(self, job_id: str) -> JobInfo | None:
+        """Return a job, None if no event of it was folded."""
+        job = self._find(job_id)
+        return None if job is None else info_of(job)
+
+    def owner(self, job_id: str) -> str | None:
+        """Return the user who has pushed a job, None if nobody knows."""
+        job = self._find(job_id)
+        return None if job is None else job.owner
+
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last, all states unless one is given.
+
+        With `owners`, only those of these users; None stands for jobs of which nobody knows who has pushed them.
+        """
+        raise NotImplementedError
+
+    def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        raise NotImplementedError
+
+    def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        job = self._find(job_id)
+        if job is None or job.message is None or (job.state, job.attempt) != (State.ACTIVE.value, attempt):
+            return None
+        return msgspec.convert(job.message, KeptMessage)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state."""
+        raise NotImplementedError
+
+    def _find(self, job_id: str) -> JobRecord | None:
+        raise NotImplementedError
+
+
+def open_job_store(database: str) -> JobStore:
+    """Open ":memory:", a SQLite file, or a URL of SQLAlchemy such as `postgresql://user@host/name`.
+
+    Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed; else SQLAlchemyError.
+    """
+    # Each is loaded if it is used: SQLAlchemy takes more memory than the rest of a worker's packages together.
+    if database == IN_MEMORY:
+        from waybill.ojs.coordinator.memory_job_store import MemoryJobStore  # noqa: PLC0415 - see above
+
+        return MemoryJobStore()
+    from waybill.ojs.coordinator.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
+
+    return SqlJobStore(database)

@@ -1,0 +1,213 @@
+"""A coordinator's view of all jobs: follows the event stream, folds it into a store, answers from there.
+
+The store blocks, so a thread of its own works with it. A message of the stream is acknowledged once it is folded: while
+a database is out of reach, or more happens than can be folded, the broker holds back what comes after.
+
+Memory does not depend on how far behind it is. Few messages wait here, and as they came: as objects, events take five
+times as much. They become objects a piece at a time, and the next piece when these are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from waybill.client import Consumer, Delivery
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore, open_job_store
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import KeptMessage
+
+PREFETCH: Final = 50
+FOLD_SECONDS: Final = 0.02
+TRIES: Final = 2
+RETRY_SECONDS: Final = 1.0
+SETTLE_SECONDS: Final = 1.0
+"""How long the events of a job may be on their way here before it counts as unknown."""
+
+VERDICT_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class JobView:
+    """The jobs that the stream tells of."""
+
+    def __init__(self, database: str, *, rebuild: bool) -> None:
+        """See `Coordinator`."""
+        self._open_store = functools.partial(open_job_store, database)
+        self._rebuild = rebuild
+        self._store: JobStore | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
+        self._stream: Consumer | None = None
+        self._waiting: deque[tuple[int, Delivery]] = deque()
+        """Messages that are to be folded, each with its offset in the stream."""
+        self._next_offset = 0
+        self.skipped_count = 0
+        """How many events could not be understood, or kept, and were stepped over."""
+        self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
+        self._arrived = asyncio.Event()
+        self._many_wait = asyncio.Event()
+        self._folded = asyncio.Event()
+        self._folding: asyncio.Task[None] | None = None
+
+    async def start(self, session: Session) -> None:
+        """Open the store, and follow the stream from where the store ends."""
+        self._store = await self._in_thread(self._open_store)
+        if self._rebuild:
+            await self._in_thread(self._store.clear)
+        store = self._store
+        self._next_offset = await self._in_thread(lambda: store.next_offset)
+        channel = await session.connection.channel(prefetch_count=PREFETCH)
+        self._stream = await channel.consume(
+            session.declarer.topology.event_stream,
+            self._take,
+            arguments={"x-stream-offset": self._next_offset or "first"},
+        )
+        self._folding = asyncio.get_running_loop().create_task(self._fold_for_ever(store))
+
+    async def close(self) -> None:
+        """Leave the stream, and close the store."""
+        if self._folding is not None:
+            self._folding.cancel()
+            await asyncio.gather(self._folding, return_exceptions=True)
+        if self._store is not None:
+            await self._in_thread(self._store.close)
+            self._store = None
+        self._thread.shutdown(wait=False)
+
+    async def get(self, job_id: str) -> JobInfo | None:
+        """Return a job, None if no event of it has arrived."""
+        store = self._known
+        return await self._in_thread(lambda: store.get(job_id))
+
+    async def owner(self, job_id: str) -> str | None:
+        """Return the user who has pushed a job, None if nobody knows."""
+        store = self._known
+        return await self._in_thread(lambda: store.owner(job_id))
+
+    async def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last, those of some users if `owners` are given."""
+        store = self._known
+        return await self._in_thread(lambda: store.newest(queue, state, limit, owners))
+
+    async def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        store = self._known
+        return await self._in_thread(store.held)
+
+    async def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        store = self._known
+        return await self._in_thread(lambda: store.kept_message(job_id, attempt))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
+        return self._thread.submit(self._known.counts).result()
+
+    async def settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
+        """Return what is known of a job, giving events on their way here a moment to arrive."""
+        job: JobInfo | None = None
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while True:
+                    folded = self._folded
+                    if is_settled(job := await self.get(job_id)):
+                        return job
+                    await folded.wait()
+        except TimeoutError:
+            return await self.get(job_id)
+
+    async def verdict(self, event_id: str, record: Callable[[], None]) -> JobInfo | None:
+        """Record a reservation with this event id; return the job that is in its way once the stream has decided.
+
+        Raises TimeoutError if the stream does not bring it back in time.
+        """
+        waiting: asyncio.Future[JobInfo | None] = asyncio.get_running_loop().create_future()
+        self._verdicts[event_id] = waiting
+        try:
+            record()
+            async with asyncio.timeout(VERDICT_SECONDS):
+                return await waiting
+        finally:
+            del self._verdicts[event_id]
+
+    @property
+    def _known(self) -> JobStore:
+        if self._store is None:
+            raise RuntimeError("the coordinator is not started")
+        return self._store
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _take(self, delivery: Delivery) -> None:
+        try:
+            offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        except ValueError:
+            _log.warning("a message of the event stream has malformed properties and is stepped over")
+            self.skipped_count += 1
+            offset = None
+        if not isinstance(offset, int) or offset < self._next_offset:
+            delivery.ack()
+            return
+        self._next_offset = offset + 1
+        self._waiting.append((offset, delivery))
+        self._arrived.set()
+        if len(self._waiting) * 2 >= PREFETCH:
+            self._many_wait.set()
+
+    async def _fold_for_ever(self, store: JobStore) -> None:
+        while True:
+            await self._arrived.wait()
+            # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLD_SECONDS):
+                    await self._many_wait.wait()
+            self._arrived.clear()
+            self._many_wait.clear()
+            while self._waiting:
+                # The other half arrives meanwhile.
+                count = min(len(self._waiting), PREFETCH // 2)
+                await self._fold(store, [self._waiting.popleft() for _ in range(count)])
+
+    async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
+        # The properties were decoded for the offset.
+        messages = [(offset, delivery.body, delivery.properties.user_id) for offset, delivery in waiting]
+        failures = 0
+        while True:
+            try:
+                # What has failed twice is taken apart, to step over what is at fault, unless that is the database.
+                fold = fold_messages if failures < TRIES else fold_what_can_be
+                verdicts, skipped = await self._in_thread(functools.partial(fold, store, messages))
+                break
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                failures += 1
+                _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+        self.skipped_count += skipped
+        if self._stream is not None:
+            # After a lost connection the consumer goes on here.
+            self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
+        for _, delivery in waiting:
+            delivery.ack()
+        for event_id, obstacle in verdicts.items():
+            decided = self._verdicts.get(event_id)
+            if decided is not None and not decided.done():
+                decided.set_result(obstacle)
+        self._folded.set()
+        self._folded = asyncio.Event()
+
+
+__all__ = ["FOLD_BYTES", "JobView"]

@@ -1,0 +1,176 @@
+"""The state of all jobs in memory: for as long as a coordinator runs, and made again from the stream by the next one.
+
+Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them.
+Beside them are the counts, and indices of what is asked for all the time: by unique key, and of what is held. None is
+there by the time of enqueuing: it would take half as much as the jobs, and whoever lists jobs can wait while all are
+looked at.
+
+It does not grow for ever: of the jobs that have ended it knows the last ones, and how many there were. One that must be
+unique stays, as it may be in the way of another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from heapq import nlargest
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, has_ended, info_of, is_foldable, unique_key_of
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.bounded import Generations
+
+ENDED_JOBS: Final = 50_000
+
+_ACTIVE: Final = State.ACTIVE.value
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(JobRecord).decode
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a job stands in the indices."""
+
+    queue: str
+    state: str
+    unique_key: str | None
+    is_held: bool
+    is_over: bool
+    """Whether it has ended and matters to no other job."""
+
+    @classmethod
+    def of(cls, job: JobRecord) -> _Place:
+        is_held = job.visibility_ms is not None and job.state == _ACTIVE
+        # A reservation, and nothing else, says when a job was created.
+        is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
+        return cls(job.queue, job.state, job.unique_key, is_held, is_over)
+
+
+class MemoryJobStore(JobStore):
+    """One view, of which nothing is left when it is closed."""
+
+    def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
+        """Nothing is known yet. The last `ended_jobs` of those that have ended will be remembered."""
+        self._kept = ended_jobs
+        self.clear()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._jobs: dict[str, bytes] = {}
+        """Those that are not over."""
+        self._over: Generations[str, bytes] = Generations(self._kept)
+        """Those that may be forgotten, in the order of their ends."""
+        self._next_offset = 0
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._held: dict[str, None] = {}
+
+    @property
+    def next_offset(self) -> int:
+        """The offset from which on events are not folded yet."""
+        return self._next_offset
+
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
+        """Fold messages into copies, and take those over in the end."""
+        new = [(offset, found) for offset, found in messages if offset >= self._next_offset]
+        if not new:
+            return {}
+        events = [event for _, found in new for event in found if is_foldable(event)]
+        jobs = self._load(event.subject for event in events)
+        same: defaultdict[object, list[JobRecord]] = defaultdict(list)
+        for key in {unique_key_of(event) for event in events if event.type == "job.reserved"}:
+            if isinstance(key, str) and key in self._keys:
+                jobs |= self._load(job_id for job_id in self._keys[key] if job_id not in jobs)
+                same[key] = [jobs[job_id] for job_id in self._keys[key]]
+        places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
+        verdicts = fold_all(events, jobs, same)
+        encoded = [_encode(job) for job in jobs.values()]
+        for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
+            place = _Place.of(job)
+            self._move(job_id, places.get(job_id), place, text)
+        for job_id, text in self._over.forget().items():
+            self._leave_key(job_id, _decode(text).unique_key)
+        if not keeps_position:
+            self._next_offset = new[-1][0] + 1
+        return verdicts
+
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last."""
+        jobs = (_decode(text) for text in chain(self._jobs.values(), self._over.values()))
+        fitting = (
+            job
+            for job in jobs
+            if job.queue == queue and state in {None, job.state} and (owners is None or job.owner in owners)
+        )
+        return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
+
+    def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        return [
+            HeldAttempt(job.id, job.queue, job.attempt, job.visible_until, job.visibility_ms or 0)
+            for job in self._load(self._held).values()
+        ]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state, those with it that were forgotten."""
+        return dict(self._counts)
+
+    def _find(self, job_id: str) -> JobRecord | None:
+        return self._load([job_id]).get(job_id)
+
+    def _load(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
+        found = ((job_id, self._jobs.get(job_id) or self._over.get(job_id)) for job_id in dict.fromkeys(job_ids))
+        return {job_id: _decode(text) for job_id, text in found if text is not None}
+
+    def _move(self, job_id: str, before: _Place | None, after: _Place, text: bytes) -> None:
+        """Keep a job, and the indices."""
+        if before is not None and before.is_over:
+            self._over.discard(job_id)
+        if after.is_over:
+            self._jobs.pop(job_id, None)
+            self._over.add(job_id, text)
+        else:
+            self._jobs[job_id] = text
+        if before == after:
+            return
+        if before is not None:
+            self._count(before, -1)
+        self._count(after, 1)
+        if before is not None and before.unique_key != after.unique_key:
+            self._leave_key(job_id, before.unique_key)
+        if after.unique_key is not None:
+            self._keys[after.unique_key][job_id] = None
+        if after.is_held:
+            self._held[job_id] = None
+        elif before is not None and before.is_held:
+            del self._held[job_id]
+
+    def _leave_key(self, job_id: str, unique_key: str | None) -> None:
+        if unique_key is not None:
+            del self._keys[unique_key][job_id]
+            if not self._keys[unique_key]:
+                del self._keys[unique_key]
+
+    def _count(self, place: _Place, change: int) -> None:
+        key = (place.queue, place.state)
+        self._counts[key] += change
+        if not self._counts[key]:
+            del self._counts[key]
+
+
+def _recency(job: JobRecord) -> tuple[str, str]:
+    """Order jobs by when they were enqueued; first are those of which that is not known yet."""
+    return job.enqueued_at or "", job.id

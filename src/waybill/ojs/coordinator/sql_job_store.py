@@ -1,0 +1,271 @@
+"""The state of all jobs as the events tell it, in SQLite or PostgreSQL. Needs the package sqlalchemy.
+
+The stream is the truth, this is a view of it: the position in the stream is written in one transaction with what was
+folded, so that a crash repeats or loses nothing, and a lost database is made again from the first event. Coordinators
+may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.spec.checkpoint import read_checkpoint
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.states import State
+
+try:
+    import sqlalchemy as sql
+    from sqlalchemy.engine import Connection, Engine, make_url
+    from sqlalchemy.pool import StaticPool
+except ImportError as error:
+    raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
+
+_VERSION: Final = 6
+_STREAM: Final = "events"
+_VALUES_PER_SELECT: Final = 500
+_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message")
+
+_metadata: Final = sql.MetaData()
+_jobs: Final = sql.Table(
+    "waybill_job",
+    _metadata,
+    sql.Column("id", sql.String, primary_key=True),
+    sql.Column("type", sql.String, nullable=False),
+    sql.Column("queue", sql.String, nullable=False),
+    sql.Column("state", sql.String, nullable=False),
+    sql.Column("attempt", sql.Integer, nullable=False),
+    sql.Column("rank", sql.BigInteger, nullable=False),
+    *(
+        sql.Column(name, sql.String)
+        for name in (
+            "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
+            "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
+            "owner", "message",
+        )
+    ),
+    sql.Column("progress", sql.Float),
+    sql.Column("visibility_ms", sql.Integer),
+    sql.Index("waybill_job_queue", "queue", "enqueued_at"),
+    sql.Index("waybill_job_unique_key", "unique_key"),
+    sql.Index(
+        "waybill_job_held",
+        "visibility_ms",
+        sqlite_where=sql.column("visibility_ms").is_not(None),
+        postgresql_where=sql.column("visibility_ms").is_not(None),
+    ),
+)  # fmt: skip
+_positions: Final = sql.Table(
+    "waybill_position",
+    _metadata,
+    sql.Column("stream", sql.String, primary_key=True),
+    sql.Column("next_offset", sql.BigInteger, nullable=False),
+    sql.Column("version", sql.Integer, nullable=False),
+)
+
+
+class SqlJobStore(JobStore):
+    """One database. Calls block for the time of a small transaction."""
+
+    def __init__(self, database: str) -> None:
+        """`database` is a SQLite file, or a URL of SQLAlchemy: `postgresql://user@host/name`.
+
+        A view of an older form is made again from the events. Raises sqlalchemy.exc.SQLAlchemyError.
+        """
+        self._engine = _engine(database)
+        insert = _insert_of(self._engine)
+        upsert = insert(_jobs)
+        columns = [column.name for column in _jobs.columns if not column.primary_key]
+        self._upsert = upsert.on_conflict_do_update(
+            index_elements=["id"], set_={name: upsert.excluded[name] for name in columns}
+        )
+        self._insert_position = insert(_positions).on_conflict_do_nothing()
+        self._prepare()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._engine.dispose()
+
+    def clear(self) -> None:
+        """Forget all jobs and the position: the view is to be made again from the first event."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.delete(_jobs))
+            connection.execute(sql.update(_positions).values(next_offset=0))
+
+    @property
+    def next_offset(self) -> int:
+        """The offset in the stream from which on events are not folded yet."""
+        with self._engine.connect() as connection:
+            return _position(connection)
+
+    def probe(self) -> None:
+        """Write the position as it is."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.update(_positions).values(next_offset=_positions.c.next_offset))
+
+    def apply(
+        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+    ) -> dict[str, JobInfo | None]:
+        """Fold messages in one transaction."""
+        verdicts: dict[str, JobInfo | None] = {}
+        if not messages:
+            return verdicts
+        with self._engine.begin() as connection:
+            position = _position(connection, lock=True)
+            events = [
+                event for offset, found in messages if offset >= position for event in found if is_foldable(event)
+            ]
+            decided = [
+                event for offset, found in messages if offset < position for event in found if is_foldable(event)
+            ]
+            verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
+            jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
+            same = self._same(connection, events, jobs)
+            verdicts |= fold_all(events, jobs, same)
+            if jobs:
+                connection.execute(self._upsert, [_row(job) for job in jobs.values()])
+            if messages[-1][0] >= position and not keeps_position:
+                connection.execute(sql.update(_positions).values(next_offset=messages[-1][0] + 1))
+        return verdicts
+
+    def newest(
+        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+    ) -> list[JobInfo]:
+        """Return the jobs of a queue that were enqueued last, all states unless one is given."""
+        select = sql.select(_jobs).where(_jobs.c.queue == queue)
+        if state is not None:
+            select = select.where(_jobs.c.state == state)
+        if owners is not None:
+            named = _jobs.c.owner.in_([owner for owner in owners if owner is not None])
+            select = select.where(sql.or_(named, _jobs.c.owner.is_(None)) if None in owners else named)
+        select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            return [info_of(_record(row)) for row in connection.execute(select)]
+
+    def held(self) -> list[HeldAttempt]:
+        """Return the attempts that are under way and have sent heartbeats."""
+        select = sql.select(
+            _jobs.c.id, _jobs.c.queue, _jobs.c.attempt, _jobs.c.visible_until, _jobs.c.visibility_ms
+        ).where(_jobs.c.visibility_ms.is_not(None), _jobs.c.state == State.ACTIVE.value)
+        with self._engine.connect() as connection:
+            return [HeldAttempt(*row) for row in connection.execute(select)]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state."""
+        select = sql.select(_jobs.c.queue, _jobs.c.state, sql.func.count()).group_by(_jobs.c.queue, _jobs.c.state)
+        with self._engine.connect() as connection:
+            return {(queue, state): count for queue, state, count in connection.execute(select)}
+
+    def _find(self, job_id: str) -> JobRecord | None:
+        with self._engine.connect() as connection:
+            return self._load(connection, _jobs.c.id, [job_id]).get(job_id)
+
+    def _prepare(self) -> None:
+        with self._engine.begin() as connection:
+            if sql.inspect(connection).has_table(_positions.name):
+                version = connection.execute(sql.select(_positions.c.version)).scalar()
+                if version not in {None, _VERSION}:
+                    _metadata.drop_all(connection)
+            _metadata.create_all(connection)
+            connection.execute(self._insert_position.values(stream=_STREAM, next_offset=0, version=_VERSION))
+
+    def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
+        """Return what another coordinator has found for reservations that it folded into this database."""
+        verdicts: dict[str, JobInfo | None] = {}
+        same = self._same(connection, events, {})
+        for event in events:
+            candidates = same[unique_key_of(event)]
+            if any(job.id == event.subject for job in candidates):
+                verdicts[event.id] = None
+            elif candidates:
+                verdicts[event.id] = info_of(in_the_way(candidates, event) or candidates[0])
+        return verdicts
+
+    def _same(
+        self, connection: Connection, events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord]
+    ) -> defaultdict[object, list[JobRecord]]:
+        """Return the jobs that reservations compete with, by their fingerprint, as the very records of `jobs`."""
+        same: defaultdict[object, list[JobRecord]] = defaultdict(list)
+        keys = dict.fromkeys(unique_key_of(event) for event in events if event.type == "job.reserved")
+        if keys:
+            for job_id, job in self._load(connection, _jobs.c.unique_key, list(keys)).items():
+                same[job.unique_key].append(jobs.setdefault(job_id, job))
+        return same
+
+    @staticmethod
+    def _load(connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
+        found: dict[str, JobRecord] = {}
+        for start in range(0, len(values), _VALUES_PER_SELECT):
+            chunk = values[start : start + _VALUES_PER_SELECT]
+            rows = connection.execute(sql.select(_jobs).where(column.in_(chunk)))
+            found.update((row[0], _record(row)) for row in rows)
+        return found
+
+
+def _engine(database: str) -> Engine:
+    if "://" in database:
+        url = make_url(database)
+        if url.drivername == "postgresql":
+            # The driver that the extra brings.
+            url = url.set(drivername="postgresql+psycopg")
+        engine = sql.create_engine(url)
+    else:
+        url = make_url("sqlite://").set(database=database)
+        engine = sql.create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    if engine.dialect.name == "sqlite":
+        sql.event.listen(engine, "connect", _set_up_sqlite)
+        sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    return engine
+
+
+def _insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
+    """Return `insert` of the engine's database; a dialect brings all of its drivers, so only that one is loaded."""
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
+
+        return postgresql.insert
+    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see above
+
+    return sqlite.insert
+
+
+def _set_up_sqlite(connection: object, _record: object) -> None:
+    # The driver would begin transactions by itself, and not before the first write.
+    connection.isolation_level = None  # type: ignore[attr-defined]
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute("pragma journal_mode = wal")
+    cursor.execute("pragma synchronous = normal")
+    cursor.close()
+
+
+def _position(connection: Connection, *, lock: bool = False) -> int:
+    select = sql.select(_positions.c.next_offset).where(_positions.c.stream == _STREAM)
+    return int(connection.execute(select.with_for_update() if lock else select).scalar() or 0)
+
+
+def _row(job: JobRecord) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(job, name) for name in _COLUMNS}
+    for name in _JSON_FIELDS:
+        value = row[name]
+        if value is not None:
+            row[name] = msgspec.json.encode(value).decode()
+    return row
+
+
+def _record(row: Sequence[object]) -> JobRecord:
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    for name in _JSON_FIELDS:
+        text = fields[name]
+        if isinstance(text, str):
+            fields[name] = msgspec.json.decode(text)
+    fields["checkpoint"] = read_checkpoint(fields["checkpoint"])
+    return JobRecord(**fields)  # type: ignore[arg-type]
+
+
+_COLUMNS: Final = tuple(column.name for column in _jobs.columns)

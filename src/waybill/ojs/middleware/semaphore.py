@@ -1,0 +1,218 @@
+"""Permits in a queue: what limits jobs over all workers, on any broker, without a server of its own.
+
+A key has `count` permits, each a message. Whoever runs a job holds one unacknowledged, so a crash gives it back:
+
+    ojs.permit.{key}  --consume, hold-->  worker  --nack with requeue-->  ojs.permit.{key}
+
+For a rate, a used permit travels through a queue whose time to live is the period, so at most `count` jobs start in any
+period (a sliding window). The broker moves it, by dead lettering, so none can get lost or double:
+
+    ojs.rate.{key}  --consume-->  worker  --nack-->  ojs.rate.{key}.used  --after the period-->  ojs.rate.{key}
+
+Permits are made once, by whoever comes first: a lock (an exclusive queue) keeps others away, and a marker beside them
+says how many were made, and when. That moment is their generation. Permits of an older one are thrown away by whoever
+gets them, so a crash half-way, or another `count`, means to make all of them anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Channel, Delivery, NotFound, ResourceLocked
+from waybill.client.ranges import check_number, check_whole
+from waybill.ojs.client import Jobs
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.rate_limit import check_key
+from waybill.ojs.topology.topology import Declaration
+
+LOCK_PAUSE_SECONDS: Final = 0.02
+LOCK_LIFE_MS: Final = 10_000
+IDLE_LIFE_MS: Final = 24 * 3600 * 1000
+"""Permits of a key that nobody has asked for in this time go away; they are made anew when they are needed."""
+
+_log = logging.getLogger("waybill.ojs.permits")
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """How many permits there are, and when they were made, in Unix milliseconds."""
+
+    generation: int
+    count: int
+
+
+_markers: Final = msgspec.json.Decoder(Marker)
+
+
+class Permit:
+    """The right to run one job."""
+
+    def __init__(self, delivery: Delivery, *, is_used_up: bool) -> None:
+        """Made by `Permits.acquire`. One that is used up is on its way through the period already."""
+        self._delivery = delivery
+        if is_used_up:
+            delivery.nack(requeue=False)
+
+    def release(self) -> None:
+        """Let another job run. Nothing for one that is used up, or that a lost connection has given back."""
+        self._delivery.nack(requeue=True)
+
+
+def check_limit(count: int, period_seconds: float | None) -> None:
+    """Raise ValueError for a count or a period that is out of range."""
+    check_whole("the count of a limit", count, 1, 1_000_000)
+    check_number("the period of a limit in seconds", period_seconds, 0.001, 31_536_000)
+
+
+class Permits:
+    """The permits of one key, for the jobs of one process."""
+
+    def __init__(self, jobs: Jobs, key: str, count: int, *, period_seconds: float | None = None) -> None:
+        """`count` jobs may run at a time; or, with a period, start in each period. Raises InvalidJob, ValueError."""
+        check_key(key)
+        check_limit(count, period_seconds)
+        self._jobs = jobs
+        self._count = count
+        self._period_ms = None if period_seconds is None else max(1, round(period_seconds * 1000))
+        kind = "permit" if period_seconds is None else f"rate.{self._period_ms}"
+        self._name = f"{jobs.topology.prefix}ojs.{kind}.{key}"
+        self._session: Session | None = None
+        self._channel: Channel | None = None
+        self._generation = 0
+        self._preparing = asyncio.Lock()
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    async def acquire(self, timeout_seconds: float) -> Permit:
+        """Wait for a permit. Raises TimeoutError if none is free in time, and what the connection raises."""
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                channel = await self._ready()
+                try:
+                    return await self._take(channel)
+                except NotFound:
+                    # Nobody had asked for so long that the queue has gone away.
+                    self._session = None
+
+    async def _take(self, channel: Channel) -> Permit:
+        granted: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+
+        def receive(delivery: Delivery) -> None:
+            generation = _generation(delivery)
+            if generation < self._generation:
+                delivery.ack()
+            elif granted.done():
+                delivery.nack(requeue=True)
+            else:
+                self._generation = generation
+                granted.set_result(delivery)
+
+        consumer = await channel.consume(self._name, receive)
+        try:
+            delivery = await granted
+        except BaseException:
+            granted.cancel()
+            if granted.done() and not granted.cancelled():
+                granted.result().nack(requeue=True)
+            raise
+        finally:
+            self._spawn(consumer.cancel())
+        return Permit(delivery, is_used_up=self._period_ms is not None)
+
+    # Making permits. --------------------------------------------------------------------------------------------
+
+    async def _ready(self) -> Channel:
+        """Return the channel to consume on, after the permits were made if nobody had."""
+        session = await self._jobs.session()
+        async with self._preparing:
+            if self._channel is None or session is not self._session:
+                if session.declarer.topology.declaration is not Declaration.NEVER:
+                    await self._prepare(session)
+                # One for each consumer, held until it is released.
+                self._channel = await session.connection.channel(prefetch_count=1)
+                self._session = session
+            return self._channel
+
+    async def _prepare(self, session: Session) -> None:
+        async with await session.connection.channel(confirms=True) as channel:
+            lock = f"{self._name}.lock"
+            while True:
+                try:
+                    await channel.declare_queue(lock, exclusive=True, arguments={"x-expires": LOCK_LIFE_MS})
+                    break
+                except ResourceLocked:
+                    await asyncio.sleep(LOCK_PAUSE_SECONDS)
+            try:
+                await self._make(channel)
+            finally:
+                await channel.delete_queue(lock)
+
+    async def _make(self, channel: Channel) -> None:
+        """Declare the queues, and make the permits if they are not there as they should be."""
+        there = await _exists(channel, self._name)
+        arguments: dict[str, object] = {"x-expires": IDLE_LIFE_MS}
+        if self._period_ms is not None:
+            used = f"{self._name}.used"
+            back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._name}
+            # Its life is longer than that of a permit in it.
+            life = {"x-expires": IDLE_LIFE_MS + self._period_ms}
+            await channel.declare_queue(
+                used, durable=True, arguments={**back, **life, "x-message-ttl": self._period_ms}
+            )
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": used}
+        await channel.declare_queue(self._name, durable=True, arguments=arguments)
+        marker_queue = f"{self._name}.count"
+        await channel.declare_queue(
+            marker_queue, durable=True, arguments={"x-max-length": 1, "x-expires": IDLE_LIFE_MS * 2}
+        )
+        found = await channel.get(marker_queue)
+        marker = None if found is None else _markers.decode(found.body)
+        if there and marker is not None and found is not None and marker.count == self._count:
+            found.nack(requeue=True)
+            self._generation = marker.generation
+            return
+        before = 0 if marker is None else marker.generation
+        generation = max(int(time.time() * 1000), before + 1)
+        body = msgspec.json.encode(Marker(generation, self._count))
+        properties = BasicProperties(content_type="application/json", delivery_mode=PERSISTENT)
+        publishes = [
+            channel.publish_nowait(body, routing_key=name, properties=properties, mandatory=True)
+            # The marker comes last: without it, all of this begins anew.
+            for name in [*[self._name] * self._count, marker_queue]
+        ]
+        await asyncio.gather(*publishes)
+        if found is not None:
+            found.ack()
+        self._generation = generation
+        _log.info("%d permits of %s were made", self._count, self._name)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._cancelling.add(task)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        self._cancelling.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # With its channel or connection, a consumer is gone as well.
+            _log.debug("a consumer of %s could not be cancelled: %r", self._name, error)
+
+
+def _generation(delivery: Delivery) -> int:
+    try:
+        return _markers.decode(delivery.body).generation
+    except msgspec.DecodeError:
+        return -1
+
+
+async def _exists(channel: Channel, queue: str) -> bool:
+    try:
+        await channel.declare_queue(queue, passive=True)
+    except NotFound:
+        return False
+    return True

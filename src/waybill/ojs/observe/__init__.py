@@ -1,0 +1,1 @@
+"""What producers and workers tell about themselves: events, counters, metrics."""

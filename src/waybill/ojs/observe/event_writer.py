@@ -1,0 +1,329 @@
+"""Writes events to the stream: many in one message, each message confirmed, and what depends on them afterwards.
+
+A job may be acknowledged only when the event that says so is safe, so the acknowledgement is handed over together with
+the event, and is called when the broker has confirmed it:
+
+    record(job.completed) ; after(delivery.ack) ... end of the loop's turn: one message ... confirm: all the acks
+
+A few messages are in flight at a time. While they are, events gather, so that a message carries few events when there
+is time and many when there is not. Large messages overlap: the broker stores one while the next is filled. Messages
+that a lost connection has swallowed are published again, in their order, before anything new; a reader sees such an
+event twice with one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import time as clock
+from typing import Final
+
+from waybill.client import BasicProperties, Channel, MessageReturned
+from waybill.ojs.connection.identity import Identity
+from waybill.ojs.observe.counters import Tally
+from waybill.ojs.observe.event_forms import EventForms, is_plain
+from waybill.ojs.spec.envelope import CONTENT_TYPE
+from waybill.ojs.spec.events import (
+    BATCH_TYPE,
+    EventData,
+    JobCompleted,
+    JobStarted,
+    encode_event,
+    join_events,
+    make_event,
+    read_events,
+)
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.timestamps import format_unix_time
+from waybill.ojs.topology.declarer import TopologyDeclarer
+
+MAX_IN_FLIGHT: Final = 4
+FEW_EVENTS: Final = 16
+"""While more than this are in flight, there is much to do: the next message waits for the confirm, or is large."""
+MANY_EVENTS: Final = 200
+"""So many make a large message: it goes out beside others, or jobs would wait for their acknowledgements in turns."""
+MAX_EVENTS_PER_MESSAGE: Final = 2000
+MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
+RETRY_SECONDS: Final = 1.0
+MAX_SHORT_STRING: Final = 255
+"""Octets of a text among the properties."""
+
+_log = logging.getLogger("waybill.ojs.events")
+
+
+class _Batch:
+    """The events of one message as JSON, and what waits for them.
+
+    An element may be two events with a comma between. `type` is that of the first element, until the batch is cut.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.actions: list[Callable[[], object]] = []
+        self.first_id = ""
+        self.published_at = 0.0
+        self.type = ""
+        self.body = b""
+
+
+class EventWriter:
+    """Publishes events of one source on a channel with confirms."""
+
+    def __init__(
+        self, channel: Channel, declarer: TopologyDeclarer, source: str, identity: Identity | None = None
+    ) -> None:
+        """`source` is a URI: see `event_source`."""
+        self.tally = Tally()
+        self._channel = channel
+        self._declarer = declarer
+        self._exchange = declarer.topology.events
+        self._identity = identity
+        self._source = source
+        self._forms = EventForms(source)
+        self._loop = asyncio.get_running_loop()
+        self._gathering = _Batch()
+        self._in_flight: set[_Batch] = set()
+        self._failed: deque[_Batch] = deque()
+        self._flush_handle: asyncio.Handle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._millisecond = 0
+        self._time = ""
+
+    @property
+    def gathering(self) -> object:
+        """What stands for the events that are gathered now: another object once they are on their way."""
+        return self._gathering
+
+    def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
+        """Add one event about `subject`; it is published at the end of this turn of the loop.
+
+        `time` is when it happened, RFC 3339, if that was not just now. `event_id` is for an event that several may
+        write, and readers shall count once.
+        """
+        event = make_event(self._source, time or self.timestamp(), subject, data, event_id)
+        self._add(event.id, event.type, encode_event(event))
+
+    def record_enqueued(
+        self, job_id: str, time: str, job_type: str, queue: str, priority: int, unique_key: str | None = None
+    ) -> None:
+        """Add job.enqueued for a job that is due at once: as `record` does, in a quicker way.
+
+        `unique_key` must be plain, as the id is.
+        """
+        event_id = "evt_" + new_id()
+        text = self._forms.enqueued(event_id, time, job_id, job_type, queue, priority, unique_key)
+        self._add(event_id, "job.enqueued", text)
+
+    def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
+        """Add job.started, in a quicker way."""
+        if not is_plain(job_id):
+            data = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
+            self.record(job_id, data, time)
+            return
+        event_id = "evt_" + new_id()
+        text = self._forms.started(event_id, time, job_id, job_type, queue, attempt, worker_id)
+        self._add(event_id, "job.started", text)
+
+    def record_attempt(
+        self, job_id: str, started_at: str, job_type: str, queue: str, attempt: int, worker_id: str, duration_ms: int
+    ) -> None:
+        """Add job.started and job.completed of an attempt that is over already, without a result."""
+        if not is_plain(job_id):
+            self.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
+            self.record_completed(job_id, job_type, queue, attempt, duration_ms)
+            return
+        event_id = "evt_" + new_id()
+        started, completed = (event_id, started_at), ("evt_" + new_id(), self.timestamp())
+        text = self._forms.attempt((job_type, queue, attempt, worker_id), job_id, started, completed, duration_ms)
+        self._add(event_id, BATCH_TYPE, text)
+
+    def record_completed(self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int) -> None:
+        """Add job.completed for a job without a result, in a quicker way."""
+        if not is_plain(job_id):
+            data = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms)
+            self.record(job_id, data)
+            return
+        event_id = "evt_" + new_id()
+        text = self._forms.completed(event_id, self.timestamp(), job_id, job_type, queue, attempt, duration_ms)
+        self._add(event_id, "job.completed", text)
+
+    def _add(self, event_id: str, event_type: str, text: str) -> None:
+        batch = self._gathering
+        if not batch.events:
+            batch.first_id, batch.type = event_id, event_type
+        batch.events.append(text)
+        if self._flush_handle is None:
+            self._schedule()
+
+    def after(self, action: Callable[[], object]) -> None:
+        """Call `action` once all events recorded so far are confirmed."""
+        self._gathering.actions.append(action)
+        if self._flush_handle is None:
+            self._schedule()
+
+    def timestamp(self) -> str:
+        """Return the present time as events write it; made once a millisecond."""
+        now = clock()
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            self._time = format_unix_time(now)
+        return self._time
+
+    async def drain(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until everything recorded is confirmed; False if that takes longer than the timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        return self._idle.is_set()
+
+    def resume(self) -> None:
+        """Publish again what a lost connection has swallowed: to be called when it is back."""
+        if self._failed:
+            self._flush()
+
+    def _schedule(self) -> None:
+        self._idle.clear()
+        self._flush_handle = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        while self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
+            self._publish(self._failed.popleft())
+        while not self._failed and self._may_publish():
+            batch = self._gathering
+            if not batch.events and not batch.actions:
+                break
+            self._gathering = _Batch()
+            self._cut(batch)
+            if not batch.events:
+                # Nothing new to confirm, but what was recorded before may still be in flight.
+                self._follow(batch)
+                break
+            batch.type, batch.body = join_events(batch.type, batch.events)
+            self._publish(batch)
+        if not self._in_flight and not self._failed and self._flush_handle is None:
+            self._idle.set()
+
+    def _may_publish(self) -> bool:
+        count = len(self._in_flight)
+        if count == 0:
+            return True
+        if count >= MAX_IN_FLIGHT:
+            return False
+        return (
+            len(self._gathering.events) >= MANY_EVENTS
+            or sum(len(batch.events) for batch in self._in_flight) <= FEW_EVENTS
+        )
+
+    def _cut(self, batch: _Batch) -> None:
+        """Leave the events beyond the limits, and all actions with them, for the next message."""
+        count = _fitting(batch.events)
+        if count < len(batch.events):
+            rest = self._gathering
+            rest.events = batch.events[count:]
+            batch.events = batch.events[:count]
+            rest.actions, batch.actions = batch.actions, []
+            found, _ = read_events(f"[{rest.events[0]}]".encode())
+            if found:
+                rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
+            else:
+                rest.first_id, rest.type = batch.first_id, BATCH_TYPE
+
+    def _follow(self, batch: _Batch) -> None:
+        """Let the actions of a batch without events wait for the batches in flight."""
+        if self._in_flight:
+            self._gathering.actions = batch.actions + self._gathering.actions
+        else:
+            self._run(batch)
+
+    def _publish(self, batch: _Batch) -> None:
+        self._in_flight.add(batch)
+        batch.published_at = self._loop.time()
+        # An event's id may be made of a foreign job's, for which a property has no room.
+        message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
+        future = self._channel.publish_nowait(
+            batch.body,
+            exchange=self._exchange,
+            routing_key=batch.type,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE,
+                content_encoding="utf-8",
+                delivery_mode=PERSISTENT,
+                message_id=message_id,
+                timestamp=int(clock()),
+                type=batch.type,
+                user_id=None if self._identity is None else self._identity.user,
+                app_id="ojs",
+            ),
+            mandatory=True,
+        )
+        future.add_done_callback(lambda done: self._confirmed(batch, done))
+
+    def _confirmed(self, batch: _Batch, future: asyncio.Future[None]) -> None:
+        self._in_flight.discard(batch)
+        error = None if future.cancelled() else future.exception()
+        if error is None and not future.cancelled():
+            self.tally.published["events"] += 1
+            self.tally.confirm_latency.add(self._loop.time() - batch.published_at)
+            # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
+            try:
+                self._flush()
+            finally:
+                self._run(batch)
+            return
+        # Batches fail together and in order; the order among them is that of their first events.
+        self._failed.append(batch)
+        self._failed = deque(sorted(self._failed, key=lambda one: one.first_id))
+        if self._identity is not None:
+            self._identity.is_refused(error)
+        if isinstance(error, MessageReturned):
+            self.tally.returned += 1
+            _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
+            self._declarer.forget_shared()
+        else:
+            _log.warning("events are held back: %r", error)
+        self._loop.call_later(RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._failed and not self._in_flight:
+            task = self._loop.create_task(self._declare_and_flush())
+            task.add_done_callback(_report)
+
+    async def _declare_and_flush(self) -> None:
+        await self._declarer.ensure_shared()
+        self._flush()
+
+    @staticmethod
+    def _run(batch: _Batch) -> None:
+        for action in batch.actions:
+            try:
+                action()
+            except Exception:  # noqa: BLE001 - the others are acknowledgements of other jobs
+                _log.exception("what was to follow an event has failed")
+
+
+def _fitting(events: list[str]) -> int:
+    """Return how many events go into one message: results and checkpoints may be large."""
+    if len(events) <= MAX_EVENTS_PER_MESSAGE and sum(map(len, events)) <= MAX_CHARACTERS_PER_MESSAGE:
+        return len(events)
+    count, size = 0, 0
+    for event in events[:MAX_EVENTS_PER_MESSAGE]:
+        size += len(event)
+        if count and size > MAX_CHARACTERS_PER_MESSAGE:
+            break
+        count += 1
+    return count
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.warning("events are still held back: %r", task.exception())
+
+
+__all__ = ["BATCH_TYPE", "EventWriter"]

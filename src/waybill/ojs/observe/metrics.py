@@ -1,0 +1,128 @@
+"""The metrics of a worker for Prometheus (binding section 12.1). Needs the package prometheus-client.
+
+    registry = CollectorRegistry()
+    registry.register(WorkerMetrics(worker))
+
+Nothing is counted twice: a scrape reads what the worker counts anyway. It may run in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from waybill.ojs.coordinator.coordinator import Coordinator
+from waybill.ojs.observe.counters import Distribution
+from waybill.ojs.worker.worker import Worker
+
+_BY_QUEUE = ("queue",)
+
+
+class CoordinatorMetrics(Collector):
+    """How many jobs there are, as a coordinator knows them: `ojs_queue_depth` by queue and state.
+
+    To be scraped in a thread, as `prometheus_client.start_http_server` does.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        """`coordinator` may start later."""
+        self._coordinator = coordinator
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the present values."""
+        depth = GaugeMetricFamily("ojs_queue_depth", "Jobs by queue and state.", labels=("queue", "state"))
+        for (queue, state), count in self._coordinator.counts().items():
+            depth.add_metric((queue, state), count)
+        yield depth
+        skipped = CounterMetricFamily(
+            "ojs_coordinator_stepped_over", "Events and requests that were stepped over.", labels=("kind",)
+        )
+        skipped.add_metric(("event",), self._coordinator.skipped_events)
+        for reason, count in dict(self._coordinator.stepped_over).items():
+            skipped.add_metric((reason,), count)
+        yield skipped
+
+
+class WorkerMetrics(Collector):
+    """The eleven metrics of the binding, and those of jobs.
+
+    Of the consumer utilization the binding says no more than its range: here it is the share of the worker's
+    concurrency that runs jobs of the queue.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        """`worker` may start later."""
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the present values."""
+        yield from self._of_the_connection()
+        yield from self._of_the_messages()
+        yield from self._of_the_jobs()
+
+    def _of_the_connection(self) -> Iterator[Metric]:
+        connection = self._worker.connection
+        is_open = connection is not None and connection.is_open
+        yield GaugeMetricFamily("ojs_amqp_connections_active", "Open connections.", value=int(is_open))
+        channels = 0 if connection is None else connection.open_channel_count
+        yield GaugeMetricFamily("ojs_amqp_channels_active", "Open channels.", value=channels)
+        reconnections = 0 if connection is None else connection.reconnections
+        yield CounterMetricFamily("ojs_amqp_reconnections", "Times the connection came back.", value=reconnections)
+        cancellations = 0 if connection is None else connection.consumer_cancellations
+        yield CounterMetricFamily(
+            "ojs_amqp_consumer_cancellations", "Consumers that the broker cancelled.", value=cancellations
+        )
+
+    def _of_the_messages(self) -> Iterator[Metric]:
+        tally = self._worker.tally
+        yield _counter("ojs_amqp_messages_published", "Messages confirmed by the broker.", tally.published)
+        yield _counter("ojs_amqp_messages_consumed", "Messages delivered to this worker.", tally.consumed)
+        yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", tally.acked)
+        yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", tally.nacked)
+        stepped_over = CounterMetricFamily(
+            "ojs_messages_stepped_over", "Messages that could not be understood or settled.", labels=("kind",)
+        )
+        for kind, count in dict(tally.stepped_over).items():
+            stepped_over.add_metric((kind,), count)
+        yield stepped_over
+        yield CounterMetricFamily("ojs_amqp_messages_returned", "Messages that no queue took.", value=tally.returned)
+        unacked = GaugeMetricFamily("ojs_amqp_messages_unacked", "Messages held.", labels=("consumer",))
+        utilization = GaugeMetricFamily("ojs_amqp_consumer_utilization", "Share of the concurrency.", labels=_BY_QUEUE)
+        running = self._worker.running_by_queue()
+        for queue in self._worker.queues:
+            unacked.add_metric((queue,), tally.unacked[queue])
+            utilization.add_metric((queue,), running[queue] / self._worker.concurrency)
+        yield unacked
+        yield utilization
+        latency = HistogramMetricFamily("ojs_amqp_publish_confirm_latency_seconds", "From publish to confirm.")
+        latency.add_metric((), *_buckets(tally.confirm_latency))
+        yield latency
+
+    def _of_the_jobs(self) -> Iterator[Metric]:
+        ends = CounterMetricFamily("ojs_jobs_attempts_ended", "How attempts and jobs ended here.", labels=("outcome",))
+        for outcome, count in self._worker.counts.items():
+            ends.add_metric((outcome,), count)
+        yield ends
+        yield GaugeMetricFamily("ojs_jobs_running", "Jobs that run now.", value=self._worker.running_count)
+        durations = HistogramMetricFamily("ojs_job_duration_seconds", "Duration of attempts.", labels=("type",))
+        for job_type, distribution in dict(self._worker.tally.durations).items():
+            durations.add_metric((job_type,), *_buckets(distribution))
+        yield durations
+
+
+def _counter(name: str, text: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=_BY_QUEUE)
+    for queue, count in dict(counts).items():
+        family.add_metric((queue,), count)
+    return family
+
+
+def _buckets(distribution: Distribution) -> tuple[list[tuple[str, float]], float]:
+    buckets = []
+    total = 0
+    for bound, count in zip((*map(str, distribution.bounds), "+Inf"), list(distribution.counts), strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return buckets, distribution.sum

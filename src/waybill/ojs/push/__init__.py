@@ -1,0 +1,1 @@
+"""How jobs get to the broker: one by one, in bulk, and out of a database."""

@@ -1,0 +1,285 @@
+"""Tables of jobs, pushed without a pause: while the confirms of some are awaited, the next are on their way.
+
+A job that is pushed by itself is an object with an envelope: checked, stamped, encoded. The jobs of a table are valid
+already, and those of one kind differ in their ids, their arguments and their idempotency keys. So a message is these
+few values between octets that all of its kind have in common, and confirms are seen to for some hundred jobs at once.
+Only a job that something has happened to becomes an object, and goes on as any other does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Final
+
+from waybill.client import ConnectionLost, MessageNacked, MessageReturned
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.errors import PushFailed
+from waybill.ojs.observe.event_forms import is_plain
+from waybill.ojs.push.blocked_timeout import Patience
+from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, record
+from waybill.ojs.push.template import PushTemplate
+from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope
+from waybill.ojs.spec.message import PushEncoder
+from waybill.ojs.spec.timestamps import format_timestamp
+
+_JOBS_PER_SEGMENT: Final = 250
+_TRACE_OCTETS: Final = 16
+_SPAN_OCTETS: Final = 8
+
+Message = tuple[bytes, bytes]
+"""Body and encoded properties."""
+Form = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+"""What stands around id and arguments in a body; around two times the traceparent, key and id in the properties."""
+
+
+class TableFailed(PushFailed):
+    """Some jobs of the tables were not enqueued. `failures` has their places, counted over all tables, in order."""
+
+    def __init__(self, failures: Sequence[tuple[int, PushFailed]]) -> None:
+        """The code is that of the first failure."""
+        first = failures[0][1]
+        super().__init__(first.job_id, first.code, f"{len(failures)} of a table failed")
+        self.failures = failures
+
+
+class JobKind:
+    """What jobs of one type, queue, priority and policy have in common; made by `Jobs.kind`."""
+
+    def __init__(self, prototype: Envelope, encoder: PushEncoder) -> None:
+        """`prototype` is a valid envelope with its state; its id, arguments and times are not looked at."""
+        self.prototype = prototype
+        self.queue = prototype.queue
+        self._template = PushTemplate(prototype)
+        self._encoder = encoder
+        self._time = ""
+        self._forms: dict[int, Form] = {}
+        around = sum(map(len, self._template.around(format_timestamp(datetime.now(UTC)))))
+        self.args_bytes = MAX_ENVELOPE_BYTES - around - len(prototype.id)
+        """How long the arguments of a job may be as JSON."""
+
+    def form(self, time: str, key_length: int) -> Form:
+        """Return what jobs of this time have in common whose keys have so many octets."""
+        if time != self._time:
+            self._time = time
+            self._forms.clear()
+        found = self._forms.get(key_length)
+        if found is None:
+            properties = self._encoder.around(self.prototype, time, key_length)
+            found = self._forms[key_length] = (*self._template.around(time), *properties)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """Jobs in columns of one length. They are valid: nobody looks at them any more.
+
+    `args` has JSON arrays in UTF-8, `keys` the idempotency keys.
+    """
+
+    kinds: Sequence[JobKind]
+    ids: Sequence[str]
+    args: Sequence[bytes]
+    keys: Sequence[str]
+
+    def part(self, start: int, end: int) -> JobTable:
+        """Return some of the jobs."""
+        return JobTable(self.kinds[start:end], self.ids[start:end], self.args[start:end], self.keys[start:end])
+
+    def messages(self, time: str) -> Iterator[Message]:
+        """Yield the messages of the jobs, each the beginning of a trace."""
+        octets = os.urandom(len(self.ids) * (_TRACE_OCTETS + _SPAN_OCTETS)).hex().encode()
+        start = 0
+        last, length = None, -1
+        for kind, job_id, args, text in zip(self.kinds, self.ids, self.args, self.keys, strict=True):
+            key = text.encode()
+            identity = key if text is job_id else job_id.encode()
+            if kind is not last or len(key) != length:
+                last, length = kind, len(key)
+                head, middle, tail, first, second, third, fourth, rest = kind.form(time, length)
+            between, end = start + _TRACE_OCTETS * 2, start + (_TRACE_OCTETS + _SPAN_OCTETS) * 2
+            trace = b"00-%b-%b-00" % (octets[start:between], octets[between:end])
+            start = end
+            yield (
+                b"".join((head, identity, middle, args, tail)),
+                b"".join((first, trace, second, trace, third, key, fourth, identity, rest)),
+            )
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Jobs that were published together. `first` is the place of the first one among all of the push."""
+
+    first: int
+    table: JobTable
+    time: str
+    messages: list[Message]
+    futures: list[asyncio.Future[None]]
+
+
+class BulkPush:
+    """A push of tables, in their order; made by `Jobs.bulk`. It ends with `finish`, or with the first error."""
+
+    def __init__(
+        self,
+        session: Session,
+        patience: Patience,
+        declare: Callable[[list[Envelope]], Awaitable[None]],
+        push_again: Callable[[list[Outgoing]], Awaitable[list[PushFailed]]],
+    ) -> None:
+        """`declare` makes the queues of envelopes exist, `push_again` does for a job all that there is to do."""
+        self._session = session
+        self._patience = patience
+        self._declare = declare
+        self._push_again = push_again
+        self._exchange = session.declarer.topology.direct
+        self._declared: set[str] = set()
+        self._published_count = 0
+        self._unconfirmed_count = 0
+        self._next_id = ""
+        self._segments: deque[_Segment] = deque()
+        self._failures: dict[int, PushFailed] = {}
+        self._events_before: asyncio.Event | None = None
+
+    async def push(self, table: JobTable) -> None:
+        """Publish the jobs of a table; return while some of them still wait for their confirms.
+
+        Raises TableFailed for jobs of this table or of one before, once all that is on its way has come to its end.
+        Jobs that a lost connection took are published again, so they may arrive twice, with one id.
+        """
+        async with self._watched():
+            await self._declare_new(table.kinds)
+            for start in range(0, len(table.ids), _JOBS_PER_SEGMENT):
+                self._next_id = table.ids[start]
+                await self._session.publishing.drain()
+                self._publish(table.part(start, start + _JOBS_PER_SEGMENT))
+                while self._unconfirmed_count > WINDOW:
+                    await self._settle()
+        await self._wait_for_events()
+
+    async def finish(self) -> int:
+        """Wait for all that is on its way; return how many jobs were enqueued. Raises TableFailed."""
+        async with self._watched():
+            await self._settle_all()
+        return self._published_count
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Raise TableFailed in the end if jobs have failed; after any error nobody waits for a confirm any more."""
+        try:
+            try:
+                async with self._patience.limit():
+                    yield
+                    if self._failures:
+                        await self._settle_all()
+            except TimeoutError:
+                self._give_up(self._patience.reason)
+            self._check()
+        except BaseException:
+            for segment in self._segments:
+                forget(segment.futures)
+            self._segments.clear()
+            raise
+
+    def _check(self) -> None:
+        """Raise TableFailed if jobs have failed."""
+        if self._failures:
+            raise TableFailed(sorted(self._failures.items(), key=itemgetter(0)))
+
+    async def _declare_new(self, kinds: Sequence[JobKind]) -> None:
+        new = {kind.queue: kind.prototype for kind in set(kinds) if kind.queue not in self._declared}
+        if new:
+            await self._declare(list(new.values()))
+            self._declared.update(new)
+
+    def _publish(self, table: JobTable) -> None:
+        publish, exchange = self._session.publishing.publish_nowait, self._exchange
+        time = format_timestamp(datetime.now(UTC))
+        messages = list(table.messages(time))
+        futures = [
+            publish(body, exchange=exchange, routing_key=kind.queue, properties=properties, mandatory=True)
+            for kind, (body, properties) in zip(table.kinds, messages, strict=True)
+        ]
+        self._segments.append(_Segment(self._published_count, table, time, messages, futures))
+        self._published_count += len(futures)
+        self._unconfirmed_count += len(futures)
+
+    async def _settle_all(self) -> None:
+        while self._segments:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Wait for the confirms of the oldest segment, and see to the jobs that got none."""
+        segment = self._segments[0]
+        refused: set[int] = set()
+        again: list[int] = []
+        for index, future in enumerate(segment.futures):
+            try:
+                await future
+            except (ConnectionLost, MessageReturned):
+                again.append(index)
+            except MessageNacked as error:
+                refused.add(index)
+                text = f"the queue does not take it: {error}"
+                self._failures[segment.first + index] = PushFailed(segment.table.ids[index], "QUEUE_FULL", text)
+        if again:
+            await self._settle_again(segment, again)
+        self._segments.popleft()
+        self._unconfirmed_count -= len(segment.futures)
+        self._record(segment, refused.union(again))
+
+    async def _settle_again(self, segment: _Segment, indexes: list[int]) -> None:
+        """Let jobs of a segment go the way of jobs that are pushed by themselves, events included."""
+        places: dict[str, int] = {}
+        jobs = []
+        for index in indexes:
+            body, properties = segment.messages[index]
+            job = Outgoing(read_envelope(body), {}, None, segment.table.keys[index])
+            job.body, job.properties, job.exchange, job.key = body, properties, self._exchange, job.envelope.queue
+            jobs.append(job)
+            places.setdefault(job.envelope.id, segment.first + index)
+        self._failures |= {places[failed.job_id]: failed for failed in await self._push_again(jobs)}
+
+    def _record(self, segment: _Segment, left_out: set[int]) -> None:
+        """Write the events of confirmed jobs."""
+        events, table, time = self._session.events, segment.table, segment.time
+        for index, (kind, job_id, key) in enumerate(zip(table.kinds, table.ids, table.keys, strict=True)):
+            if index in left_out:
+                continue
+            if key is job_id or is_plain(key):
+                common = kind.prototype
+                events.record_enqueued(job_id, time, common.type, common.queue, common.priority, key)
+            else:
+                record(self._session, Outgoing(read_envelope(segment.messages[index][0]), {}, None, key))
+
+    async def _wait_for_events(self) -> None:
+        """Let the events be no more than one table behind."""
+        before, self._events_before = self._events_before, asyncio.Event()
+        self._session.events.after(self._events_before.set)
+        if before is not None:
+            # The jobs are safe. Whether the broker takes publishes matters to the next of them.
+            with suppress(TimeoutError):
+                async with self._patience.limit():
+                    await before.wait()
+
+    def _give_up(self, reason: str) -> None:
+        """Let all jobs fail that are not confirmed, the next one at least."""
+        failed: dict[int, str] = {}
+        while self._segments:
+            segment = self._segments.popleft()
+            forget(segment.futures)
+            left_out = {index for index, future in enumerate(segment.futures) if not _is_confirmed(future)}
+            failed |= {segment.first + index: segment.table.ids[index] for index in left_out}
+            self._record(segment, left_out)
+        for place, job_id in (failed or {self._published_count: self._next_id}).items():
+            self._failures.setdefault(place, PushFailed(job_id, "BACKEND_UNAVAILABLE", reason))
+
+
+def _is_confirmed(future: asyncio.Future[None]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

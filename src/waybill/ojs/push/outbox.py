@@ -1,0 +1,308 @@
+"""An outbox: jobs that are enqueued if, and only if, the transaction that asks for them commits.
+
+    outbox = Outbox(jobs)
+    outbox.metadata.create_all(engine)              # or a migration: two tables
+
+    with Session(engine) as session, session.begin():
+        session.add(order)
+        outbox.add(session, send_receipt.job(order.id))     # an AsyncSession does as well
+
+    async with OutboxRelay(outbox, engine): ...     # in any process: publishes what was committed
+
+A relay publishes in the order of the rows, with confirms, and removes a row when the broker has its job. A crash in
+between publishes it again with the same id: at least once, like everything here. Needs the package sqlalchemy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+
+import msgspec
+
+from waybill.client import ClientError, EncodeError
+from waybill.ojs.client import BatchFailed, Jobs
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.handler import MadeJob, NewJob, Options
+from waybill.ojs.spec.envelope import Envelope, parse_envelope
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.nesting import clean_text
+
+try:
+    import sqlalchemy as sql
+    from sqlalchemy.engine import Connection, CursorResult, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.orm import Session, registry
+except ImportError as error:
+    raise ImportError("the outbox needs the package sqlalchemy: pip install 'waybill[state]'") from error
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+POLL_SECONDS: Final = 0.2
+LEASE_SECONDS: Final = 30.0
+BATCH: Final = 500
+ERROR_PAUSE_SECONDS: Final = 1.0
+MAX_FAILURES: Final = 5
+MAX_REASON: Final = 2000
+_RELAY: Final = "relay"
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waybill.ojs.outbox")
+
+
+class _OutboxRow:
+    """What the session holds until it flushes."""
+
+    def __init__(self, job_id: str, envelope: str, options: str) -> None:
+        self.job_id = job_id
+        self.envelope = envelope
+        self.options = options
+
+
+class Outbox:
+    """Two tables: the jobs that wait for a relay, and which relay has its turn."""
+
+    def __init__(self, jobs: Jobs, *, metadata: sql.MetaData | None = None, table: str = "waybill_outbox") -> None:
+        """`metadata` is the application's, so that its migrations know the tables; one of its own unless given."""
+        self.jobs = jobs
+        self.metadata = metadata or sql.MetaData()
+        self.table = sql.Table(
+            table,
+            self.metadata,
+            sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
+            sql.Column("job_id", sql.String(36), nullable=False),
+            sql.Column("envelope", sql.Text, nullable=False),
+            sql.Column("options", sql.Text, nullable=False),
+            sql.Column("error", sql.Text),
+            # A freed number must not be given out again: the order is that of the numbers.
+            sqlite_autoincrement=True,
+        )
+        self.lease = sql.Table(
+            f"{table}_relay",
+            self.metadata,
+            sql.Column("name", sql.String(20), primary_key=True),
+            sql.Column("owner", sql.String(36), nullable=False),
+            sql.Column("until", sql.Float, nullable=False),
+        )
+        # A class of its own, as each can be mapped to one table only.
+        self._row = type("OutboxRow", (_OutboxRow,), {})
+        registry(metadata=self.metadata).map_imperatively(self._row, self.table)
+
+    def add(self, session: Session | AsyncSession | Connection, job: NewJob | Envelope | dict[str, object]) -> Envelope:
+        """Enqueue a job with the transaction of `session`; nothing is sent before a relay sees it committed.
+
+        Returns the job with its id. Raises InvalidJob naming the field. The envelope lies in the table as it is: what
+        encrypts arguments does so when the relay publishes.
+        """
+        made = self.jobs.make(job)
+        options = {key: value for key, value in made.options.items() if key in _KEPT_OPTIONS}
+        # Where the broker deduplicates, a job that a crash has published twice is in its queue once.
+        options.setdefault("unique_key", made.envelope.id)
+        row = self._row(made.envelope.id, made.envelope.encode().decode(), msgspec.json.encode(options).decode())
+        if isinstance(session, Connection):
+            values = {"job_id": row.job_id, "envelope": row.envelope, "options": row.options}
+            session.execute(sql.insert(self.table).values(values))
+        else:
+            session.add(row)
+        return made.envelope
+
+
+_KEPT_OPTIONS: Final = frozenset({"unique_key", "correlation_id", "traceparent", "tracestate"})
+
+
+class OutboxRelay:
+    """Publishes what committed transactions have left. Any number may run; one at a time has its turn."""
+
+    def __init__(self, outbox: Outbox, engine: Engine | AsyncEngine) -> None:
+        """`engine` is that of the application, synchronous or not: a synchronous one is used in threads."""
+        self.published_count = 0
+        self._outbox = outbox
+        self._engine = engine
+        self._id = new_id()
+        # One thread: what is begun when the relay stops is over before it resigns.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-outbox")
+        self._task: asyncio.Task[None] | None = None
+        self._failures: Counter[int] = Counter()
+        """How often the job of a row has failed while others went through."""
+
+    async def __aenter__(self) -> Self:
+        """Start to publish in the background."""
+        await self._with_connection(self._prepare)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and let another relay have its turn at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(sql.exc.SQLAlchemyError):
+            await self._with_connection(self._resign)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        async with self:
+            if self._task is not None:
+                await self._task
+
+    async def publish_batch(self) -> int:
+        """Publish what is there, BATCH at most; how many rows are done. 0 too if it is another relay's turn.
+
+        Raises what the database raises, or PushFailed if the broker took none.
+        """
+        if not await self._with_connection(self._take_turn):
+            return 0
+        rows = await self._with_connection(self._read)
+        if not rows:
+            return 0
+        done, errors = await self._publish([(number, _made(envelope, options)) for number, envelope, options in rows])
+        await self._with_connection(lambda connection: self._settle(connection, done, errors))
+        self.published_count += len(done)
+        return len(done) + len(errors)
+
+    async def _publish(self, jobs: list[tuple[int, MadeJob | InvalidJob]]) -> tuple[list[int], dict[int, str]]:
+        """Publish in order; return the rows whose jobs the broker has, and those that can never be published."""
+        errors = {number: str(job) for number, job in jobs if isinstance(job, InvalidJob)}
+        good = [(number, job) for number, job in jobs if isinstance(job, MadeJob)]
+        failed: set[str] = set()
+        if not good:
+            return [], errors
+        try:
+            await self._outbox.jobs.push_many([job for _, job in good])
+        except BatchFailed as error:
+            failed = {failure.job_id for failure in error.failures}
+            if len(failed) == len(good):
+                raise error.failures[0] from error
+            _log.warning("%d jobs of the outbox stay there for now: %s", len(failed), error.failures[0])
+        except (InvalidJob, EncodeError, RecursionError) as error:
+            if len(good) == 1:
+                _log.exception("job %s of the outbox can never be enqueued", good[0][1].envelope.id)
+                return [], {**errors, good[0][0]: str(error)}
+            return await self._publish_one_by_one(good, errors)
+        except (ClientError, OSError, PushFailed):
+            raise
+        except Exception:
+            if len(good) == 1:
+                raise
+            # A middleware fails, for one of them or for all.
+            return await self._publish_one_by_one(good, errors)
+        return [number for number, job in good if job.envelope.id not in failed], errors
+
+    async def _publish_one_by_one(
+        self, jobs: list[tuple[int, MadeJob]], errors: dict[int, str]
+    ) -> tuple[list[int], dict[int, str]]:
+        """Find out which job spoils a batch. One over which something fails that may pass stays where it is.
+
+        Unless it has failed for MAX_FAILURES times while others went through: then it is as good as invalid, and would
+        be in the way for ever. Raises that failure if no job goes through.
+        """
+        done: list[int] = []
+        failed: dict[int, Exception] = {}
+        for one in jobs:
+            try:
+                published, spoilt = await self._publish([one])
+            except (ClientError, OSError, PushFailed):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a middleware can raise
+                failed[one[0]] = error
+                continue
+            done += published
+            errors |= spoilt
+        if failed and not done and not errors:
+            raise next(iter(failed.values()))
+        for number, failure in failed.items():
+            self._failures[number] += 1
+            _log.error("row %d of the outbox stays there for now", number, exc_info=failure)
+            if self._failures[number] >= MAX_FAILURES:
+                del self._failures[number]
+                errors[number] = f"{type(failure).__name__} again and again"
+        return done, errors
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                pause = 0.0 if await self.publish_batch() else POLL_SECONDS
+            except (sql.exc.SQLAlchemyError, PushFailed, ClientError, OSError) as error:
+                _log.warning("the outbox waits: %r", error)
+                pause = ERROR_PAUSE_SECONDS
+            except Exception:  # noqa: BLE001 - whatever a middleware can raise; the jobs stay where they are
+                _log.exception("the outbox waits")
+                pause = ERROR_PAUSE_SECONDS
+            await asyncio.sleep(pause)
+
+    # Database. --------------------------------------------------------------------------------------------------
+
+    async def _with_connection(self, work: Callable[[Connection], T]) -> T:
+        """Do something in a transaction, whatever kind of engine there is."""
+        if isinstance(self._engine, AsyncEngine):
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+        engine = self._engine
+
+        def in_thread() -> T:
+            with engine.begin() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
+
+    def _prepare(self, connection: Connection) -> None:
+        """Make the row of the lease. Two relays may do that at once: the second one's is refused."""
+        lease = self._outbox.lease
+        if connection.execute(sql.select(lease.c.name)).first() is None:
+            with contextlib.suppress(sql.exc.IntegrityError), connection.begin_nested():
+                connection.execute(sql.insert(lease).values(name=_RELAY, owner="", until=0.0))
+
+    def _take_turn(self, connection: Connection) -> bool:
+        lease, now = self._outbox.lease, time.time()
+        update = (
+            sql.update(lease)
+            .where(lease.c.name == _RELAY, sql.or_(lease.c.owner == self._id, lease.c.until < now))
+            .values(owner=self._id, until=now + LEASE_SECONDS)
+        )
+        return _row_count(connection.execute(update)) == 1
+
+    def _resign(self, connection: Connection) -> None:
+        lease = self._outbox.lease
+        connection.execute(sql.update(lease).where(lease.c.owner == self._id).values(until=0.0))
+
+    def _read(self, connection: Connection) -> list[tuple[int, str, str]]:
+        table = self._outbox.table
+        select = sql.select(table.c.id, table.c.envelope, table.c.options)
+        select = select.where(table.c.error.is_(None)).order_by(table.c.id).limit(BATCH)
+        return [(number, envelope, options) for number, envelope, options in connection.execute(select)]
+
+    def _settle(self, connection: Connection, done: list[int], errors: dict[int, str]) -> None:
+        """Remove what is published; what can never be stays, with the reason."""
+        table = self._outbox.table
+        if done:
+            connection.execute(sql.delete(table).where(table.c.id.in_(done)))
+        for number, text in errors.items():
+            reason = clean_text(text, MAX_REASON)
+            connection.execute(sql.update(table).where(table.c.id == number).values(error=reason))
+
+
+def _row_count(result: CursorResult[tuple[object, ...]] | object) -> int:
+    return result.rowcount if isinstance(result, CursorResult) else 0
+
+
+def _made(envelope: str, options: str) -> MadeJob | InvalidJob:
+    try:
+        # Its deadline may be over by now: that is for the worker to see.
+        job = parse_envelope(envelope.encode(), datetime.now(UTC))
+        return MadeJob(job, cast("Options", msgspec.json.decode(options, type=dict[str, str])))
+    except InvalidJob as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a row is what somebody has written
+        return InvalidJob("row", f"cannot be read: {type(error).__name__}")

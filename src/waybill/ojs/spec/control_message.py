@@ -1,0 +1,110 @@
+"""What travels over control queues: CANCEL, BEAT and INFO (binding sections 5.6 to 5.8), and our LIST."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.spec.checkpoint import Checkpoint
+
+CANCEL: Final = "ojs.control.cancel"
+HEARTBEAT: Final = "ojs.control.heartbeat"
+INFO: Final = "ojs.control.info"
+LIST: Final = "ojs.control.list"
+RESERVE: Final = "ojs.control.reserve"
+RELEASE: Final = "ojs.control.release"
+SYNC: Final = "ojs.control.sync"
+"""Published to the relay by a worker that wants to know that it has read everything before."""
+
+LOOK: Final = "ojs.control.look"
+"""To the control queue: the coordinator that reads it shall look for attempts of which nothing is heard."""
+
+REPLACE: Final = "ojs.control.replace"
+"""Published to the relay: an attempt is over, whatever its worker may say."""
+
+PAUSE: Final = "ojs.control.pause"
+RESUME: Final = "ojs.control.resume"
+"""Published to the relay: a queue was paused, or is no longer."""
+
+CONTENT_TYPE: Final = "application/json"
+MAX_NAME: Final = 255
+MAX_LISTED: Final = 1000
+MAX_LEASE_SECONDS: Final = 7 * 86400.0
+
+
+class Reservation(msgspec.Struct, omit_defaults=True):
+    """What a job that must be unique asks a coordinator for; the reply has the job in its way, if there is one."""
+
+    job_type: str
+    unique_key: str
+    states: list[str]
+    on_conflict: str
+    lease_seconds: float
+    period: str | None = None
+
+
+class ControlRequest(msgspec.Struct, omit_defaults=True):
+    """The body of every control message; which fields count depends on its type."""
+
+    job_id: str = ""
+    worker_id: str = ""
+    queue: str = ""
+    state: str | None = None
+    limit: int = 100
+    attempt: int = 0
+    enqueued_at: str | None = None
+    reservation: Reservation | None = None
+
+
+class JobInfo(msgspec.Struct, omit_defaults=True):
+    """What the events say about a job. Times are RFC 3339; `error` and `result` are JSON values.
+
+    `progress` is from 0 to 1. `checkpoint` is there until the job has ended.
+    """
+
+    id: str
+    type: str = ""
+    queue: str = ""
+    state: str = ""
+    attempt: int = 0
+    enqueued_at: str | None = None
+    scheduled_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    next_retry_at: str | None = None
+    visible_until: str | None = None
+    visibility_ms: int | None = None
+    worker_id: str | None = None
+    error: dict[str, object] | None = None
+    result: object = None
+    progress: float | None = None
+    progress_message: str | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class ControlReply(msgspec.Struct, omit_defaults=True):
+    """The answer to INFO and LIST: the jobs, none for one that is not known."""
+
+    jobs: list[JobInfo] = msgspec.field(default_factory=list)
+    replaced: JobInfo | None = None
+
+
+_requests: Final = msgspec.json.Decoder(ControlRequest)
+_replies: Final = msgspec.json.Decoder(ControlReply)
+
+
+def read_request(body: bytes) -> ControlRequest:
+    """Decode a request. Raises ValueError for what is none."""
+    try:
+        request = _requests.decode(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if max(len(request.job_id), len(request.worker_id), len(request.queue)) > MAX_NAME:
+        raise ValueError("it has a name that is too long")
+    return request
+
+
+def read_reply(body: bytes) -> ControlReply:
+    """Decode a reply. Raises msgspec.DecodeError, or RecursionError, for what is none."""
+    return _replies.decode(body)

@@ -1,0 +1,383 @@
+"""Lifecycle events (ojs-events.md): one envelope, and one data type for each kind of event.
+
+An AMQP message of the event stream carries one event, or a JSON array of many; `decode_events` reads both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from waybill.ojs.spec.checkpoint import Checkpoint
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.nesting import is_nested_deeper
+
+BATCH_TYPE: Final = "ojs.events"
+"""The `type` property of a message that carries a JSON array of events."""
+
+
+class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error inside an event: its OJS code, its text, the handler's name for it."""
+
+    code: str
+    message: str
+    type: str | None = None
+    retryable: bool | None = None
+    stack_trace: str | None = None
+
+
+class EventData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of what an event says; optional fields are None and left out."""
+
+
+class JobEventData(EventData, frozen=True, kw_only=True):
+    """What every job event says."""
+
+    job_type: str
+    queue: str
+
+
+class JobEnqueued(JobEventData, frozen=True, kw_only=True):
+    """A job became available in its queue, or will at `scheduled_at`."""
+
+    priority: int | None = None
+    scheduled_at: str | None = None
+    unique_key: str | None = None
+
+
+class JobScheduled(JobEventData, frozen=True, kw_only=True):
+    """A job was accepted for later."""
+
+    scheduled_at: str
+
+
+class JobReserved(JobEventData, frozen=True, kw_only=True):
+    """A job that must be unique asks for its place; what comes first in the stream has it. An event of ours."""
+
+    unique_key: str
+    states: Sequence[str]
+    period: str | None = None
+    reserved_until: str
+    reserved_by: str | None = None
+
+
+class JobReleased(JobEventData, frozen=True, kw_only=True):
+    """A reserved job was never enqueued: its place is free. An event of ours."""
+
+
+class JobStarted(JobEventData, frozen=True, kw_only=True):
+    """A worker began an attempt, counted from 1."""
+
+    worker_id: str
+    attempt: int
+
+
+class JobCompleted(JobEventData, frozen=True, kw_only=True):
+    """A handler succeeded; `result` is JSON."""
+
+    duration_ms: int
+    attempt: int
+    result: msgspec.Raw | None = None
+
+
+class JobFailed(JobEventData, frozen=True, kw_only=True):
+    """One attempt failed, whatever comes next."""
+
+    attempt: int
+    error: ErrorSummary
+    duration_ms: int | None = None
+
+
+class JobRetrying(JobEventData, frozen=True, kw_only=True):
+    """The job waits for its next attempt; `attempt` is the one that failed."""
+
+    attempt: int
+    max_attempts: int
+    next_retry_at: str
+    error: ErrorSummary
+
+
+class JobDiscarded(JobEventData, frozen=True, kw_only=True):
+    """The job has failed for good."""
+
+    total_attempts: int
+    last_error: ErrorSummary
+
+
+class JobCancelled(JobEventData, frozen=True, kw_only=True):
+    """The job was stopped on purpose."""
+
+    cancelled_by: str | None = None
+    reason: str | None = None
+
+
+class KeptMessage(EventData, frozen=True, kw_only=True):
+    """The message of a job, as it was delivered: its encoded property list and its body, both base64 in JSON."""
+
+    properties: bytes
+    body: bytes
+
+
+class JobHeartbeat(JobEventData, frozen=True, kw_only=True):
+    """A worker keeps hold of a long job.
+
+    The first one of an attempt says how long the next may be away, and has the message: whoever replaces an attempt of
+    which nothing is heard needs it, since the broker's copy is in the hands of the worker that hangs.
+    """
+
+    worker_id: str
+    attempt: int
+    visible_until: str
+    visibility_ms: int | None = None
+    message: KeptMessage | None = None
+
+
+class JobExpired(JobEventData, frozen=True, kw_only=True):
+    """The deadline passed before the job could start."""
+
+    created_at: str
+    expired_at: str
+    ttl_ms: int
+
+
+class JobProgress(JobEventData, frozen=True, kw_only=True):
+    """A running job tells how far it is, 0 to 100, and what its next attempt shall find (ojs-progress section 6.4)."""
+
+    worker_id: str
+    attempt: int
+    progress_percent: float
+    progress_message: str | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class QueuePaused(EventData, frozen=True, kw_only=True):
+    """Workers stop fetching from a queue."""
+
+    queue: str
+    paused_by: str | None = None
+
+
+class QueueResumed(EventData, frozen=True, kw_only=True):
+    """Workers fetch from a queue again."""
+
+    queue: str
+    resumed_by: str | None = None
+
+
+class WorkerStarted(EventData, frozen=True, kw_only=True):
+    """A worker consumes."""
+
+    worker_id: str
+    queues: Sequence[str]
+    concurrency: int
+
+
+class WorkerStopped(EventData, frozen=True, kw_only=True):
+    """A worker has shut down; `reason` is shutdown, signal or error."""
+
+    worker_id: str
+    reason: str
+    jobs_completed: int
+    uptime_ms: int
+
+
+class WorkerQuiet(EventData, frozen=True, kw_only=True):
+    """A worker takes no new jobs and finishes those that it has."""
+
+    worker_id: str
+    active_jobs: int
+
+
+class WorkerHeartbeat(EventData, frozen=True, kw_only=True):
+    """A worker is alive."""
+
+    worker_id: str
+    active_jobs: int
+    queues: Sequence[str]
+    memory_mb: float | None = None
+    cpu_percent: float | None = None
+
+
+class WorkflowStarted(EventData, frozen=True, kw_only=True):
+    """The first step of a workflow begins."""
+
+    workflow_id: str
+    workflow_name: str
+    total_steps: int
+
+
+class WorkflowStepCompleted(EventData, frozen=True, kw_only=True):
+    """One step of a workflow is done."""
+
+    workflow_id: str
+    workflow_name: str
+    step_id: str
+    step_type: str
+    duration_ms: int
+    steps_remaining: int
+
+
+class WorkflowCompleted(EventData, frozen=True, kw_only=True):
+    """All steps of a workflow are done."""
+
+    workflow_id: str
+    workflow_name: str
+    total_steps: int
+    duration_ms: int
+
+
+class WorkflowFailed(EventData, frozen=True, kw_only=True):
+    """A step failed for good, and with it the workflow."""
+
+    workflow_id: str
+    workflow_name: str
+    failed_step_id: str
+    failed_step_type: str
+    error: ErrorSummary
+
+
+class CronTriggered(EventData, frozen=True, kw_only=True):
+    """A schedule fired and enqueued a job."""
+
+    cron_name: str
+    cron_expr: str
+    job_type: str
+    job_id: str
+    scheduled_at: str
+
+
+class CronSkipped(EventData, frozen=True, kw_only=True):
+    """A schedule fired while its previous job was still running."""
+
+    cron_name: str
+    cron_expr: str
+    job_type: str
+    reason: str
+    existing_job_id: str | None = None
+
+
+EVENT_TYPES: Final[dict[type[EventData], str]] = {
+    JobEnqueued: "job.enqueued",
+    JobScheduled: "job.scheduled",
+    JobReserved: "job.reserved",
+    JobReleased: "job.released",
+    JobStarted: "job.started",
+    JobCompleted: "job.completed",
+    JobFailed: "job.failed",
+    JobRetrying: "job.retrying",
+    JobDiscarded: "job.discarded",
+    JobCancelled: "job.cancelled",
+    JobHeartbeat: "job.heartbeat",
+    JobExpired: "job.expired",
+    JobProgress: "job.progress",
+    QueuePaused: "queue.paused",
+    QueueResumed: "queue.resumed",
+    WorkerStarted: "worker.started",
+    WorkerStopped: "worker.stopped",
+    WorkerQuiet: "worker.quiet",
+    WorkerHeartbeat: "worker.heartbeat",
+    WorkflowStarted: "workflow.started",
+    WorkflowStepCompleted: "workflow.step_completed",
+    WorkflowCompleted: "workflow.completed",
+    WorkflowFailed: "workflow.failed",
+    CronTriggered: "cron.triggered",
+    CronSkipped: "cron.skipped",
+}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event. `time` is RFC 3339, `subject` the id of the job, queue, worker, workflow or schedule."""
+
+    id: str
+    type: str
+    source: str
+    time: str
+    subject: str
+    data: EventData
+    specversion: str = "1.0"
+
+
+class ReceivedEvent(msgspec.Struct, frozen=True):
+    """An event read from the stream; `data` is what the producer wrote."""
+
+    id: str
+    type: str
+    source: str
+    time: str
+    subject: str = ""
+    data: dict[str, object] = msgspec.field(default_factory=dict)
+    specversion: str = "1.0"
+    user: str | None = msgspec.field(default=None, name="waybill-user")
+    """Who has published it, as the broker says. Whatever the JSON says, `event_fold` sets it."""
+
+
+_encoder = msgspec.json.Encoder()
+_one_decoder = msgspec.json.Decoder(ReceivedEvent)
+_many_decoder = msgspec.json.Decoder(list[ReceivedEvent])
+_raw_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def event_source(component: Literal["clients", "workers", "coordinators"], instance: str) -> str:
+    """Return the URI that an event's `source` is, `ojs://{service}/{component}/{instance}` (ojs-events section 2.4)."""
+    return f"ojs://waybill/{component}/{quote(instance, safe='')}"
+
+
+def make_event(source: str, time: str, subject: str, data: EventData, event_id: str | None = None) -> Event:
+    """Wrap event data into its envelope with a unique id, a new one of `evt_` and a UUIDv7 unless it is given."""
+    return Event(event_id or "evt_" + new_id(), EVENT_TYPES[type(data)], source, time, subject, data)
+
+
+def encode_event(event: Event) -> str:
+    """Return an event as JSON."""
+    return _encoder.encode(event).decode()
+
+
+def encode_events(events: Sequence[Event]) -> tuple[str, bytes]:
+    """Return the `type` property and the body of the message that carries these events."""
+    if len(events) == 1:
+        return events[0].type, _encoder.encode(events[0])
+    return BATCH_TYPE, _encoder.encode(events)
+
+
+def join_events(event_type: str, events: Sequence[str]) -> tuple[str, bytes]:
+    """Do the same for events that are JSON already; `event_type` is that of the first, BATCH_TYPE if it is several."""
+    if len(events) == 1 and event_type != BATCH_TYPE:
+        return event_type, events[0].encode()
+    return BATCH_TYPE, f"[{','.join(events)}]".encode()
+
+
+def read_events(body: bytes) -> tuple[list[ReceivedEvent], int]:
+    """Read the events of a message, whatever it is, and say how many of them could not be read.
+
+    A message comes from whoever may write to the events exchange: one event that is none hides no others.
+    """
+    try:
+        events = decode_events(body)
+        if not is_nested_deeper(body):
+            return events, 0
+    except Exception:  # noqa: BLE001 - no body may raise anything
+        events = []
+    try:
+        parts: list[bytes] = [bytes(part) for part in _raw_decoder.decode(body)] if body[:1] == b"[" else [body]
+    except Exception:  # noqa: BLE001 - see above
+        return [], 1
+    events, skipped = [], 0
+    for part in parts:
+        try:
+            event = _one_decoder.decode(part)
+        except Exception:  # noqa: BLE001 - see above
+            skipped += 1
+            continue
+        if is_nested_deeper(part):
+            skipped += 1
+        else:
+            events.append(event)
+    return events, skipped
+
+
+def decode_events(body: bytes) -> list[ReceivedEvent]:
+    """Read the message of one event or of many. Raises msgspec.DecodeError for what is neither."""
+    return _many_decoder.decode(body) if body[:1] == b"[" else [_one_decoder.decode(body)]

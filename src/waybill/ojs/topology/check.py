@@ -1,0 +1,81 @@
+"""Compares what a broker has with what a topology wants, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from waybill.client import AccessRefused, Connection, Inspector, ResourceLocked
+from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.topology.topology import Entity, ExchangeDeclaration, QueueDeclaration, Topology
+
+
+class Standing(Enum):
+    """How an entity of a topology stands on the broker."""
+
+    AGREES = "agrees"
+    DIFFERENT = "different"
+    MISSING = "missing"
+    ON_DEMAND = "on demand"
+    """Missing, and declared when the first job needs it, unless the topology says `never`."""
+    REFUSED = "refused"
+    """This user may not look, or another connection holds it exclusively."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of an exchange or a queue; `detail` is in the broker's words."""
+
+    kind: str
+    name: str
+    standing: Standing
+    detail: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.standing not in {Standing.AGREES, Standing.ON_DEMAND}
+
+
+async def check_topology(connection: Connection, topology: Topology, queues: Sequence[str]) -> list[Finding]:
+    """Look at everything that some OJS queues need. AMQP cannot tell of bindings; declaring again makes them whole.
+
+    Raises InvalidJob for a bad queue name.
+    """
+    inspector = Inspector(connection)
+    findings: dict[str, Finding] = {}
+    for queue in queues:
+        check_queue(queue)
+        for entity, is_needed in _entities(topology, queue):
+            if not isinstance(entity, ExchangeDeclaration | QueueDeclaration):
+                continue
+            key = f"{type(entity).__name__} {entity.name}"
+            if key not in findings:
+                findings[key] = await _look(inspector, entity, is_needed=is_needed)
+    return list(findings.values())
+
+
+def _entities(topology: Topology, queue: str) -> Iterator[tuple[Entity, bool]]:
+    needed = [*topology.shared_entities(), *topology.queue_entities(queue)]
+    yield from ((entity, True) for entity in needed)
+    yield from ((entity, False) for entity in topology.all_entities(queue) if entity not in needed)
+
+
+async def _look(inspector: Inspector, entity: ExchangeDeclaration | QueueDeclaration, *, is_needed: bool) -> Finding:
+    kind = "queue" if isinstance(entity, QueueDeclaration) else "exchange"
+    try:
+        if isinstance(entity, QueueDeclaration):
+            exists = await inspector.queue(entity.name) is not None
+            difference = await inspector.queue_difference(entity.name, entity.arguments) if exists else None
+        else:
+            exists = await inspector.has_exchange(entity.name)
+            wanted = (entity.name, entity.type, entity.arguments)
+            difference = await inspector.exchange_difference(*wanted) if exists else None
+    except (AccessRefused, ResourceLocked) as error:
+        return Finding(kind, entity.name, Standing.REFUSED, str(error))
+    if not exists:
+        return Finding(kind, entity.name, Standing.MISSING if is_needed else Standing.ON_DEMAND)
+    if difference is not None:
+        return Finding(kind, entity.name, Standing.DIFFERENT, difference)
+    return Finding(kind, entity.name, Standing.AGREES)

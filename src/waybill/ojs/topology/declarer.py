@@ -1,0 +1,133 @@
+"""Makes a topology exist on a broker, each entity once (binding section 7.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from waybill.client import Channel, ChannelClosed, CommandInvalid, PreconditionFailed
+from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.topology.topology import (
+    BindingDeclaration,
+    Declaration,
+    Entity,
+    ExchangeDeclaration,
+    QueueDeclaration,
+    Topology,
+)
+
+_log = logging.getLogger("waybill.ojs.topology")
+
+
+class TopologyDeclarer:
+    """Declares what is needed, when the topology's strategy says so.
+
+    An entity that exists with other properties is logged, never declared differently, and raised as TopologyConflict.
+    """
+
+    def __init__(self, channel: Channel, topology: Topology) -> None:
+        """`channel` is used for declarations only: an error closes it, and it comes back by itself."""
+        self.topology = topology
+        self._channel = channel
+        self._done: set[str] = set()
+        self._lock = asyncio.Lock()
+        self._knows_queue_type = topology.queue_type == "classic"
+
+    async def ensure_shared(self) -> None:
+        """Declare the exchanges and the event stream."""
+        if "shared" not in self._done:
+            await self._declare("shared", self.topology.shared_entities)
+
+    async def ensure_queue(self, queue: str) -> None:
+        """Declare what a push to `queue` or its worker needs; with the eager strategy, all that it can ever need."""
+        key = f"queue {queue}"
+        if key in self._done:
+            return
+        await self.ensure_shared()
+        if self.topology.declaration is Declaration.EAGER:
+            await self._declare(key, lambda: self.topology.all_entities(queue))
+        else:
+            await self._declare(key, lambda: self.topology.queue_entities(queue))
+
+    async def ensure_retry(self, queue: str, delay_ms: int) -> None:
+        """Declare the queue in which failed jobs of `queue` wait for `delay_ms`."""
+        key = f"retry {queue} {delay_ms}"
+        if key not in self._done:
+            await self._declare(key, lambda: self.topology.retry_entities(queue, delay_ms))
+
+    async def ensure_schedule(self, queue: str) -> None:
+        """Declare where scheduled jobs wait, and their way to `queue`."""
+        if "ladder" not in self._done:
+            await self._declare("ladder", self.topology.schedule_entities)
+        key = f"release {queue}"
+        if key not in self._done:
+            await self._declare(key, lambda: self.topology.release_entities(queue))
+
+    async def ensure_relay(self) -> None:
+        """Declare the way from coordinators to workers."""
+        if "relay" not in self._done:
+            await self._declare("relay", self.topology.relay_entities)
+
+    async def ensure_control(self, queue: str) -> None:
+        """Declare the control queue of `queue`."""
+        key = f"control {queue}"
+        if key not in self._done:
+            await self.ensure_shared()
+            await self._declare(key, lambda: self.topology.control_entities(queue))
+
+    def forget_shared(self) -> None:
+        """Declare the exchanges and the stream again when they are next needed: something is missing."""
+        self._done.discard("shared")
+
+    def forget_queue(self, queue: str) -> None:
+        """Declare all that belongs to `queue` again when it is next needed: something is missing."""
+        self._done = {key for key in self._done if key.split(" ")[1:2] != [queue]} - {"shared", "ladder", "relay"}
+
+    async def _declare(self, key: str, entities: Callable[[], list[Entity]]) -> None:
+        if self.topology.declaration is Declaration.NEVER:
+            self._done.add(key)
+            return
+        async with self._lock:
+            if key in self._done:
+                return
+            await self._settle_queue_type()
+            for entity in entities():
+                await self._declare_entity(entity)
+            self._done.add(key)
+
+    async def _declare_entity(self, entity: Entity) -> None:
+        try:
+            match entity:
+                case ExchangeDeclaration():
+                    await self._channel.declare_exchange(
+                        entity.name, entity.type, durable=True, arguments=entity.arguments or None
+                    )
+                case QueueDeclaration():
+                    await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
+                case BindingDeclaration(to_exchange=True):
+                    await self._channel.bind_exchange(entity.destination, entity.exchange, entity.routing_key)
+                case BindingDeclaration():
+                    await self._channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
+        except PreconditionFailed as error:
+            _log.error("%s exists with other properties and is left as it is: %s", entity, error)
+            raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
+        except CommandInvalid as error:
+            raise TopologyConflict(
+                f"this broker has no exchanges of the type of {entity}: use Topology(schedule_by='ladder')"
+            ) from error
+
+    async def _settle_queue_type(self) -> None:
+        """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""
+        if self._knows_queue_type:
+            return
+        name = f"{self.topology.prefix}ojs.probe.{new_id()}"
+        try:
+            await self._channel.declare_queue(name, durable=True, arguments={"x-queue-type": "quorum"})
+            await self._channel.delete_queue(name)
+        except ChannelClosed as error:
+            _log.warning("this broker has no quorum queues, job queues are classic: %s", error)
+            self.topology = dataclasses.replace(self.topology, queue_type="classic")
+        self._knows_queue_type = True

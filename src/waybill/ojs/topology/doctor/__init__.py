@@ -1,0 +1,6 @@
+"""What is unsafe about a broker and the queues of jobs on it, with the cause and the way out."""
+
+from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
+from waybill.ojs.topology.doctor.examination import Examination
+
+__all__ = ["Diagnosis", "Examination", "Severity"]

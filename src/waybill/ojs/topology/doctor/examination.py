@@ -1,0 +1,345 @@
+"""Examines a broker over AMQP alone, on any broker, and leaves nothing behind.
+
+Probes go to queues of our own. The one exception is whether dead letters arrive: a message that expires on arrival is
+published to the dead letter exchange, mandatory, so the broker itself says whether any queue is bound there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Final
+
+from waybill.client import (
+    AccessRefused,
+    BasicProperties,
+    ChannelClosed,
+    ClientError,
+    Connection,
+    Delivery,
+    Inspector,
+    MessageReturned,
+    NotFound,
+)
+from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.topology.check import Finding, Standing, check_topology
+from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
+from waybill.ojs.topology.topology import Topology
+
+PROBE_SECONDS: Final = 3.0
+CLOCK_SKEW_SECONDS: Final = 5.0
+RABBITMQ_CONSUMER_TIMEOUT_SECONDS: Final = 1800.0
+"""The default since 3.8.17 (before: 15 minutes, or none). AMQP cannot ask for it."""
+NEEDED_CAPABILITIES: Final = {
+    "publisher_confirms": "a push cannot know whether its job is safe",
+    "consumer_cancel_notify": "a worker does not learn that its queue was deleted",
+    "connection.blocked": "publishers do not learn why they wait when memory or disk run short",
+}
+
+
+class Examination:
+    """`await Examination(connection, topology, ["email"]).diagnoses()`.
+
+    `longest_timeout` is that of the job types in seconds; `consumer_timeout` the broker's, if it is known.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topology: Topology,
+        queues: Sequence[str],
+        *,
+        longest_timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        consumer_timeout: float | None = None,
+    ) -> None:
+        self._connection = connection
+        self._topology = topology
+        self._queues = queues
+        self._longest_timeout = longest_timeout
+        self._consumer_timeout = consumer_timeout
+        self._inspector = Inspector(connection)
+        self._probe = f"{topology.prefix}ojs.probe.{new_id()}"
+
+    async def diagnoses(self) -> list[Diagnosis]:
+        """Everything that was found, in the order of the checks. Raises ConnectionLost if the broker goes away."""
+        found = [*self._of_connection(), *self._of_timeouts()]
+        hindrances = await self._of_permissions()
+        found += hindrances
+        if any(one.check == "blocked" for one in hindrances):
+            # A broker that blocks this connection reads nothing more from it.
+            return found
+        if not hindrances:
+            found += await self._of_clock()
+            found += await self._of_queue_types()
+        found += self._of_classic_queues()
+        found += await self._of_topology()
+        for queue in self._queues:
+            found += await self._of_queue(queue)
+        return found
+
+    # The broker. ------------------------------------------------------------------------------------------------
+
+    def _of_connection(self) -> Iterator[Diagnosis]:
+        address, properties = self._connection.address, self._connection.server_properties
+        capabilities = properties.get("capabilities")
+        for name, cause in NEEDED_CAPABILITIES.items():
+            if not isinstance(capabilities, dict) or not capabilities.get(name):
+                finding = f"the broker does not have {name}"
+                yield Diagnosis("capability", Severity.PROBLEM, str(address), finding, cause, "use a newer broker")
+        if not address.tls and not _is_local(address.host):
+            yield Diagnosis(
+                "plain-text",
+                Severity.WARNING,
+                str(address),
+                "the password and all jobs go over the network in plain text",
+                "the URI begins with amqp://",
+                "use amqps:// and the broker's TLS port",
+            )
+        if self._connection.heartbeat_s == 0:
+            yield Diagnosis(
+                "heartbeat",
+                Severity.WARNING,
+                str(address),
+                "there are no heartbeats",
+                "client or broker has them switched off: a dead peer is noticed after many minutes",
+                "leave `heartbeat` out of the URI, and set it to 60 on the broker",
+            )
+
+    def _of_timeouts(self) -> Iterator[Diagnosis]:
+        limit = self._consumer_timeout
+        if limit is None and self._connection.server_properties.get("product") == "RabbitMQ":
+            limit = RABBITMQ_CONSUMER_TIMEOUT_SECONDS
+        if limit is not None and self._longest_timeout > limit:
+            yield Diagnosis(
+                "consumer-timeout",
+                Severity.PROBLEM,
+                f"jobs of up to {self._longest_timeout:g} s",
+                f"the broker takes a job away that runs for more than {limit:g} s",
+                "consumer_timeout is below the longest time limit of a job: the channel is closed, and all jobs of the"
+                " worker run again",
+                f"set consumer_timeout = {int(self._longest_timeout * 1000) + 60_000} in rabbitmq.conf, or make the"
+                " jobs shorter; if it is set already, say so: --consumer-timeout",
+            )
+
+    async def _of_permissions(self) -> list[Diagnosis]:
+        """See whether this user may configure, write and read what begins like our names, and is not held back."""
+        found: list[Diagnosis] = []
+        async with await self._connection.channel() as channel:
+            try:
+                await channel.declare_queue(self._probe, exclusive=True, auto_delete=True)
+            except AccessRefused as error:
+                return [self._refused("declare queues", error)]
+            try:
+                await channel.get(self._probe, no_ack=True)
+            except AccessRefused as error:
+                found.append(self._refused("consume", error))
+            await channel.delete_queue(self._probe)
+        try:
+            # It may be returned, or the exchange may be missing: either means that nothing holds it back.
+            await self._publish(self._probe, self._topology.direct)
+        except AccessRefused as error:
+            found.append(self._refused("publish", error))
+        except TimeoutError:
+            found.append(self._blocked())
+        except (MessageReturned, NotFound):
+            pass
+        return found
+
+    def _refused(self, what: str, error: AccessRefused) -> Diagnosis:
+        user = self._connection.address.settings.user
+        way_out = f"rabbitmqctl set_permissions -p VHOST {user} CONFIGURE WRITE READ, with patterns that match"
+        return Diagnosis("permission", Severity.PROBLEM, f"user {user}", f"may not {what}", str(error), way_out)
+
+    def _blocked(self) -> Diagnosis:
+        reason = self._connection.blocked
+        return Diagnosis(
+            "blocked",
+            Severity.PROBLEM,
+            str(self._connection.address),
+            "the broker takes no publishes",
+            f"it says: {reason}" if reason else f"no confirm within {PROBE_SECONDS:g} s",
+            "free memory or disk on the broker, drain its queues, or raise its limits",
+        )
+
+    async def _publish(self, routing_key: str, exchange: str = "", properties: BasicProperties | None = None) -> None:
+        """Publish an empty message and wait for its confirm. Raises TimeoutError, or what publishing raises."""
+        channel = await self._connection.channel(confirms=True)
+        async with asyncio.timeout(PROBE_SECONDS):
+            await channel.publish_nowait(
+                b"", exchange=exchange, routing_key=routing_key, properties=properties, mandatory=True
+            )
+        await channel.close()
+
+    async def _of_clock(self) -> list[Diagnosis]:
+        """Have a message expire: its x-death says what time the broker has, to the second."""
+        async with await self._connection.channel() as channel:
+            await channel.declare_queue(self._probe, exclusive=True, auto_delete=True)
+            arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._probe}
+            await channel.declare_queue(f"{self._probe}.in", exclusive=True, auto_delete=True, arguments=arguments)
+            dead: list[Delivery] = []
+            arrived = asyncio.Event()
+
+            def take(delivery: Delivery) -> None:
+                dead.append(delivery)
+                arrived.set()
+
+            await channel.consume(self._probe, take, no_ack=True)
+            try:
+                await self._publish(f"{self._probe}.in")
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await arrived.wait()
+            except (TimeoutError, AccessRefused):
+                return []
+            finally:
+                await channel.delete_queue(f"{self._probe}.in")
+                await channel.delete_queue(self._probe)
+        deaths = (dead[0].properties.headers or {}).get("x-death")
+        time = deaths[0].get("time") if isinstance(deaths, list) and isinstance(deaths[0], dict) else None
+        if not isinstance(time, datetime):
+            return []
+        skew = (time - datetime.now(UTC)).total_seconds()
+        if abs(skew) <= CLOCK_SKEW_SECONDS:
+            return []
+        return [
+            Diagnosis(
+                "clock",
+                Severity.WARNING,
+                str(self._connection.address),
+                f"the broker's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
+                "one of the machines does not keep its time: expiry, schedules and event times mean different things",
+                "run NTP on both",
+            )
+        ]
+
+    async def _of_queue_types(self) -> list[Diagnosis]:
+        """See whether the broker has the queue types that the topology asks for."""
+        lost = {
+            "stream": "no events are kept: no cancellation, no state of jobs, no pipeline",
+            "quorum": "job queues will be classic: they live on one node",
+        }
+        found: list[Diagnosis] = []
+        for kind in ("stream", "quorum") if self._topology.queue_type == "quorum" else ("stream",):
+            async with await self._connection.channel() as channel:
+                try:
+                    await channel.declare_queue(self._probe, durable=True, arguments={"x-queue-type": kind})
+                    await channel.delete_queue(self._probe)
+                except ChannelClosed as error:
+                    finding = f"the broker has no {kind} queues: {lost[kind]}"
+                    way_out = "use RabbitMQ 3.10 or later, or `waybill broker`"
+                    found.append(Diagnosis("queue-type", Severity.WARNING, kind, finding, str(error), way_out))
+        return found
+
+    def _of_classic_queues(self) -> list[Diagnosis]:
+        """RabbitMQ keeps a classic queue on one node, and writes it to disk when it finds the time."""
+        if self._connection.server_properties.get("product") != "RabbitMQ" or self._topology.queue_type != "classic":
+            return []
+        return [
+            Diagnosis(
+                "classic-queues",
+                Severity.NOTE,
+                queue,
+                "its jobs are on one node, and who publishes without confirms does not hear of a loss",
+                "it is a classic queue (it has priorities); AMQP cannot tell who uses confirms, --management can",
+                "publish with Jobs.push, which waits for the confirm; on a cluster `waybill topology migrate"
+                " --to-queue-type quorum`",
+            )
+            for queue in self._queues
+        ]
+
+    # What jobs need. --------------------------------------------------------------------------------------------
+
+    async def _of_topology(self) -> list[Diagnosis]:
+        found: list[Diagnosis] = []
+        different: dict[str, list[Finding]] = {}
+        for entity in await check_topology(self._connection, self._topology, self._queues):
+            subject = f"{entity.kind} {entity.name}"
+            if entity.standing is Standing.DIFFERENT:
+                different.setdefault(entity.detail.replace(entity.name, ""), []).append(entity)
+            elif entity.standing is Standing.MISSING:
+                way_out = "`waybill topology declare`, or start its worker"
+                found.append(
+                    Diagnosis(
+                        "missing", Severity.PROBLEM, subject, "it is not there", "nobody has declared it", way_out
+                    )
+                )
+            elif entity.standing is Standing.REFUSED:
+                way_out = "give this user the permission, or end the program that holds it exclusively"
+                found.append(
+                    Diagnosis("refused", Severity.WARNING, subject, "this user may not see it", entity.detail, way_out)
+                )
+        return [*map(_mismatch, different.values()), *found]
+
+    async def _of_queue(self, queue: str) -> list[Diagnosis]:
+        topology, inspector = self._topology, self._inspector
+        jobs = await inspector.queue(topology.job_queue(queue))
+        dead = await inspector.queue(topology.dead_letter_queue(queue))
+        control = await inspector.queue(topology.control_queue(queue))
+        found: list[Diagnosis] = []
+        if jobs is not None and jobs.consumer_count == 0:
+            if await inspector.queue(topology.pause(queue)) is not None:
+                finding, cause, way_out = "it is paused", "`waybill queue pause`", f"`waybill queue resume {queue}`"
+                found.append(Diagnosis("paused", Severity.NOTE, queue, finding, cause, way_out))
+            else:
+                finding = f"{jobs.message_count} jobs wait and nobody consumes them"
+                severity = Severity.WARNING if jobs.message_count else Severity.NOTE
+                way_out = "start a worker; if one runs, see that it names this queue and virtual host"
+                found.append(Diagnosis("no-consumers", severity, queue, finding, "no worker runs", way_out))
+        if dead is not None and not await self._is_fed(queue, dead.consumer_count):
+            found.append(
+                Diagnosis(
+                    "dead-letters-lost",
+                    Severity.PROBLEM,
+                    queue,
+                    "its dead letter queue is never fed: failed jobs are dropped",
+                    f"{topology.dead_letter_queue(queue)} is not bound to {topology.dead_letter_exchange}"
+                    f" with the key {queue}",
+                    f"`waybill topology declare {queue}`",
+                )
+            )
+        if dead is not None and dead.message_count:
+            finding, cause = f"{dead.message_count} dead letters", "jobs have failed for good"
+            way_out = f"`waybill dlq list --queue {queue} --groups`"
+            found.append(Diagnosis("dead-letters", Severity.NOTE, queue, finding, cause, way_out))
+        if control is None or control.consumer_count == 0:
+            finding = "nobody cancels its jobs or answers questions about them"
+            way_out = f"`waybill coordinator {queue}`, or `waybill worker ... --coordinator`"
+            found.append(Diagnosis("no-coordinator", Severity.NOTE, queue, finding, "no coordinator runs", way_out))
+        return found
+
+    async def _is_fed(self, queue: str, consumer_count: int) -> bool:
+        """Whether what the dead letter exchange gets for a queue arrives anywhere. A consumer would see the probe."""
+        if consumer_count:
+            return True
+        probe = BasicProperties(expiration="0", type="ojs.probe")
+        try:
+            await self._publish(queue, self._topology.dead_letter_exchange, probe)
+        except (MessageReturned, NotFound):
+            return False
+        except (ClientError, TimeoutError):
+            return True
+        return True
+
+
+def _mismatch(alike: list[Finding]) -> Diagnosis:
+    """One diagnosis for all that differ from the topology in the same way."""
+    first = alike[0]
+    lost = "x-dead-letter-exchange" in first.detail and "current is none" in first.detail
+    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    return Diagnosis(
+        "no-dead-letter-exchange" if lost else "mismatch",
+        Severity.PROBLEM,
+        f"{first.kind} {first.name}{more}",
+        "rejected and expired jobs are dropped" if lost else "it is not as jobs need it",
+        first.detail,
+        "`waybill topology migrate`, or delete it when it is empty and declare it again",
+    )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,151 @@
+"""What RabbitMQ's management plugin tells beyond AMQP: alarms, all queues, bindings, and how others use channels."""
+
+from __future__ import annotations
+
+import base64
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
+
+from waybill.ojs.errors import JobsError
+from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
+from waybill.ojs.topology.topology import BindingDeclaration, Topology
+
+TIMEOUT_SECONDS: Final = 10.0
+Row = dict[str, object]
+
+
+class ManagementFailed(JobsError):
+    """The management plugin does not answer. The text never holds the password."""
+
+
+class Management:
+    """Reads `http://user:password@host:15672`. Calls block."""
+
+    def __init__(self, url: str, virtual_host: str) -> None:
+        """Raises ManagementFailed for what is no such URL."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ManagementFailed("the management URL begins with http:// or https://")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self._base = urlunsplit((parts.scheme, host + (f":{parts.port}" if parts.port else ""), parts.path, "", ""))
+        login = f"{parts.username or 'guest'}:{parts.password or 'guest'}"
+        self._authorization = "Basic " + base64.b64encode(login.encode()).decode()
+        self._virtual_host = virtual_host
+
+    def get(self, path: str) -> list[Row]:
+        """Ask for a list below /api; `{vhost}` in the path stands for the virtual host. Raises ManagementFailed."""
+        url = f"{self._base.rstrip('/')}/api/{path.format(vhost=quote(self._virtual_host, safe=''))}"
+        request = urllib.request.Request(url, headers={"Authorization": self._authorization})  # noqa: S310 - see __init__
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - see __init__
+                return msgspec.json.decode(response.read(), type=list[Row])
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise ManagementFailed(f"{self._base}: {error.code} {error.reason}") from None
+        except (OSError, msgspec.DecodeError) as error:
+            raise ManagementFailed(f"{self._base}: {error}") from None
+
+    def diagnoses(self, topology: Topology, queues: tuple[str, ...]) -> list[Diagnosis]:
+        """Everything that was found. Raises ManagementFailed."""
+        nodes = self.get("nodes")
+        return [
+            *_of_nodes(nodes),
+            *_of_queues(self.get("queues/{vhost}"), len(nodes), topology),
+            *_of_channels([row for row in self.get("channels") if row.get("vhost") == self._virtual_host]),
+            *_of_bindings(self.get("bindings/{vhost}"), topology, queues),
+        ]
+
+
+def _of_nodes(nodes: list[Row]) -> Iterator[Diagnosis]:
+    for node in nodes:
+        name = str(node.get("name"))
+        if not node.get("running", True):
+            yield Diagnosis("node", Severity.PROBLEM, name, "it does not run", "see its log", "start it again")
+        for alarm, what in (("mem_alarm", "memory"), ("disk_free_alarm", "disk space")):
+            if node.get(alarm):
+                finding = f"it has an alarm of {what}: publishers are blocked"
+                cause = f"{what} is beyond its limit"
+                way_out = "drain queues, free some, or raise the limit"
+                yield Diagnosis("alarm", Severity.PROBLEM, name, finding, cause, way_out)
+        if node.get("partitions"):
+            yield Diagnosis(
+                "partition",
+                Severity.PROBLEM,
+                name,
+                "it has lost sight of others of its cluster",
+                f"a network partition: {node['partitions']}",
+                "heal the network, then restart the nodes of the smaller side",
+            )
+
+
+def _of_queues(rows: list[Row], node_count: int, topology: Topology) -> Iterator[Diagnosis]:
+    job_prefix = topology.job_queue("")
+    for row in rows:
+        name = str(row.get("name"))
+        arguments = row.get("arguments")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        policy = row.get("effective_policy_definition")
+        policy = policy if isinstance(policy, dict) else {}
+        if not name.startswith(job_prefix) or name.startswith((topology.control_queue(""), topology.release_queue(""))):
+            continue
+        if not row.get("durable"):
+            way_out = "delete it when it is empty and declare it durable"
+            yield Diagnosis("transient", Severity.PROBLEM, name, "a restart loses it", "it is not durable", way_out)
+        if arguments.get("x-queue-type", "classic") == "classic" and node_count > 1 and "ha-mode" not in policy:
+            yield Diagnosis(
+                "one-node",
+                Severity.WARNING,
+                name,
+                "it lives on one node of the cluster",
+                "it is a classic queue without mirrors",
+                "`waybill topology migrate --to-queue-type quorum`",
+            )
+        is_limited = any(key in arguments for key in ("x-max-length", "x-max-length-bytes")) or any(
+            key in policy for key in ("max-length", "max-length-bytes")
+        )
+        if is_limited and "reject-publish" not in str(arguments.get("x-overflow", policy.get("overflow", "drop-head"))):
+            finding = "when it is full, the oldest jobs are dropped"
+            way_out = "set the overflow to reject-publish"
+            yield Diagnosis("drops-when-full", Severity.PROBLEM, name, finding, "x-overflow is drop-head", way_out)
+
+
+def _of_channels(rows: list[Row]) -> Iterator[Diagnosis]:
+    for row in rows:
+        name, user = str(row.get("name")), row.get("user")
+        statistics = row.get("message_stats")
+        published = statistics.get("publish", 0) if isinstance(statistics, dict) else 0
+        if published and not row.get("confirm") and not row.get("transactional"):
+            yield Diagnosis(
+                "no-confirms",
+                Severity.WARNING,
+                name,
+                f"user {user} has published {published} messages without confirms",
+                "the program does not wait until the broker has a message: a crash loses what is under way",
+                "use Jobs.push, or switch confirms on in that program",
+            )
+        if row.get("consumer_count") and not row.get("prefetch_count") and not row.get("global_prefetch_count"):
+            finding = f"user {user} consumes without a prefetch limit"
+            cause = "one consumer takes all jobs into its memory, and others starve"
+            yield Diagnosis("no-prefetch", Severity.WARNING, name, finding, cause, "set basic.qos in that program")
+
+
+def _of_bindings(rows: list[Row], topology: Topology, queues: tuple[str, ...]) -> Iterator[Diagnosis]:
+    there = {(row.get("source"), row.get("destination"), row.get("routing_key")) for row in rows}
+    wanted = [*topology.shared_entities(), *(entity for queue in queues for entity in topology.queue_entities(queue))]
+    for entity in wanted:
+        if not isinstance(entity, BindingDeclaration):
+            continue
+        if (entity.exchange, entity.destination, entity.routing_key) not in there:
+            yield Diagnosis(
+                "not-bound",
+                Severity.PROBLEM,
+                entity.destination,
+                f"nothing comes to it from {entity.exchange}",
+                f"it is not bound there with the key {entity.routing_key!r}",
+                "`waybill topology declare`",
+            )

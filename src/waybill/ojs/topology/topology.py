@@ -1,0 +1,383 @@
+"""Names and properties of everything that the binding declares on a broker (binding sections 4, 7, 8; ojs web page).
+
+A `Topology` is a value: it says what should exist. `TopologyDeclarer` makes it exist, on one channel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+
+from waybill.client.ranges import check_whole
+from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
+from waybill.ojs.topology import delay_ladder
+
+RELAY_BYTES: Final = 200_000_000
+RELAY_SEGMENT_BYTES: Final = 10_000_000
+"""Room for about a million cancellations; the oldest ones are forgotten beyond it."""
+
+QueueType = Literal["classic", "quorum"]
+DELAY: Final = "x-delay"
+"""The header of a delayed message exchange: how many milliseconds a message waits there."""
+
+
+class Declaration(Enum):
+    """When entities are declared (binding section 7.3)."""
+
+    EAGER = "eager"
+    """All of a queue's entities when its worker starts or its first job is pushed."""
+    LAZY = "lazy"
+    """Each entity when it is first needed."""
+    NEVER = "never"
+    """By somebody else: for brokers on which the application may not declare."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The naming profile; patterns take {queue} and {delay_ms}. The prefix of a topology goes before every name."""
+
+    direct: str = "ojs.exchange.direct"
+    dead_letter_exchange: str = "ojs.exchange.dlx"
+    retry: str = "ojs.exchange.retry"
+    delayed: str = "ojs.exchange.delayed"
+    events: str = "ojs.exchange.events"
+    event_stream: str = "ojs.events"
+    relay: str = "ojs.exchange.control"
+    relay_stream: str = "ojs.control"
+    job_queue: str = "ojs.queue.{queue}"
+    dead_letter_queue: str = "ojs.queue.dlx.{queue}"
+    retry_queue: str = "ojs.queue.retry.{queue}.{delay_ms}"
+    control_queue: str = "ojs.queue.control.{queue}"
+    release_queue: str = "ojs.queue.delay.{queue}"
+    delay_level: str = "ojs.delay.{level:02}"
+    delay_release: str = "ojs.delay.release"
+    pause: str = "ojs.pause.{queue}"
+
+
+SPEC: Final = Names()
+"""The names of the binding's specification: the default."""
+
+WEB: Final = Names(
+    direct="ojs.direct",
+    dead_letter_exchange="ojs.dlx",
+    retry="ojs.retry",
+    delayed="ojs.delayed",
+    dead_letter_queue="ojs.dead.{queue}",
+)
+"""The names of the binding's web page."""
+
+
+class ExchangeDeclaration(msgspec.Struct, frozen=True):
+    """A durable exchange."""
+
+    name: str
+    type: str = "direct"
+    arguments: dict[str, object] = {}
+
+
+class QueueDeclaration(msgspec.Struct, frozen=True):
+    """A durable queue that is neither exclusive nor deleted when it has no consumer."""
+
+    name: str
+    arguments: dict[str, object] = {}
+
+
+class BindingDeclaration(msgspec.Struct, frozen=True):
+    """A binding from an exchange to a queue, or to an exchange if `to_exchange`."""
+
+    destination: str
+    exchange: str
+    routing_key: str
+    to_exchange: bool = False
+
+
+Entity = ExchangeDeclaration | QueueDeclaration | BindingDeclaration
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What exists on the broker: a naming profile, a prefix for tenants, and the properties of job queues.
+
+    `prefix` is put before every name as it is (`tenant1.`). `queue_type` "quorum" falls back to classic on a broker
+    that has no quorum queues. `max_priority` applies to classic queues, as quorum queues take none; 200 and more order
+    all priorities exactly. `max_length`, `max_length_bytes` and `message_ttl_ms` limit a job queue; with
+    `reject_when_full` a push to a full queue fails instead of dropping the oldest job. With `deduplicate` a queue drops
+    a job whose idempotency key (`unique_key`) is that of one in it, on brokers that can: Waybill's, and RabbitMQ with
+    the plugin for it.
+
+    `settle_by` "nack" is the way of the binding's web page: workers nack what has failed, job queues dead-letter to the
+    retry exchange, where nothing is bound under their key, and a copy goes to a retry queue or the dead letter queue
+    first. A program of yours that nacks such a job without a copy loses it.
+
+    `schedule_by` "exchange" lets jobs wait in a delayed message exchange (binding section 9.1.2), exact to the
+    millisecond, on brokers that have one: Waybill's, and RabbitMQ with the plugin for it. The ladder needs no plugin.
+    """
+
+    names: Names = SPEC
+    prefix: str = ""
+    queue_type: QueueType = "classic"
+    declaration: Declaration = Declaration.LAZY
+    max_priority: int = 10
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    message_ttl_ms: int | None = None
+    reject_when_full: bool = True
+    deduplicate: bool = False
+    settle_by: Literal["ack", "nack"] = "ack"
+    schedule_by: Literal["ladder", "exchange"] = "ladder"
+
+    def __post_init__(self) -> None:
+        """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
+        if self.settle_by == "nack" and (self.message_ttl_ms is not None or not self.reject_when_full):
+            raise ValueError("with settle_by nack, what expires or overflows would be lost")
+        check_whole("max_priority", self.max_priority, 0, 255)
+        check_whole("max_length", self.max_length, 0, 2**63 - 1)
+        check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
+        check_whole("message_ttl_ms", self.message_ttl_ms, 0, 2**32 - 1)
+
+    # Names. -----------------------------------------------------------------------------------------------------
+
+    @property
+    def direct(self) -> str:
+        """The exchange that jobs are pushed to, with the queue as routing key."""
+        return self.prefix + self.names.direct
+
+    @property
+    def dead_letter_exchange(self) -> str:
+        """The exchange that takes rejected and expired jobs."""
+        return self.prefix + self.names.dead_letter_exchange
+
+    @property
+    def retry(self) -> str:
+        """The exchange that takes failed jobs, with `{queue}.{delay_ms}` as routing key."""
+        return self.prefix + self.names.retry
+
+    @property
+    def events(self) -> str:
+        """The topic exchange that events are published to."""
+        return self.prefix + self.names.events
+
+    @property
+    def event_stream(self) -> str:
+        """The stream that keeps all events."""
+        return self.prefix + self.names.event_stream
+
+    @property
+    def relay(self) -> str:
+        """The fanout exchange over which a coordinator reaches all workers."""
+        return self.prefix + self.names.relay
+
+    @property
+    def relay_stream(self) -> str:
+        """The stream that keeps cancellations, for workers that start later."""
+        return self.prefix + self.names.relay_stream
+
+    @property
+    def delay_release(self) -> str:
+        """The exchange below the lowest level of the delay ladder."""
+        return self.prefix + self.names.delay_release
+
+    def job_queue(self, queue: str) -> str:
+        """The AMQP queue of an OJS queue."""
+        return self.prefix + self.names.job_queue.format(queue=queue)
+
+    def dead_letter_queue(self, queue: str) -> str:
+        """Where the discarded jobs of an OJS queue go."""
+        return self.prefix + self.names.dead_letter_queue.format(queue=queue)
+
+    def retry_queue(self, queue: str, delay_ms: int) -> str:
+        """Where failed jobs of an OJS queue wait for `delay_ms`."""
+        return self.prefix + self.names.retry_queue.format(queue=queue, delay_ms=delay_ms)
+
+    def control_queue(self, queue: str) -> str:
+        """Where cancellations and heartbeats for an OJS queue go."""
+        return self.prefix + self.names.control_queue.format(queue=queue)
+
+    def release_queue(self, queue: str) -> str:
+        """The last stop of a scheduled job before its queue."""
+        return self.prefix + self.names.release_queue.format(queue=queue)
+
+    def pause(self, queue: str) -> str:
+        """The queue that exists, empty, while an OJS queue is paused."""
+        return self.prefix + self.names.pause.format(queue=queue)
+
+    def delay_level(self, level: int) -> str:
+        """The exchange and the queue of one level of the delay ladder."""
+        return self.prefix + self.names.delay_level.format(level=level)
+
+    @property
+    def delayed(self) -> str:
+        """The exchange in which scheduled jobs wait, with `schedule_by` "exchange"."""
+        return self.prefix + self.names.delayed
+
+    def schedule_address(self, queue: str, delay_seconds: float) -> tuple[str, str, dict[str, object]]:
+        """Return the exchange, the routing key and the headers with which a job comes to `queue` after a delay.
+
+        Raises InvalidJob for more than 8.5 years.
+        """
+        seconds = delay_ladder.whole_seconds(delay_seconds)
+        if self.schedule_by == "exchange":
+            return self.delayed, queue, {DELAY: math.ceil(delay_seconds * 1000)}
+        return self.delay_level(delay_ladder.entry_level(seconds)), delay_ladder.routing_key(seconds, queue), {}
+
+    @staticmethod
+    def retry_key(queue: str, delay_ms: int) -> str:
+        """The routing key of a failed job at the retry exchange."""
+        return f"{queue}.{delay_ms}"
+
+    # Entities. --------------------------------------------------------------------------------------------------
+
+    def shared_entities(self) -> list[Entity]:
+        """Return what exists once: the exchanges, and the stream of events."""
+        return [
+            ExchangeDeclaration(self.direct),
+            ExchangeDeclaration(self.dead_letter_exchange),
+            ExchangeDeclaration(self.retry),
+            ExchangeDeclaration(self.events, "topic"),
+            QueueDeclaration(self.event_stream, {"x-queue-type": "stream"}),
+            BindingDeclaration(self.event_stream, self.events, "#"),
+        ]
+
+    def relay_entities(self) -> list[Entity]:
+        """Return the way from the coordinators to all workers, those of the future too."""
+        limits = {"x-max-length-bytes": RELAY_BYTES, "x-stream-max-segment-size-bytes": RELAY_SEGMENT_BYTES}
+        return [
+            ExchangeDeclaration(self.relay, "fanout"),
+            QueueDeclaration(self.relay_stream, {"x-queue-type": "stream", **limits}),
+            BindingDeclaration(self.relay_stream, self.relay, ""),
+        ]
+
+    def queue_entities(self, queue: str) -> list[Entity]:
+        """Return a job queue and its dead letter queue, bound. The dead letter queue comes first: it must be fed."""
+        return [
+            QueueDeclaration(self.dead_letter_queue(queue), self._type_argument()),
+            BindingDeclaration(self.dead_letter_queue(queue), self.dead_letter_exchange, queue),
+            QueueDeclaration(self.job_queue(queue), self.job_queue_arguments(queue)),
+            BindingDeclaration(self.job_queue(queue), self.direct, queue),
+        ]
+
+    def control_entities(self, queue: str) -> list[Entity]:
+        """Return the control queue, read by one coordinator at a time, bound under its full and its short name."""
+        name = self.control_queue(queue)
+        return [
+            QueueDeclaration(name, {"x-single-active-consumer": True}),
+            BindingDeclaration(name, self.direct, name),
+            BindingDeclaration(name, self.direct, f"control.{queue}"),
+        ]
+
+    def retry_entities(self, queue: str, delay_ms: int) -> list[Entity]:
+        """Return the queue in which failed jobs wait, bound (binding section 8.2)."""
+        name = self.retry_queue(queue, delay_ms)
+        arguments: dict[str, object] = {
+            "x-dead-letter-exchange": self.direct,
+            "x-dead-letter-routing-key": queue,
+            "x-message-ttl": delay_ms,
+            **self._waiting_arguments(),
+        }
+        return [
+            QueueDeclaration(name, arguments),
+            BindingDeclaration(name, self.retry, self.retry_key(queue, delay_ms)),
+        ]
+
+    def schedule_entities(self) -> list[Entity]:
+        """Return where scheduled jobs wait: the delayed exchange, or the delay ladder."""
+        if self.schedule_by == "exchange":
+            return [ExchangeDeclaration(self.delayed, "x-delayed-message", {"x-delayed-type": "direct"})]
+        return self.ladder_entities()
+
+    def ladder_entities(self) -> list[Entity]:
+        """Return the delay ladder, lowest level first, so that each level has its exit before it can be entered."""
+        entities: list[Entity] = [ExchangeDeclaration(self.delay_release, "topic")]
+        below = self.delay_release
+        for level in range(delay_ladder.LEVELS):
+            name = self.delay_level(level)
+            arguments: dict[str, object] = {
+                "x-dead-letter-exchange": below,
+                "x-message-ttl": 1000 << level,
+                **self._waiting_arguments(),
+            }
+            entities += [
+                ExchangeDeclaration(name, "topic"),
+                QueueDeclaration(name, arguments),
+                BindingDeclaration(name, name, delay_ladder.bit_pattern(level, 1)),
+                BindingDeclaration(below, name, delay_ladder.bit_pattern(level, 0), to_exchange=True),
+            ]
+            below = name
+        return entities
+
+    def release_entities(self, queue: str) -> list[Entity]:
+        """Return the way of scheduled jobs to their queue; below the ladder, a queue that gives the key back."""
+        if self.schedule_by == "exchange":
+            return [BindingDeclaration(self.job_queue(queue), self.delayed, queue)]
+        name = self.release_queue(queue)
+        arguments: dict[str, object] = {
+            "x-dead-letter-exchange": self.direct,
+            "x-dead-letter-routing-key": queue,
+            "x-message-ttl": 0,
+            **self._waiting_arguments(),
+        }
+        return [
+            QueueDeclaration(name, arguments),
+            BindingDeclaration(name, self.delay_release, delay_ladder.queue_pattern(queue)),
+        ]
+
+    def all_entities(self, queue: str) -> list[Entity]:
+        """Return everything that one OJS queue can ever need."""
+        retry = [entity for delay_ms in RETRY_BUCKETS_MS for entity in self.retry_entities(queue, delay_ms)]
+        return [
+            *self.shared_entities(),
+            *self.relay_entities(),
+            *self.queue_entities(queue),
+            *self.control_entities(queue),
+            *retry,
+            *self.schedule_entities(),
+            *self.release_entities(queue),
+        ]
+
+    def job_queue_arguments(self, queue: str) -> dict[str, object]:
+        """Return the arguments of a job queue (binding section 7.2).
+
+        A classic queue of default settings has exactly those of the binding's own examples, so that programs which
+        declare it themselves agree with us.
+        """
+        arguments: dict[str, object] = {
+            "x-dead-letter-exchange": self.retry if self.settle_by == "nack" else self.dead_letter_exchange,
+            "x-dead-letter-routing-key": queue,
+            **self._type_argument(),
+        }
+        if self.queue_type == "classic" and self.max_priority > 0:
+            arguments["x-max-priority"] = self.max_priority
+        if self.max_length is not None:
+            arguments["x-max-length"] = self.max_length
+        if self.max_length_bytes is not None:
+            arguments["x-max-length-bytes"] = self.max_length_bytes
+        if self.reject_when_full and (self.max_length is not None or self.max_length_bytes is not None):
+            arguments["x-overflow"] = "reject-publish"
+        if self.reject_when_full or (self.max_length is None and self.max_length_bytes is None):
+            arguments |= self._safe_dead_lettering()
+        if self.message_ttl_ms is not None:
+            arguments["x-message-ttl"] = self.message_ttl_ms
+        if self.deduplicate:
+            arguments["x-message-deduplication"] = True
+        return arguments
+
+    def _waiting_arguments(self) -> dict[str, object]:
+        """Return what queues have in common that jobs leave by themselves when their time is up."""
+        return self._type_argument() | self._safe_dead_lettering()
+
+    def _safe_dead_lettering(self) -> dict[str, object]:
+        """Return the arguments with which RabbitMQ keeps a message until its dead letter is safe elsewhere.
+
+        Its classic queues have no such thing: what they have just dead-lettered is lost if the node is killed. It
+        works with no other overflow than this one.
+        """
+        if self.queue_type != "quorum":
+            return {}
+        return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+
+    def _type_argument(self) -> dict[str, object]:
+        return {"x-queue-type": "quorum"} if self.queue_type == "quorum" else {}

@@ -1,0 +1,1 @@
+"""Takes jobs from queues, runs them, and settles them."""

@@ -1,0 +1,105 @@
+"""The worker's ear for coordinators: which jobs are cancelled, those from before its start included.
+
+Coordinators publish to a fanout exchange; a stream behind it keeps what they said. A worker reads that from the first
+message on, and takes no jobs before it has caught up, so a cancelled job that still waits never starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.spec.control_message import (
+    CANCEL,
+    CONTENT_TYPE,
+    PAUSE,
+    REPLACE,
+    RESUME,
+    SYNC,
+    ControlRequest,
+    read_request,
+)
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.execution import AttemptKey
+
+PREFETCH: Final = 500
+REMEMBERED_JOBS: Final = 1_000_000
+CATCH_UP_SECONDS: Final = 30.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+def cancelled_event_id(job_id: str) -> str:
+    """Return the id of the one job.cancelled event that a job can have."""
+    return f"evt_{job_id}"
+
+
+class Cancellations:
+    """The ids of cancelled jobs, in the order in which they were cancelled."""
+
+    def __init__(self, session: Session, worker_id: str, on_cancel: Callable[[str], None]) -> None:
+        """`on_cancel` is called with the id of each job that is cancelled, also if it is not running here."""
+        self._session = session
+        self._worker_id = worker_id
+        self._on_cancel = on_cancel
+        self.jobs: Recent[str, None] = Recent(REMEMBERED_JOBS)
+        """The ids of cancelled jobs."""
+        self._channel: Channel | None = None
+        self.replaced: Recent[AttemptKey, None] = Recent(REMEMBERED_JOBS)
+        """Attempts that were replaced by the next one, because nothing was heard of them."""
+        self.on_replace: Callable[[AttemptKey], None] | None = None
+        self._caught_up = asyncio.Event()
+        self.on_pause: Callable[[], None] | None = None
+        """Called when some queue was paused or resumed."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether coordinators reach this worker: not where the broker has no streams."""
+        return self._caught_up.is_set()
+
+    async def start(self) -> None:
+        """Read what was cancelled so far, and go on reading. Without the stream, a worker works without."""
+        declarer = self._session.declarer
+        try:
+            await declarer.ensure_relay()
+            channel = await self._session.connection.channel(prefetch_count=PREFETCH)
+            await channel.consume(declarer.topology.relay_stream, self._take, arguments={"x-stream-offset": "first"})
+            await self._session.publishing.publish(
+                msgspec.json.encode(ControlRequest(worker_id=self._worker_id)),
+                exchange=declarer.topology.relay,
+                properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=SYNC),
+                mandatory=True,
+            )
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._caught_up.wait()
+        except (ClientError, TopologyConflict, TimeoutError) as error:
+            _log.warning("this worker does not hear of cancelled jobs: %r", error)
+
+    def _take(self, delivery: Delivery) -> None:
+        delivery.ack()
+        try:
+            kind, request = delivery.properties.type, read_request(delivery.body)
+        except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
+            self._session.events.tally.stepped_over["relay"] += 1
+            _log.warning("a message of the relay makes no sense: %s", type(error).__name__)
+            return
+        if kind == SYNC and request.worker_id == self._worker_id:
+            self._caught_up.set()
+        elif kind == CANCEL and request.job_id not in self.jobs:
+            self.jobs[request.job_id] = None
+            self._on_cancel(request.job_id)
+        elif kind == REPLACE:
+            key = (request.job_id, request.attempt, request.enqueued_at)
+            self.replaced[key] = None
+            if self.on_replace is not None:
+                self.on_replace(key)
+        elif kind in {PAUSE, RESUME} and self.on_pause is not None:
+            self.on_pause()

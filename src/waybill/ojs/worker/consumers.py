@@ -1,0 +1,242 @@
+"""What a worker takes from its queues: one budget of deliveries, divided by weight, lent where it is not used.
+
+    classic queues   a channel for each, whose limit (basic.qos with `global`) is changed while it consumes
+    quorum queues    a channel for each with a fixed share: they know no limits that can be changed
+    more queues than places: one channel for all, and no weights
+
+A job must not wait here while another worker is free. What has not begun a second after it came, because jobs with more
+time before it take all places, goes back to its queue, and the worker holds no more than it can run for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from waybill.client import Channel, ClientError, Consumer
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.worker.prefetch import divide, step
+from waybill.ojs.worker.runner import Runner
+
+LOOK_SECONDS: Final = 0.1
+STARVED_SECONDS: Final = 30.0
+"""How long nothing may be settled, with all places taken and nothing running, before a worker is not ready."""
+HOLD_SECONDS: Final = 1.0
+"""How long a job may wait here for its turn."""
+CAREFUL_SECONDS: Final = 30.0
+"""For how long a worker that has had to hand jobs back holds only what it can run."""
+MEMORY: Final = 0.8
+"""How much of what a queue held lately counts for the next look, so that a moment's pause gives nothing away."""
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class _Feed:
+    """A channel with a limit, and the consumers on it."""
+
+    def __init__(self, channel: Channel, session: Session, runner: Runner, *, is_global: bool) -> None:
+        self.limit = 0
+        self.consumers: dict[str, Consumer] = {}
+        self._channel = channel
+        self._session = session
+        self._runner = runner
+        self._is_global = is_global
+
+    async def set_limit(self, limit: int) -> None:
+        """Change how many deliveries may be held.
+
+        A limit for each consumer applies to those that start afterwards, so the present ones end: to be started again.
+        """
+        if limit == self.limit:
+            return
+        await self._channel.qos(limit, global_=self._is_global)
+        self.limit = limit
+        if not self._is_global:
+            for queue in list(self.consumers):
+                await self.leave(queue)
+
+    async def consume(self, queue: str, arguments: dict[str, object]) -> None:
+        name = self._session.declarer.topology.job_queue(queue)
+        receive = functools.partial(self._runner.receive, queue)
+        self.consumers[queue] = await self._channel.consume(name, receive, arguments=arguments)
+
+    async def leave(self, queue: str) -> None:
+        await self.consumers.pop(queue).cancel()
+
+
+class Intake:
+    """The consumers of a worker. `prefetch` is how many deliveries all of them may hold together."""
+
+    def __init__(
+        self,
+        session: Session,
+        runner: Runner,
+        weights: Mapping[str, int],
+        prefetch: int,
+        caps: Mapping[str, int],
+        timeouts_ms: Mapping[str, int],
+    ) -> None:
+        """`caps` limit what is held of single queues. `timeouts_ms` is how long deliveries may stay unsettled."""
+        self._session = session
+        self._runner = runner
+        self._weights = dict(weights)
+        self._prefetch = prefetch
+        self._caps = {queue: min(prefetch, caps.get(queue, prefetch)) for queue in weights}
+        self._timeouts_ms = timeouts_ms
+        # The topology may have changed by now: a broker without quorum queues makes it classic.
+        is_classic = session.declarer.topology.queue_type == "classic"
+        self._is_divided = 1 < len(weights) <= prefetch
+        self._is_lent = self._is_divided and is_classic
+        self._is_global = is_classic and len(weights) > 1
+        self._total = prefetch
+        self._feeds: dict[str, _Feed] = {}
+        self._wanted: list[str] = []
+        self._recent: dict[str, float] = dict.fromkeys(weights, 0.0)
+        self._changing = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
+        self._first_waiting: object = None
+        self._waits_since = 0.0
+        self._careful_until = 0.0
+        self._settled = 0
+        self._settled_since = 0.0
+
+    @property
+    def queues(self) -> list[str]:
+        """What is consumed."""
+        return [queue for queue, feed in self._feeds.items() if queue in feed.consumers]
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether the broker knows of all consumers that there should be, and there should be one."""
+        consumers = [self._feeds[queue].consumers.get(queue) for queue in self._due]
+        return bool(consumers) and all(consumer is not None and consumer.is_registered for consumer in consumers)
+
+    @property
+    def _due(self) -> list[str]:
+        """What should be consumed: nothing where there is room for nothing."""
+        return self._wanted if self._total > 0 else []
+
+    @property
+    def starvation(self) -> str | None:
+        """Why no job comes or ends here although the worker consumes; None if all is well.
+
+        A worker that holds as much as it may, runs nothing of it, and settles nothing, gets no more from the broker.
+        """
+        if not self._settled_since or not self._wanted:
+            return None
+        seconds = asyncio.get_running_loop().time() - self._settled_since
+        return f"nothing was settled for {seconds:.0f} s and nothing runs" if seconds >= STARVED_SECONDS else None
+
+    def _watch(self) -> None:
+        """Note since when no delivery was settled though all places for deliveries are taken, by nothing that runs."""
+        tally = self._session.events.tally
+        settled = tally.acked.total() + tally.nacked.total()
+        is_full = sum(tally.unacked[queue] for queue in self._weights) >= max(1, min(self._total, self._prefetch))
+        if settled != self._settled or not is_full or self._runner.active:
+            self._settled, self._settled_since = settled, 0.0
+        elif not self._settled_since:
+            self._settled_since = asyncio.get_running_loop().time()
+
+    async def start(self) -> None:
+        """Open the channels; nothing is consumed yet."""
+        connection = self._session.connection
+        if self._is_divided:
+            for queue in self._weights:
+                self._feeds[queue] = self._feed(await connection.channel(coalesce_acks=True))
+        else:
+            self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel(coalesce_acks=True)))
+            if len(set(self._weights.values())) > 1:
+                _log.warning("weights have no effect: %d queues share %d places", len(self._weights), self._prefetch)
+        await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
+        self._looking = asyncio.get_running_loop().create_task(self._look_now_and_then())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def consume(self, queues: Collection[str]) -> None:
+        """Consume these queues and no others."""
+        self._wanted = list(queues)
+        await self._adjust()
+
+    async def _adjust(self) -> None:
+        async with self._changing:
+            wanted = self._due
+            for queue, feed in self._feeds.items():
+                if queue in feed.consumers and queue not in wanted:
+                    await feed.leave(queue)
+                elif queue in wanted and queue not in feed.consumers:
+                    timeout_ms = self._timeouts_ms.get(queue)
+                    await feed.consume(queue, {} if timeout_ms is None else {"x-consumer-timeout": timeout_ms})
+
+    # Limits. ----------------------------------------------------------------------------------------------------
+
+    def _feed(self, channel: Channel) -> _Feed:
+        return _Feed(channel, self._session, self._runner, is_global=self._is_global)
+
+    def _shares(self, demands: Mapping[str, int]) -> dict[str, int]:
+        count = len(self._weights)
+        if self._is_divided:
+            return divide(max(self._total, count), self._weights, demands, self._caps)
+        if count == 1:
+            return {queue: min(self._total, cap) for queue, cap in self._caps.items()}
+        return dict.fromkeys(self._weights, self._total if self._is_global else max(1, self._total // count))
+
+    async def _set_limits(self, limits: Mapping[str, int]) -> None:
+        for queue, feed in self._feeds.items():
+            await feed.set_limit(limits[queue])
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS if self._is_lent else HOLD_SECONDS / 2)
+            self._watch()
+            if not self._session.connection.is_open:
+                continue
+            try:
+                await self._look()
+            except ClientError as error:
+                _log.debug("the limits of the consumers could not be changed: %s", error)
+            except Exception:  # noqa: BLE001 - without this look, places that come back are never used again
+                _log.exception("the limits of the consumers could not be changed")
+
+    async def _look(self) -> None:
+        await self._fit()
+        # What a lost connection has kept from being consumed is consumed now.
+        await self._adjust()
+        if self._is_lent and self._total > 0:
+            held = {queue: self._session.events.tally.unacked[queue] for queue in self._weights}
+            demands = {queue: self._demand(queue, count) for queue, count in held.items()}
+            limits = {queue: feed.limit for queue, feed in self._feeds.items()}
+            await self._set_limits(step(limits, held, self._shares(demands), self._total))
+
+    def _demand(self, queue: str, held: int) -> int:
+        """Say how much a queue could use: everything if it uses what it has, else a place more than lately."""
+        self._recent[queue] = max(held, self._recent[queue] * MEMORY)
+        return self._prefetch if held >= self._feeds[queue].limit else int(self._recent[queue]) + 1
+
+    async def _fit(self) -> None:
+        """Hold no more than can be run, if places are lost or jobs have waited here for too long."""
+        now = asyncio.get_running_loop().time()
+        runner = self._runner
+        if runner.first_waiting is not self._first_waiting:
+            self._first_waiting, self._waits_since = runner.first_waiting, now
+        is_stuck = self._first_waiting is not None and now - self._waits_since >= HOLD_SECONDS
+        if is_stuck:
+            self._careful_until = now + CAREFUL_SECONDS
+        is_careful = bool(runner.lost) or now < self._careful_until
+        total = max(0, min(self._prefetch, runner.room)) if is_careful else self._prefetch
+        if total != self._total:
+            _log.info("holding %d jobs at most, %d before", total, self._total)
+            if total > 0:
+                self._total = total
+                await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
+            self._total = total
+            await self._adjust()
+        if is_stuck or runner.room <= 0:
+            # Not before the limits are lower, or they would come back.
+            runner.hand_back_waiting()

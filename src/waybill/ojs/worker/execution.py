@@ -1,0 +1,168 @@
+"""One attempt at one job: what the worker holds while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from waybill.client import Delivery
+from waybill.ojs.errors import JobError, ProcessLost, RemoteTraceback, ResponseCode
+from waybill.ojs.handler import AnyHandler
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
+from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
+
+MAX_BACKTRACE_LINES: Final = 50
+MAX_BACKTRACE_CHARACTERS: Final = 10_000
+MAX_ERROR_MESSAGE: Final = 10_000
+MAX_ERROR_TYPE: Final = 255
+MAX_DETAILS_BYTES: Final = 64 * 1024
+
+LOST: Final = "WorkerLost"
+"""The error type of an attempt whose worker vanished without a word."""
+SHUTDOWN: Final = "ShutdownError"
+TIMEOUT: Final = "timeout"
+
+
+AttemptKey = tuple[str, int, str | None]
+"""Job id, attempt, and when it was enqueued: a dead letter that is tried again counts its attempts anew."""
+
+
+class Ending(Enum):
+    """Why the worker, not the handler, ended an attempt."""
+
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+
+
+class Execution:
+    """An attempt. `attempt` counts from 1; `started` and `deadline` are seconds of the loop's clock."""
+
+    __slots__ = (
+        "attempt", "context", "deadline", "delivery", "ending", "envelope", "future", "handler", "queue", "settled",
+        "started",
+    )  # fmt: skip
+
+    def __init__(self, delivery: Delivery, queue: str, envelope: Envelope, attempt: int) -> None:
+        self.delivery = delivery
+        self.queue = queue
+        self.envelope = envelope
+        self.attempt = attempt
+        self.handler: AnyHandler | None = None
+        self.context: JobContext | None = None
+        self.future: asyncio.Future[object] | None = None
+        self.started = 0.0
+        self.deadline = 0.0
+        self.ending: Ending | None = None
+        self.settled = False
+
+    @property
+    def key(self) -> AttemptKey:
+        """What makes a second delivery of the same attempt recognisable."""
+        return self.envelope.id, self.attempt, self.envelope.enqueued_at
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an attempt failed, and what the handler asked for."""
+
+    record: ErrorRecord
+    response: ResponseCode = ResponseCode.RETRY
+
+
+def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> Failure:
+    """Describe what a handler raised (ojs-errors sections 4.5 and 6)."""
+    if isinstance(error, ProcessLost):
+        return _plain(LOST, str(error), "HANDLER_PANIC", execution.attempt, occurred_at)
+    response = error.response if isinstance(error, JobError) else ResponseCode.RETRY
+    named = error.type if isinstance(error, JobError) else None
+    kind = clean_text(named if isinstance(named, str) and named else type(error).__name__, MAX_ERROR_TYPE)
+    record = ErrorRecord(
+        type=kind,
+        message=_message_of(error) or kind,
+        code="HANDLER_ERROR",
+        attempt=execution.attempt,
+        occurred_at=occurred_at,
+        backtrace=_backtrace(error),
+        details=_details_of(error),
+    )
+    return Failure(record, response if isinstance(response, ResponseCode) else ResponseCode.RETRY)
+
+
+def timeout_failure(execution: Execution, occurred_at: str) -> Failure:
+    """Describe an attempt that took too long."""
+    seconds = execution.envelope.timeout_seconds
+    return _plain(TIMEOUT, f"the handler exceeded its {seconds:g} s", "HANDLER_TIMEOUT", execution.attempt, occurred_at)
+
+
+def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
+    """Describe an attempt that the worker could not wait for."""
+    text = "the worker shut down before the job was done"
+    return _plain(SHUTDOWN, text, "HANDLER_ERROR", execution.attempt, occurred_at)
+
+
+def lost_failure(attempt: int, occurred_at: str) -> Failure:
+    """Describe an attempt of which nothing is known but that it was delivered."""
+    text = "the worker that had the job vanished without an answer"
+    return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
+
+
+def arguments_failure(execution: Execution, error: TypeError, occurred_at: str) -> Failure:
+    """Describe a job whose arguments do not fit its handler: no attempt could ever succeed."""
+    record = ErrorRecord(
+        type="InvalidArguments",
+        message=_message_of(error),
+        code="INVALID_ARGS",
+        attempt=execution.attempt,
+        occurred_at=occurred_at,
+    )
+    return Failure(record, ResponseCode.FAIL)
+
+
+def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -> Failure:
+    return Failure(ErrorRecord(type=kind, message=message, code=code, attempt=attempt, occurred_at=occurred_at))
+
+
+def _message_of(error: BaseException) -> str:
+    """Return the text of an exception, whose `__str__` is the handler's code as well."""
+    try:
+        return clean_text(str(error), MAX_ERROR_MESSAGE)
+    except BaseException as second:  # noqa: BLE001 - see above
+        return f"an exception whose text cannot be had: __str__ raises {type(second).__name__}"
+
+
+def _details_of(error: BaseException) -> dict[str, object] | None:
+    """Return the details that a handler has given, None for what cannot be written as a JSON object."""
+    if not isinstance(error, JobError) or error.details is None:
+        return None
+    try:
+        encoded = msgspec.json.encode(error.details)
+        if len(encoded) > MAX_DETAILS_BYTES or is_nested_deeper(encoded, MAX_ARGS_DEPTH):
+            return None
+        return msgspec.json.decode(encoded, type=dict[str, object])
+    except Exception:  # noqa: BLE001 - whatever it is, the failure itself is what counts
+        return None
+
+
+def _backtrace(error: BaseException) -> list[str] | None:
+    """Return the innermost frames, one string each, within the limits of ojs-core section 8."""
+    cause = error.__cause__
+    try:
+        if isinstance(cause, RemoteTraceback):
+            frames = cause.frames
+        else:
+            frames = traceback.extract_tb(error.__traceback__, limit=-MAX_BACKTRACE_LINES)
+    except Exception:  # noqa: BLE001 - the source of a frame comes from whatever has loaded its module
+        return None
+    lines = [
+        clean_text(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", MAX_BACKTRACE_CHARACTERS)
+        for frame in frames[-MAX_BACKTRACE_LINES:]
+    ]
+    while lines and sum(map(len, lines)) > MAX_BACKTRACE_CHARACTERS:
+        del lines[0]
+    return lines or None

@@ -1,0 +1,544 @@
+"""Runs jobs: one budget of concurrency over all queues of a worker, handlers as tasks or in threads, time limits.
+
+The path of a job that succeeds is short on purpose: decode, start event, task, completion event, acknowledgement. It
+awaits nothing by itself, so that a burst of deliveries becomes one message of events and one write of acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.client import Delivery
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.errors import InvalidJob, PostponeJob
+from waybill.ojs.handler import AnyHandler
+from waybill.ojs.job_context import JobContext
+from waybill.ojs.spec.envelope import is_expired, read_envelope
+from waybill.ojs.spec.message import attempt_number
+from waybill.ojs.spec.nesting import shown
+from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.calls import Calls
+from waybill.ojs.worker.cancellations import Cancellations
+from waybill.ojs.worker.eager_task import Ended
+from waybill.ojs.worker.execution import (
+    AttemptKey,
+    Ending,
+    Execution,
+    Failure,
+    arguments_failure,
+    failure_of,
+    lost_failure,
+    shutdown_failure,
+    timeout_failure,
+)
+from waybill.ojs.worker.leases import Leases
+from waybill.ojs.worker.progress import EventReporter
+from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
+
+BURST_SECONDS: Final = 0.005
+"""For how long handlers that never wait may keep the loop to themselves."""
+
+BLOCKED_SECONDS: Final = 1.0
+"""How long a handler may run without a wait before somebody may have missed the heartbeats of this worker."""
+
+GIVE_UP_SECONDS: Final = 3.0
+"""How long a handler that is told to end may take for it, before its attempt is settled without it."""
+
+_ABSENT: Final = object()
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Runner:
+    """Takes deliveries, runs at most `concurrency` jobs at a time, and hands each outcome to the settlement."""
+
+    def __init__(
+        self,
+        session: Session,
+        settlement: Settlement,
+        handlers: dict[str, AnyHandler],
+        worker_id: str,
+        concurrency: int,
+        calls: Calls,
+    ) -> None:
+        self.cancellations = Cancellations(session, worker_id, self.cancel)
+        self.cancellations.on_replace = self._replaced
+        self.active: dict[Execution, None] = {}
+        self.lost: dict[Execution, None] = {}
+        """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
+        self.leases = Leases(session, worker_id, self.active)
+        self._late: set[asyncio.Task[None]] = set()
+        self.redelivered_count = 0
+        self._session = session
+        self._events = session.events
+        self._reporter = EventReporter(session.events, worker_id)
+        self._tally = session.events.tally
+        self._settlement = settlement
+        self._handlers = dict(handlers)
+        self._worker_id = worker_id
+        self._concurrency = concurrency
+        self._waiting: deque[tuple[str, Delivery]] = deque()
+        self._waiting_for_process: deque[Execution] = deque()
+        self._held: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
+        """Attempts that a lost connection has taken from this worker unstarted."""
+        self._charged: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
+        """Attempts it had in hand then that somebody else had lost before."""
+        self._renewed: set[str] | None = None
+        """Queues that have delivered something new since the connection was lost; None if it never was."""
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._calls = calls
+        self._processes = calls.processes
+        self._burst_ends = 0.0
+        self._is_pausing = False
+        self._limit_timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def held_count(self) -> int:
+        """How many jobs run here or wait for their turn."""
+        return len(self.active) + len(self._waiting) + len(self._waiting_for_process)
+
+    @property
+    def room(self) -> int:
+        """How many jobs can run at a time, now that some places may be lost."""
+        return self._concurrency - len(self.lost)
+
+    @property
+    def first_waiting(self) -> object:
+        """What has waited longest for a place of the concurrency, None if nothing waits."""
+        return self._waiting[0][1] if self._waiting else None
+
+    # Deliveries. ------------------------------------------------------------------------------------------------
+
+    def receive(self, queue: str, delivery: Delivery) -> None:
+        """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
+        self._tally.consumed[queue] += 1
+        self._tally.unacked[queue] += 1
+        if delivery.redelivered:
+            self.redelivered_count += 1
+            if self._renewed is not None and queue not in self._renewed:
+                self._excuse(delivery)
+        elif self._renewed is not None:
+            self._renewed.add(queue)
+        if self._stopping:
+            self._guarded_return(queue, delivery)
+        elif self._waiting or self._is_full():
+            self._waiting.append((queue, delivery))
+        else:
+            self._begin(queue, delivery)
+
+    def connection_lost(self, _reason: Exception) -> None:
+        """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
+        self._tally.unacked.clear()
+        while self._waiting_for_process:
+            self._held[self._waiting_for_process.popleft().key] = None
+        while self._waiting:
+            _, delivery = self._waiting.popleft()
+            key = _key_of(delivery)
+            if key is None:
+                continue
+            # One that was redelivered before it came here may have been started by the worker that lost it.
+            attempts = self._charged if delivery.redelivered and key not in self._held else self._held
+            attempts[key] = None
+        self._renewed = set()
+
+    def _excuse(self, delivery: Delivery) -> None:
+        """Let a redelivered job run as the attempt that it is, if the broker may have lost it and not a worker.
+
+        A broker that went down gives out again what any worker had in hand, and more that it is not sure of, before
+        what is new. The workers outlive it, so none of that has used an attempt. That the worker of one of these jobs
+        vanished at the same time is not to be known: its attempt is made once more then.
+        """
+        key = _key_of(delivery)
+        if key is not None and key not in self._charged:
+            self._held[key] = None
+
+    def stop(self) -> None:
+        """Start nothing more; what waits goes back to its queue."""
+        self._stopping = True
+        self.hand_back()
+
+    def hand_back(self, queue: str | None = None) -> None:
+        """Give the jobs back that wait here for whatever, all or those of a queue; those that run go on."""
+        waiting = self._waiting_for_process
+        self._waiting_for_process = deque(one for one in waiting if queue not in {None, one.queue})
+        for execution in waiting:
+            if queue in {None, execution.queue}:
+                self._settlement.hand_back(execution.delivery, execution.queue)
+        self.hand_back_waiting(queue)
+
+    def hand_back_waiting(self, queue: str | None = None) -> None:
+        """Give those back that wait for a place of the concurrency; a process may be free sooner."""
+        waiting = self._waiting
+        self._waiting = deque(one for one in waiting if queue not in {None, one[0]})
+        for name, delivery in waiting:
+            if queue in {None, name}:
+                self._guarded_return(name, delivery)
+
+    def _guarded_return(self, queue: str, delivery: Delivery) -> None:
+        try:
+            self._return(queue, delivery)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(delivery, queue, error)
+
+    def _return(self, queue: str, delivery: Delivery) -> None:
+        """Give a job back that was not looked at yet: it comes as new to the next worker, so its past counts here."""
+        if delivery.redelivered:
+            try:
+                envelope = read_envelope(delivery.body)
+                attempt = attempt_number(delivery.encoded_properties, envelope)
+            except InvalidJob as error:
+                self._settlement.unreadable(delivery, queue, error)
+                return
+            if self._is_known(Execution(delivery, queue, envelope, attempt)):
+                return
+        self._settlement.hand_back(delivery, queue)
+
+    async def wait_idle(self, timeout_seconds: float) -> bool:
+        """Wait until no job runs; False if some still do after the timeout."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def interrupt(self) -> None:
+        """Fail the jobs that still run, as a shutdown that cannot wait any longer does (ojs-graceful-shutdown 5.3)."""
+        for execution in list(self.active):
+            self._end_early(execution, Ending.SHUTDOWN)
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job if it runs here: a coroutine is cancelled, a thread finds it in its context."""
+        for execution in list(self.active):
+            if execution.envelope.id == job_id and execution.ending is None and execution.future is not None:
+                execution.ending = Ending.CANCELLED
+                self._interrupt(execution)
+
+    def _replaced(self, key: AttemptKey) -> None:
+        """End an attempt that another has replaced; a thread that goes on is given up."""
+        for execution in [one for one in self.active if one.key == key]:
+            execution.ending = Ending.REPLACED
+            self._interrupt(execution)
+            if _runs_in_thread(execution) and not execution.settled:
+                self._give_up(execution)
+            else:
+                execution.deadline = self._loop.time() + GIVE_UP_SECONDS
+                self._limit(execution.deadline)
+
+    def close(self) -> bool:
+        """Release threads and processes; False if the code of some job goes on and cannot be ended."""
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+        self._calls.close()
+        return not self.lost and not any(_runs_in_thread(execution) for execution in self.active)
+
+    # One job. ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, queue: str, delivery: Delivery) -> None:
+        """Check a delivery and start its attempt.
+
+        Whatever goes wrong with that is the end of this job and of no other: it never stays here unsettled.
+        """
+        try:
+            self._admit(queue, delivery)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._settlement.abandon(delivery, queue, error)
+
+    def _admit(self, queue: str, delivery: Delivery) -> None:
+        try:
+            envelope = read_envelope(delivery.body)
+            attempt = attempt_number(delivery.encoded_properties, envelope)
+            expired = envelope.expires_at is not None and is_expired(envelope, datetime.now(UTC))
+        except InvalidJob as error:
+            self._settlement.unreadable(delivery, queue, error)
+            return
+        execution = Execution(delivery, queue, envelope, attempt)
+        if delivery.redelivered and self._is_known(execution):
+            return
+        execution.handler = handler = self._handlers.get(envelope.type)
+        if envelope.id in self.cancellations.jobs:
+            self._settlement.cancelled(execution)
+        elif expired:
+            self._settlement.expired(execution, datetime.now(UTC))
+        elif handler is None:
+            self._settlement.unknown_type(execution)
+        elif handler.runs_in_process and self._processes is not None and not self._processes.has_room:
+            self._waiting_for_process.append(execution)
+        else:
+            self._start(execution)
+
+    def _is_known(self, execution: Execution) -> bool:
+        """Deal with a job that was delivered before.
+
+        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. What a lost
+        connection took from this worker unstarted is as new, and so is what the broker itself has lost. Otherwise a
+        worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
+        shall end in the dead letter queue, not in a loop.
+        """
+        was_held = self._held.pop(execution.key, _ABSENT) is None
+        if execution.key in self.cancellations.replaced:
+            self._settlement.replaced(execution)
+            return True
+        if self._settlement.settled_before(execution):
+            return True
+        for other in self.active:
+            if other.key == execution.key:
+                other.delivery = execution.delivery
+                return True
+        if was_held:
+            return False
+        self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
+        return True
+
+    def _start(self, execution: Execution) -> None:
+        envelope = execution.envelope
+        execution.context = context = JobContext(
+            envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
+        )
+        started_at = self._events.timestamp()
+        execution.started = self._loop.time()
+        try:
+            future = self._calls.by_type[envelope.type](context)
+        except BaseException as error:  # noqa: BLE001 - a plain middleware, or a handler that was called wrongly
+            self._tell_of_start(execution, started_at)
+            self._settle(execution, Ended(None, error))
+            return
+        if isinstance(future, Ended):
+            self._ended_at_once(execution, future, started_at)
+            return
+        self._tell_of_start(execution, started_at)
+        self._follow(execution, future)
+
+    def _tell_of_start(self, execution: Execution, started_at: str) -> None:
+        envelope = execution.envelope
+        self._events.record_started(
+            envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id
+        )
+
+    def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        """Have an attempt settled when its future is done."""
+        execution.future = future
+        execution.deadline = execution.started + execution.envelope.timeout_seconds
+        self.active[execution] = None
+        self._idle.clear()
+        self._limit(execution.deadline)
+        future.add_done_callback(lambda done: self._done(execution, done))
+
+    def _ended_at_once(self, execution: Execution, ended: Ended, started_at: str) -> None:
+        """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
+        now = self._loop.time()
+        duration = now - execution.started
+        if ended.error is None and duration <= BLOCKED_SECONDS:
+            self._close(execution)
+            self._settlement.completed(execution, ended.result, duration, started_at, self._worker_id)
+        else:
+            self._tell_of_start(execution, started_at)
+            if duration > BLOCKED_SECONDS:
+                # It held up the loop, and with it the heartbeats.
+                self._follow(execution, _future_of(ended, self._loop))
+            else:
+                self._settle(execution, ended)
+        if self._burst_ends == 0.0:
+            self._burst_ends = now + BURST_SECONDS
+            self._loop.call_soon(self._end_burst)
+        elif now > self._burst_ends:
+            self._is_pausing = True
+
+    def _end_burst(self) -> None:
+        self._burst_ends = 0.0
+        self._is_pausing = False
+        self._begin_waiting()
+
+    def _is_full(self) -> bool:
+        """Say whether the next job has to wait: for another to end, or for the other work of the loop."""
+        return self._is_pausing or len(self.active) + len(self.lost) >= self._concurrency
+
+    def _begin_waiting(self) -> None:
+        while self._waiting_for_process and self._processes is not None and self._processes.has_room:
+            if self._is_full():
+                return
+            execution = self._waiting_for_process.popleft()
+            try:
+                if execution.envelope.id in self.cancellations.jobs:
+                    self._settlement.cancelled(execution)
+                else:
+                    self._start(execution)
+            except Exception as error:  # noqa: BLE001 - see `_begin`
+                self._settlement.abandon(execution.delivery, execution.queue, error)
+        while self._waiting and not self._is_full():
+            self._begin(*self._waiting.popleft())
+
+    def _done(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        if execution.settled or execution.ending is not None or not self.leases.is_late(execution):
+            self._end(execution, future)
+            return
+        # It stays among the active ones, so that a new delivery of it finds it here.
+        execution.deadline = math.inf
+        task = self._loop.create_task(self._end_late(execution, future))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _end_late(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        try:
+            if not await self.leases.is_own(execution):
+                execution.ending = Ending.REPLACED
+        except Exception:  # noqa: BLE001 - without an answer, the attempt counts
+            _log.exception("nobody says whether job %s was replaced", shown(execution.envelope.id))
+        self._end(execution, future)
+
+    def _end(self, execution: Execution, future: asyncio.Future[object]) -> None:
+        if self.active.pop(execution, _ABSENT) is _ABSENT:
+            self.lost.pop(execution, None)
+        if not execution.settled:
+            self._settle(execution, Ended.of(future))
+        elif not future.cancelled():
+            # A thread that went on after its time limit: its late result is refused, whatever it is.
+            future.exception()
+        self._begin_waiting()
+        if not self.active:
+            self._idle.set()
+
+    def _settle(self, execution: Execution, ended: Ended) -> None:
+        """Tell the settlement how an attempt ended. Raises nothing."""
+        try:
+            self._tell_of_end(execution, ended)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(execution.delivery, execution.queue, error)
+
+    def _tell_of_end(self, execution: Execution, ended: Ended) -> None:
+        self._close(execution)
+        duration = self._loop.time() - execution.started
+        now = self._events.timestamp()
+        error = ended.error
+        if execution.ending is Ending.REPLACED:
+            self._settlement.replaced(execution)
+        elif execution.ending is Ending.CANCELLED and error is not None:
+            self._settlement.cancelled(execution)
+        elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
+            self._settlement.failed(execution, _ended(execution, now), duration)
+        elif error is None:
+            # One that was cancelled too: it was done before it heard of it.
+            self._settlement.completed(execution, ended.result, duration)
+        elif isinstance(error, PostponeJob):
+            self._settlement.postponed(execution, error.seconds)
+        elif isinstance(error, TypeError) and not self._accepts(execution):
+            self._settlement.failed(execution, arguments_failure(execution, error, now), duration, error)
+        else:
+            self._settlement.failed(execution, failure_of(error, execution, now), duration, error)
+
+    @staticmethod
+    def _accepts(execution: Execution) -> bool:
+        return execution.handler is None or execution.handler.accepts(execution.envelope.args)
+
+    def _close(self, execution: Execution) -> None:
+        """Take no more word of an attempt: it is about to be settled."""
+        execution.settled = True
+        if execution.context is not None and execution.context.report is not None:
+            try:
+                self._reporter.finish(execution.context)
+            except Exception:  # noqa: BLE001 - the end of the attempt is what counts
+                _log.exception("the last progress of job %s cannot be told", shown(execution.envelope.id))
+
+    # Time limits. -----------------------------------------------------------------------------------------------
+
+    def _limit(self, deadline: float) -> None:
+        """Have the time limits checked by then: one timer for all jobs, which most jobs leave as it is."""
+        timer = self._limit_timer
+        if timer is not None and timer.when() <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._limit_timer = self._loop.call_at(deadline, self._check_limits)
+
+    def _check_limits(self) -> None:
+        self._limit_timer = None
+        now = self._loop.time()
+        for execution in list(self.active):
+            if execution.deadline <= now:
+                self._end_early(execution, Ending.TIMEOUT)
+        if self.active:
+            self._limit(min(execution.deadline for execution in self.active))
+
+    def _end_early(self, execution: Execution, ending: Ending) -> None:
+        """End an attempt from outside. One that does not end when it is told is given up a little later.
+
+        A thread cannot be ended: it is told and given up at once.
+        """
+        if execution.future is None or execution.settled:
+            return
+        is_told = execution.ending is not None
+        if not is_told:
+            execution.ending = ending
+            self._interrupt(execution)
+        if is_told or _runs_in_thread(execution):
+            self._give_up(execution)
+        else:
+            execution.deadline = self._loop.time() + GIVE_UP_SECONDS
+            self._limit(execution.deadline)
+
+    def _interrupt(self, execution: Execution) -> None:
+        """Tell a handler to end: a coroutine is cancelled, a process gets a signal, a thread finds it in its job."""
+        if execution.context is None or execution.future is None or execution.handler is None:
+            return
+        if execution.handler.runs_in_process and self._processes is not None:
+            self._processes.stop(execution.context)
+            return
+        execution.context.cancel()
+        if execution.handler.is_async:
+            execution.future.cancel()
+
+    def _give_up(self, execution: Execution) -> None:
+        """Settle an attempt whose code still runs; what it will say is refused, and its place is lost until then."""
+        self._close(execution)
+        self.active.pop(execution, None)
+        self.lost[execution] = None
+        try:
+            if execution.ending is Ending.REPLACED:
+                self._settlement.replaced(execution)
+            elif execution.ending is Ending.CANCELLED:
+                self._settlement.cancelled(execution)
+            else:
+                duration = self._loop.time() - execution.started
+                self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
+        except Exception as error:  # noqa: BLE001 - see `_begin`
+            self._settlement.abandon(execution.delivery, execution.queue, error)
+        _log.warning("job %s does not end when it is told to; its place is lost", shown(execution.envelope.id))
+        if not self.active:
+            self._idle.set()
+
+
+def _key_of(delivery: Delivery) -> AttemptKey | None:
+    """Say which attempt a delivery is; None if it is no job."""
+    try:
+        envelope = read_envelope(delivery.body)
+        return envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is settled when it comes again
+        return None
+
+
+def _runs_in_thread(execution: Execution) -> bool:
+    handler = execution.handler
+    return handler is not None and not handler.is_async and not handler.runs_in_process
+
+
+def _future_of(ended: Ended, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
+    future = loop.create_future()
+    if isinstance(ended.error, asyncio.CancelledError):
+        future.cancel()
+    elif ended.error is not None:
+        future.set_exception(ended.error)
+    else:
+        future.set_result(ended.result)
+    return future
+
+
+def _ended(execution: Execution, now: str) -> Failure:
+    return timeout_failure(execution, now) if execution.ending is Ending.TIMEOUT else shutdown_failure(execution, now)

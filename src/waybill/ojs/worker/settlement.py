@@ -1,0 +1,634 @@
+"""What becomes of a delivery: acknowledged, tried again, or put aside. Events first, the broker's copy last.
+
+Nothing is acknowledged before what it stands for is safe (binding section 5.4 lists the acknowledgement first, and
+would lose the job in a crash between the two):
+
+    done       job.completed confirmed                        -> ack
+    retry      copy at the retry exchange confirmed -> job.retrying confirmed -> ack
+    discarded  job.discarded confirmed                        -> nack without requeue: the dead letter exchange
+
+So a crash in between makes a duplicate at worst. A duplicate delivery of an attempt that this worker has finished is
+recognised by job id and attempt, and settled without running again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from waybill.client import (
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    Delivery,
+    MessageNacked,
+    MessageReturned,
+)
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.control.control import Control
+from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode, TopologyConflict
+from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord, edit_envelope, with_failure
+from waybill.ojs.spec.events import (
+    ErrorSummary,
+    JobCancelled,
+    JobCompleted,
+    JobDiscarded,
+    JobExpired,
+    JobFailed,
+    JobRetrying,
+    JobScheduled,
+)
+from waybill.ojs.spec.message import kept_headers, max_attempts, republish_properties, retry_headers
+from waybill.ojs.spec.nesting import MAX_NESTING, clean_text, is_nested_deeper, shown
+from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
+from waybill.ojs.spec.states import Operation, State, transition
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.topology import delay_ladder
+from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
+from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.cancellations import cancelled_event_id
+from waybill.ojs.worker.execution import LOST, AttemptKey, Execution, Failure
+
+REMEMBERED_ATTEMPTS: Final = 20_000
+MAX_RESULT_BYTES: Final = 1024 * 1024
+MAX_RESULT_NESTING: Final = MAX_NESTING // 2
+"""It travels inside of events and of answers, which have a limit as well."""
+MAX_REASON: Final = 2000
+MAX_REFUSALS: Final = 5
+"""How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
+MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
+CHECKPOINT_SECONDS: Final = 3.0
+"""How long to wait for the coordinator's word on a job whose worker vanished."""
+
+OnDiscard = Literal["dead_letter", "acknowledge"]
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class RecentAttempts:
+    """Remembers at least the last REMEMBERED_ATTEMPTS attempts that were finished here."""
+
+    def __init__(self) -> None:
+        self._young: set[AttemptKey] = set()
+        self._old: set[AttemptKey] = set()
+
+    def add(self, key: AttemptKey) -> None:
+        """Remember an attempt; from time to time the older half is forgotten."""
+        self._young.add(key)
+        if len(self._young) >= REMEMBERED_ATTEMPTS:
+            self._old, self._young = self._young, set()
+
+    def __contains__(self, key: AttemptKey) -> bool:
+        """Say whether an attempt is remembered."""
+        return key in self._young or key in self._old
+
+
+class Settlement:
+    """Settles the deliveries of one worker over one session."""
+
+    def __init__(self, session: Session, on_discard: OnDiscard, *, holds_delivery: bool = True) -> None:
+        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
+
+        Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
+        """
+        self._finished = RecentAttempts()
+        self._dead_lettered = RecentAttempts()
+        self._retrying: dict[AttemptKey, Execution] = {}
+        self._unsaid: Recent[AttemptKey, Failure] = Recent(REMEMBERED_ATTEMPTS)
+        """Failures whose next attempt a lost connection kept from the broker."""
+        self.completed_count = 0
+        self.failed_count = 0
+        self.retried_count = 0
+        self.discarded_count = 0
+        self.cancelled_count = 0
+        self._session = session
+        self._events = session.events
+        self._control = Control(session)
+        self._tally = session.events.tally
+        self._on_discard = on_discard
+        self._nacks = session.declarer.topology.settle_by == "nack" or not holds_delivery
+        self._republishing: set[asyncio.Task[None]] = set()
+        self._gathering: object = None
+        self._completed: list[Execution] = []
+
+    def completed(
+        self,
+        execution: Execution,
+        result: object,
+        duration_seconds: float,
+        started_at: str | None = None,
+        worker_id: str = "",
+    ) -> None:
+        """Settle a success; with `started_at` and the worker, of an attempt whose start nobody has told of yet."""
+        envelope = execution.envelope
+        events = self._events
+        duration_ms = int(duration_seconds * 1000)
+        job_id, job_type, queue, attempt = envelope.id, envelope.type, execution.queue, execution.attempt
+        encoded = None if result is None else _encode_result(envelope, result)
+        if encoded is None and started_at is not None:
+            events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
+        elif encoded is None:
+            events.record_completed(job_id, job_type, queue, attempt, duration_ms)
+        else:
+            if started_at is not None:
+                events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
+            data = JobCompleted(
+                job_type=job_type, queue=queue, duration_ms=duration_ms, attempt=attempt, result=encoded
+            )
+            events.record(job_id, data)
+        self.completed_count += 1
+        self._tally.durations[job_type].add(duration_seconds)
+        self._finished.add((job_id, attempt, envelope.enqueued_at))
+        if events.gathering is not self._gathering:
+            # One action for all jobs whose completion goes out in one message.
+            self._gathering = events.gathering
+            completed: list[Execution] = []
+            self._completed = completed
+            events.after(lambda: self._ack_all(completed))
+        self._completed.append(execution)
+
+    def failed(
+        self, execution: Execution, failure: Failure, duration_seconds: float, error: BaseException | None = None
+    ) -> None:
+        """Settle a failure: another attempt if the handler and the policy allow one, or the end.
+
+        It is logged, in any case and in one record; `error` is what the handler has raised.
+        """
+        envelope = execution.envelope
+        headers = execution.delivery.properties.headers
+        limit = max_attempts(headers, envelope)
+        again = (
+            failure.response is ResponseCode.RETRY
+            and execution.attempt < limit
+            and not is_non_retryable(envelope.policy, failure.record.type)
+        )
+        failure.record.retryable = again
+        self.failed_count += 1
+        if execution.handler is not None:
+            # What else claims to be a type is anybody's invention.
+            self._tally.durations[envelope.type].add(duration_seconds)
+        delay = _delay(execution) if again else None
+        _log_failure(execution, failure, delay, error)
+        self._session.events.record(
+            envelope.id,
+            JobFailed(
+                job_type=envelope.type,
+                queue=execution.queue,
+                attempt=execution.attempt,
+                error=_summary(failure.record),
+                duration_ms=int(duration_seconds * 1000),
+            ),
+        )
+        if delay is not None:
+            self._start(execution, execution.queue, self._retry(execution, failure, delay))
+        else:
+            self._end(execution, failure)
+
+    def cancelled(self, execution: Execution) -> None:
+        """Settle a job that somebody has cancelled, before it started or while it ran."""
+        envelope = execution.envelope
+        events = self._session.events
+        data = JobCancelled(job_type=envelope.type, queue=execution.queue)
+        events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
+        self.cancelled_count += 1
+        self._finished.add(execution.key)
+        if self._nacks:
+            events.after(lambda: self._bury(execution.delivery, execution.queue))
+        else:
+            events.after(lambda: self._ack(execution.delivery, execution.queue))
+
+    def replaced(self, execution: Execution) -> None:
+        """Drop an attempt that a coordinator has replaced: whatever came of it does not count any more."""
+        _log.warning("attempt %d of job %s was replaced", execution.attempt, execution.envelope.id)
+        self._finished.add(execution.key)
+        self._ack(execution.delivery, execution.queue)
+
+    def settled_before(self, execution: Execution) -> bool:
+        """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
+
+        A job that was given up goes to the dead letter queue: its first delivery may have been lost before the broker
+        heard of that. A failure that could not be followed by the next attempt is now.
+        """
+        delivery = execution.delivery
+        if execution.key in self._retrying:
+            self._retrying[execution.key].delivery = delivery
+            return True
+        unsaid = self._unsaid.pop(execution.key, None)
+        if unsaid is not None:
+            self._start(execution, execution.queue, self._retry(execution, unsaid, _delay(execution)))
+            return True
+        if execution.key in self._dead_lettered:
+            self._session.events.after(lambda: self._bury(delivery, execution.queue))
+        elif execution.key in self._finished:
+            self._session.events.after(lambda: self._ack(delivery, execution.queue))
+        else:
+            return False
+        return True
+
+    def expired(self, execution: Execution, now: datetime) -> None:
+        """Settle a job whose deadline passed before it could start (ojs-core section 5.2, expires_at)."""
+        envelope = execution.envelope
+        created_at = envelope.created_at or envelope.expires_at or ""
+        deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
+        try:
+            lifetime = deadline - parse_timestamp(created_at, "created_at")
+        except InvalidJob:
+            # It is over in any case.
+            created_at, lifetime = envelope.expires_at or "", timedelta(0)
+        self._session.events.record(
+            envelope.id,
+            JobExpired(
+                job_type=envelope.type,
+                queue=execution.queue,
+                created_at=created_at,
+                expired_at=format_timestamp(now),
+                ttl_ms=int(lifetime / timedelta(milliseconds=1)),
+            ),
+        )
+        record = ErrorRecord(type="Expired", message=f"it expired at {envelope.expires_at}", code="JOB_EXPIRED")
+        self._discard(execution.delivery, execution.queue, envelope, execution.attempt - 1, record)
+
+    def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
+        """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
+        placeholder, encoding = _placeholder(delivery, queue)
+        reason = clean_text(f"{error}{encoding}", MAX_REASON)
+        self._tally.stepped_over["job"] += 1
+        _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, reason)
+        record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
+        self._discard(delivery, queue, placeholder, 0, record)
+
+    def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
+        """Settle a delivery over which something failed that nobody has thought of: it becomes a dead letter.
+
+        To be called wherever a delivery could be left in the air otherwise. One that is settled stays as it is.
+        """
+        self._tally.stepped_over["job"] += 1
+        _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
+        try:
+            placeholder, _ = _placeholder(delivery, queue)
+            reason = clean_text(f"it could not be settled: {type(error).__name__}", MAX_REASON)
+            data = JobDiscarded(
+                job_type=placeholder.type,
+                queue=queue,
+                total_attempts=0,
+                last_error=ErrorSummary(code="INTERNAL_ERROR", message=reason),
+            )
+            self._session.events.record(placeholder.id, data)
+            self.discarded_count += 1
+        except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
+            _log.exception("no event tells of it")
+        self._session.events.after(lambda: self._bury(delivery, queue))
+
+    def unknown_type(self, execution: Execution) -> None:
+        """Put a job aside for which this worker has no handler."""
+        job_type = execution.envelope.type
+        _log.error("job %s has no handler for its type %s", shown(execution.envelope.id), shown(job_type))
+        record = ErrorRecord(type="UnknownJobType", message=f"no handler for {job_type}", code="INVALID_JOB_TYPE")
+        self._discard(execution.delivery, execution.queue, execution.envelope, execution.attempt - 1, record)
+
+    def postponed(self, execution: Execution, seconds: float) -> None:
+        """Settle an attempt that shall begin later: the same one, after a while at the broker."""
+        seconds = min(max(seconds, 0.0), MAX_DELAY_SECONDS) if seconds == seconds else 0.0  # noqa: PLR0124 - not NaN
+        self._start(execution, execution.queue, self._postpone(execution, seconds))
+
+    async def _postpone(self, execution: Execution, seconds: float) -> None:
+        delivery, queue = execution.delivery, execution.queue
+        headers = kept_headers(delivery.properties.headers)
+        if not await self._republish(delivery, queue, delivery.body, headers, seconds):
+            return
+        envelope = execution.envelope
+        events = self._session.events
+        due = format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
+        events.record(envelope.id, JobScheduled(job_type=envelope.type, queue=queue, scheduled_at=due))
+        events.after(lambda: self._ack(execution.delivery, queue))
+
+    def hand_back(self, delivery: Delivery, queue: str) -> None:
+        """Return a job that was never started.
+
+        It is published anew with the same attempt, and then acknowledged: a requeued message would come back flagged
+        redelivered, and the next worker would have to count an attempt that nobody made.
+        """
+        self._start(delivery, queue, self._republish_unstarted(delivery, queue))
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Wait until all that was decided is safe; False if that takes longer."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        if self._republishing:
+            await asyncio.wait(set(self._republishing), timeout=timeout_seconds)
+        drained = await self._session.events.drain(max(0.0, deadline - loop.time()))
+        return drained and not self._republishing
+
+    def _end(self, execution: Execution, failure: Failure) -> None:
+        wants_dead_letter = failure.response is ResponseCode.DEAD_LETTER or (
+            failure.response is ResponseCode.RETRY and execution.envelope.policy.on_exhaustion == "dead_letter"
+        )
+        attempts = self._dead_lettered if self._is_kept(wants_dead_letter) else self._finished
+        attempts.add(execution.key)
+        self._discard(
+            execution.delivery,
+            execution.queue,
+            execution.envelope,
+            execution.attempt,
+            failure.record,
+            keep=wants_dead_letter,
+        )
+
+    def _discard(
+        self,
+        delivery: Delivery,
+        queue: str,
+        envelope: Envelope,
+        attempts: int,
+        record: ErrorRecord,
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Say that a job has ended, then let the broker move it to its dead letter queue."""
+        self.discarded_count += 1
+        events = self._session.events
+        events.record(
+            envelope.id,
+            JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
+        )
+        if self._is_kept(keep):
+            events.after(lambda: self._bury(delivery, queue))
+        else:
+            events.after(lambda: self._ack(delivery, queue))
+
+    def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
+        return wanted or self._on_discard == "dead_letter"
+
+    async def _retry(self, execution: Execution, failure: Failure, delay: float) -> None:
+        """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
+        self._retrying[execution.key] = execution
+        try:
+            if not await self._published_next(execution, failure, delay):
+                self._unsaid[execution.key] = failure
+        finally:
+            # A newer delivery of the same attempt may have begun to be followed meanwhile.
+            if self._retrying.get(execution.key) is execution:
+                del self._retrying[execution.key]
+
+    async def _published_next(self, execution: Execution, failure: Failure, delay: float) -> bool:
+        """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
+        envelope = execution.envelope
+        checkpoint = await self._checkpoint(execution, failure)
+        if not execution.delivery.is_current:
+            # Who has lost the delivery has no say any more: the broker gives the job to somebody.
+            return False
+        limit = max_attempts(execution.delivery.properties.headers, envelope)
+        now = datetime.now(UTC)
+        body = edit_envelope(
+            execution.delivery.body,
+            {
+                "state": transition(State.ACTIVE, Operation.FAIL_RETRYABLE).value,
+                "attempt": execution.attempt,
+                "error": failure.record,
+                "errors": with_failure(envelope.errors, failure.record),
+                "checkpoint": checkpoint,
+            },
+        )
+        headers = retry_headers(
+            execution.delivery.properties.headers,
+            queue=execution.queue,
+            attempt=execution.attempt + 1,
+            failure=failure.record,
+        )
+        if execution.context is not None:
+            headers |= execution.context.next_headers
+        if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
+            return False
+        self.retried_count += 1
+        self._finished.add(execution.key)
+        events = self._session.events
+        bucket_ms = retry_bucket_ms(delay)
+        waits = bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
+        events.record(
+            envelope.id,
+            JobRetrying(
+                job_type=envelope.type,
+                queue=execution.queue,
+                attempt=execution.attempt,
+                max_attempts=limit,
+                next_retry_at=format_timestamp(now + timedelta(seconds=waits)),
+                error=_summary(failure.record),
+            ),
+        )
+        settle = self._reject if self._nacks else self._ack
+        events.after(lambda: settle(execution.delivery, execution.queue))
+        return True
+
+    async def _checkpoint(self, execution: Execution, failure: Failure) -> Checkpoint | None:
+        """Return what the next attempt shall go on from: as this one left it, or as the coordinator heard it."""
+        carried = read_checkpoint(execution.envelope.checkpoint)
+        if execution.context is not None:
+            return execution.context.current_checkpoint
+        if failure.record.type != LOST:
+            return carried
+        try:
+            if await self._control.is_heard(execution.queue):
+                job = await self._control.info(execution.envelope.id, execution.queue, CHECKPOINT_SECONDS)
+                return carried if job is None or job.checkpoint is None else job.checkpoint
+        except (ClientError, ControlFailed) as error:
+            _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
+        return carried
+
+    async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
+        headers = kept_headers(delivery.properties.headers)
+        if await self._republish(delivery, queue, delivery.body, headers, None):
+            self._ack(delivery, queue)
+
+    def _bury(self, delivery: Delivery, queue: str) -> None:
+        """Let the broker move a job to its dead letter queue.
+
+        Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.
+        """
+        if self._nacks:
+            self._start(delivery, queue, self._publish_dead(delivery, queue), is_last=True)
+        else:
+            self._reject(delivery, queue)
+
+    async def _publish_dead(self, delivery: Delivery, queue: str) -> None:
+        headers = kept_headers(delivery.properties.headers)
+        if await self._republish(delivery, queue, delivery.body, headers, None, dead=True):
+            self._reject(delivery, queue)
+
+    async def _republish(
+        self,
+        delivery: Delivery,
+        queue: str,
+        body: bytes,
+        headers: dict[str, object],
+        delay: float | None,
+        *,
+        dead: bool = False,
+    ) -> bool:
+        """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
+
+        With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
+        to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
+        """
+        declarer = self._session.declarer
+        topology = declarer.topology
+        properties = republish_properties(delivery.properties, headers)
+        pause_seconds, refusals = 1.0, 0
+        loop = asyncio.get_running_loop()
+        while True:
+            exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
+            published_at = loop.time()
+            try:
+                if delay is not None:
+                    exchange, key, waiting = await self._place_to_wait(queue, delay)
+                    properties = republish_properties(delivery.properties, headers | waiting)
+                published_at = loop.time()
+                await self._session.publishing.publish(
+                    body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
+                )
+            except (ConnectionLost, ConnectionClosed):
+                return False
+            except (ChannelClosed, TopologyConflict) as error:
+                refusals += 1
+                if refusals >= MAX_REFUSALS:
+                    raise
+                _log.warning(
+                    "%s cannot be published to %s, trying again in %g s: %s", key, exchange, pause_seconds, error
+                )
+            except MessageReturned:
+                self._tally.returned += 1
+                _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
+                declarer.forget_queue(queue)
+            except MessageNacked:
+                _log.warning("the broker refuses %s at %s, trying again in %g s", key, exchange, pause_seconds)
+            else:
+                self._tally.published[queue] += 1
+                self._tally.confirm_latency.add(loop.time() - published_at)
+                return True
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
+        """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
+        declarer = self._session.declarer
+        topology = declarer.topology
+        bucket_ms = retry_bucket_ms(delay)
+        if bucket_ms is not None:
+            await declarer.ensure_retry(queue, bucket_ms)
+            return topology.retry, topology.retry_key(queue, bucket_ms), {}
+        await declarer.ensure_schedule(queue)
+        return topology.schedule_address(queue, delay)
+
+    def _ack_all(self, executions: list[Execution]) -> None:
+        acked: Counter[str] = Counter()
+        for execution in executions:
+            # The delivery is looked up now: it may have been replaced after a reconnect.
+            if execution.delivery.ack():
+                acked[execution.queue] += 1
+        self._tally.acked.update(acked)
+        self._tally.unacked.subtract(acked)
+
+    def _ack(self, delivery: Delivery, queue: str) -> None:
+        if delivery.ack():
+            self._tally.acked[queue] += 1
+            self._tally.unacked[queue] -= 1
+
+    def _reject(self, delivery: Delivery, queue: str) -> None:
+        if delivery.nack(requeue=False):
+            self._tally.nacked[queue] += 1
+            self._tally.unacked[queue] -= 1
+
+    def _start(
+        self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool = False
+    ) -> None:
+        """Do what settles a delivery in the end. `is_last`: this is what becomes of one that nothing else settled."""
+        task = asyncio.get_running_loop().create_task(self._settle_with(held, queue, coroutine, is_last=is_last))
+        self._republishing.add(task)
+        task.add_done_callback(self._republishing.discard)
+
+    async def _settle_with(
+        self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool
+    ) -> None:
+        try:
+            await coroutine
+        except Exception as error:  # noqa: BLE001 - whatever it is, the delivery is not to stay here for ever
+            # That of an execution may have been replaced after a reconnect.
+            delivery = held.delivery if isinstance(held, Execution) else held
+            if not delivery.is_current:
+                # The broker has it again.
+                _log.warning("a job of %s could not be settled, the broker gives it out again: %r", queue, error)
+            elif is_last:
+                _log.exception("a job of %s goes back to its queue: it cannot become a dead letter", queue)
+                await asyncio.sleep(MAX_REPUBLISH_WAIT_SECONDS)
+                if delivery.nack(requeue=True):
+                    self._tally.unacked[queue] -= 1
+            else:
+                self.abandon(delivery, queue, error)
+
+
+def _delay(execution: Execution) -> float:
+    """Return for how many seconds the next attempt of a job waits."""
+    policy = execution.envelope.policy
+    delay = retry_delay_seconds(policy, execution.attempt, random.random())  # noqa: S311 - jitter
+    return min(delay, MAX_DELAY_SECONDS)
+
+
+def _log_failure(execution: Execution, failure: Failure, delay: float | None, error: BaseException | None) -> None:
+    """Log a failed attempt, with its traceback if there is one. Arguments are nobody's business (ojs-logging 9)."""
+    envelope = execution.envelope
+    job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
+    fields = {"category": "error"}
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    if delay is None:
+        _log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=trace, extra=fields)
+    else:
+        text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
+        _log.warning(text, *job, delay, exc_info=trace, extra=fields)
+
+
+def _placeholder(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
+    """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
+    try:
+        properties = delivery.properties
+    except ValueError:
+        return Envelope(id="unknown", type="unknown", queue=queue), " (and its properties are malformed)"
+    encoding = properties.content_encoding or ""
+    known = encoding.lower() in {"", "utf-8", "utf8", "identity"}
+    job_id = clean_text(properties.message_id or "unknown", MAX_ID_LENGTH)
+    job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
+    placeholder = Envelope(id=job_id, type=job_type, queue=queue)
+    return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
+
+
+def _summary(record: ErrorRecord) -> ErrorSummary:
+    return ErrorSummary(
+        code=record.code,
+        message=record.message,
+        type=record.type,
+        retryable=record.retryable,
+        stack_trace="\n".join(record.backtrace) if record.backtrace else None,
+    )
+
+
+def _encode_result(envelope: Envelope, result: object) -> msgspec.Raw | None:
+    """Return a handler's result as JSON; the job is done in any case, so a result that is not JSON is only left out."""
+    try:
+        encoded = msgspec.json.encode(result)
+    except Exception as error:  # noqa: BLE001 - a result may be of any kind, and of any depth
+        _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, type(error).__name__)
+        return None
+    if is_nested_deeper(encoded, MAX_RESULT_NESTING):
+        _log.error("the result of job %s (%s) is nested too deeply", envelope.id, envelope.type)
+        return None
+    if len(encoded) > MAX_RESULT_BYTES:
+        _log.error("the result of job %s (%s) is too large: %d bytes", envelope.id, envelope.type, len(encoded))
+        return None
+    return msgspec.Raw(encoded)

@@ -1,0 +1,476 @@
+"""The worker: consumes queues, runs jobs, goes away in an orderly manner (ojs-worker-protocol, ojs-graceful-shutdown).
+
+running --SIGTSTP--> quiet --SIGCONT--> running
+running or quiet --SIGTERM, SIGINT--> drain --jobs done, or grace period over--> stopped
+drain --second SIGTERM, SIGINT--> stopped at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from waybill.client import Connection, ConnectionClosed
+from waybill.client.own_loop import running_loop
+from waybill.client.ranges import check_number, check_whole
+from waybill.ojs.client import Jobs
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.control.pauses import PausedQueues
+from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.middleware.chain import Middleware
+from waybill.ojs.observe.counters import Tally
+from waybill.ojs.resources import Resources
+from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
+from waybill.ojs.spec.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped, event_source
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.worker.calls import Calls
+from waybill.ojs.worker.consumers import Intake
+from waybill.ojs.worker.runner import Runner
+from waybill.ojs.worker.settlement import OnDiscard, Settlement
+
+if TYPE_CHECKING:
+    from waybill.ojs.coordinator.coordinator import Coordinator
+    from waybill.ojs.coordinator.policy import ControlPolicy
+
+HEARTBEAT_SECONDS: Final = 15.0
+MAX_CONCURRENCY: Final = 65_535
+MAX_PREFETCH: Final = 65_535
+"""What AMQP can say."""
+MAX_PROCESSES: Final = 1024
+MAX_WEIGHT: Final = 1_000_000
+MAX_GRACE_SECONDS: Final = 31_536_000
+"""A year."""
+DRAIN_REPORT_SECONDS: Final = 5.0
+LAST_EVENTS_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 300.0
+"""How long after its time limit a job may take to be acknowledged: its next attempt has to be confirmed first."""
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Worker:
+    """Does the jobs of some queues.
+
+        await Worker(jobs, queues=["email"], concurrency=10).run()
+
+    `run` returns when a signal, or `stop`, has ended it. `async with Worker(...)` runs it in the background instead,
+    without signals. Delivery is at least once: a handler may see a job again after a crash or a lost connection.
+    """
+
+    def __init__(  # noqa: PLR0913 - settings, all by keyword
+        self,
+        jobs: Jobs,
+        *,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        grace_period: float = 30.0,
+        middleware: Sequence[Middleware] = (),
+        on_discard: OnDiscard = "dead_letter",
+        coordinator: bool = False,
+        processes: int | None = None,
+        policy: ControlPolicy | None = None,
+    ) -> None:
+        """Prepare a worker; nothing happens before `run`.
+
+        `queues` are those of the handlers unless given, with equal weights unless a mapping gives some: of two queues
+        that have enough, one with weight 3 gets three times the places of one with 1; what a queue does not use, others
+        do. Quorum queues are divided for good. `concurrency` jobs run at a time, over all queues together;
+        `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
+        the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
+        `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
+        `coordinator` runs one for the queues inside this worker, with that `policy`. `processes` do the jobs of
+        handlers that ask for one, as many as there are CPUs unless given.
+        Raises InvalidJob for a bad queue name, ValueError for a bad figure.
+        """
+        check_whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
+        check_whole("prefetch", prefetch, 1, MAX_PREFETCH)
+        check_whole("processes", processes, 1, MAX_PROCESSES)
+        check_number("grace_period", grace_period, 0, MAX_GRACE_SECONDS)
+        self.id = new_id()
+        self.has_stuck_handlers = False
+        """After the end: whether the code of a handler still runs, past its time limit or the grace period."""
+        names = queues or [handler.queue for handler in jobs.handlers.values()] or ["default"]
+        self._weights = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
+        self.queues = list(self._weights)
+        for queue, weight in self._weights.items():
+            check_queue(queue)
+            check_whole(f"the weight of queue {queue}", weight, 1, MAX_WEIGHT)
+        self._jobs = jobs
+        self._concurrency = concurrency
+        self._prefetch = prefetch or concurrency
+        self._grace_seconds = grace_period
+        self._middleware = middleware
+        self._on_discard = on_discard
+        self._process_count = min(concurrency, processes or os.cpu_count() or 1)
+        self._coordinator: Coordinator | None = None
+        if coordinator:
+            from waybill.ojs.coordinator.coordinator import Coordinator  # noqa: PLC0415 - most workers need none, and start sooner
+
+            self._coordinator = Coordinator(jobs, queues=self.queues, policy=policy)
+        self._resources = Resources()
+        self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: Runner | None = None
+        self._settlement: Settlement | None = None
+        self._intake: Intake | None = None
+        self._adjusting = asyncio.Lock()
+        self._paused: PausedQueues | None = None
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._tally = Tally()
+        self._quiet = False
+        self._reason = "shutdown"
+        self._started = 0.0
+        self._beating: list[asyncio.Task[None]] = []
+        self._changes: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether new jobs reach this worker: it is neither quiet nor stopping, and the broker knows its consumers."""
+        session, intake = self._session, self._intake
+        return session is not None and session.connection.is_open and intake is not None and intake.is_consuming
+
+    @property
+    def starvation(self) -> str | None:
+        """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
+        session, intake, runner = self._session, self._intake, self._runner
+        if session is None or intake is None or runner is None:
+            return "it is not running"
+        if not session.connection.is_open:
+            return "the connection is gone"
+        if runner.room <= 0:
+            return "all places are held by code that does not end"
+        return intake.starvation
+
+    @property
+    def consumed_queues(self) -> list[str]:
+        """Those of its queues that it consumes: none that is paused, none at all if it is quiet or has no room."""
+        return [] if self._intake is None else self._intake.queues
+
+    @property
+    def running_count(self) -> int:
+        """How many jobs run at this moment."""
+        return 0 if self._runner is None else len(self._runner.active)
+
+    @property
+    def concurrency(self) -> int:
+        """How many jobs may run at a time."""
+        return self._concurrency
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, None before the start and after the end."""
+        return None if self._session is None else self._session.connection
+
+    @property
+    def tally(self) -> Tally:
+        """What was sent and received so far."""
+        return self._tally
+
+    def running_by_queue(self) -> Counter[str]:
+        """How many jobs of each queue run at this moment."""
+        return Counter() if self._runner is None else Counter(one.queue for one in list(self._runner.active))
+
+    @property
+    def held_count(self) -> int:
+        """How many jobs this worker has in hand: those that run, and those that wait for their turn here."""
+        return 0 if self._runner is None else self._runner.held_count
+
+    @property
+    def redelivered_count(self) -> int:
+        """How many deliveries came here that the broker had, or may have, given to some worker before."""
+        return 0 if self._runner is None else self._runner.redelivered_count
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded, cancelled."""
+        settled = self._settlement
+        if settled is None:
+            return {"completed": 0, "failed": 0, "retried": 0, "discarded": 0, "cancelled": 0}
+        return {
+            "completed": settled.completed_count,
+            "failed": settled.failed_count,
+            "retried": settled.retried_count,
+            "discarded": settled.discarded_count,
+            "cancelled": settled.cancelled_count,
+        }
+
+    async def run(self) -> None:
+        """Work until a signal or `stop` ends it. Raises what connecting and declaring raise."""
+        with self._signals():
+            await self.start()
+            try:
+                await self._stop_requested.wait()
+            finally:
+                await self._shut_down()
+
+    def stop(self, reason: str = "shutdown") -> None:
+        """Begin to shut down; the second call ends the grace period. From any thread."""
+        if self._loop is not None and running_loop() is not self._loop:
+            self._loop.call_soon_threadsafe(self.stop, reason)
+            return
+        if self._stop_requested.is_set():
+            self._stop_now.set()
+        self._reason = reason
+        self._stop_requested.set()
+
+    def quiet(self) -> None:
+        """Take no new jobs, and finish those at hand."""
+        self._change(self._go_quiet())
+
+    def resume(self) -> None:
+        """Take new jobs again after `quiet`."""
+        self._change(self._go_on())
+
+    async def start(self) -> None:
+        """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
+        self._jobs.bind()
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        session = await Session.open(
+            self._jobs.uri, self._jobs.topology, event_source("workers", self.id), self._jobs.reconnect
+        )
+        self._session = session
+        self._tally = session.events.tally
+        try:
+            await self._open_resources()
+            self._settlement = Settlement(session, self._on_discard)
+            self._runner = Runner(
+                session,
+                self._settlement,
+                self._jobs.handlers,
+                self.id,
+                self._concurrency,
+                self._make_calls(),
+            )
+            session.connection.on_loss(self._runner.connection_lost)
+            await self._declare(session)
+            # Before the first job: it may be a cancelled one.
+            self._paused = PausedQueues(session, self.queues, lambda: self._change(self._adjust()))
+            self._runner.cancellations.on_pause = self._paused.look_soon
+            session.connection.on_reconnect(self._paused.look_soon)
+            await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
+            self._intake = await self._open_intake(session, self._runner)
+            await self._adjust()
+            if self._coordinator is not None:
+                await self._coordinator.start()
+        except BaseException:
+            await self._resources.close()
+            await session.close()
+            raise
+        self._jobs.middleware.freeze()
+        session.events.record(
+            self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
+        )
+        loop = asyncio.get_running_loop()
+        self._beating = [loop.create_task(self._beat()), loop.create_task(self._runner.leases.keep())]
+        _log.info("worker %s consumes %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
+
+    async def __aenter__(self) -> Self:
+        """Start working in the background."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Shut down gracefully."""
+        self.stop()
+        await self._shut_down()
+
+    # Consuming. -------------------------------------------------------------------------------------------------
+
+    async def _open_resources(self) -> None:
+        """Make what the handlers of its queues want."""
+        for handler in self._jobs.handlers.values():
+            if handler.queue in self.queues and not handler.runs_in_process:
+                await self._resources.open(handler.function)
+
+    def _make_calls(self) -> Calls:
+        handlers = self._jobs.handlers
+        processes = None
+        if any(handler.runs_in_process for handler in handlers.values()):
+            from waybill.ojs.worker.process_pool import ProcessPool  # noqa: PLC0415 - most workers need none, and start sooner
+
+            processes = ProcessPool(self._process_count)
+        middleware = (*self._jobs.middleware, *self._middleware)
+        return Calls(handlers, middleware, self._resources, self._concurrency, processes)
+
+    async def _open_intake(self, session: Session, runner: Runner) -> Intake:
+        """Prepare to consume.
+
+        Queues whose handlers all run in processes get no more jobs than there are processes. The broker is asked to
+        wait for acknowledgements as long as the longest handler of a queue may take.
+        """
+        caps: dict[str, int] = {}
+        timeouts_ms: dict[str, int] = {}
+        for queue in self.queues:
+            handlers = [handler for handler in self._jobs.handlers.values() if handler.queue == queue]
+            if handlers and all(handler.runs_in_process for handler in handlers):
+                caps[queue] = self._process_count
+            limits = [handler.defaults.get("timeout", DEFAULT_TIMEOUT_SECONDS) for handler in handlers]
+            longest = max(DEFAULT_TIMEOUT_SECONDS, *limits) if limits else DEFAULT_TIMEOUT_SECONDS
+            timeouts_ms[queue] = int((longest + SETTLE_SECONDS) * 1000)
+        weights = {queue: self._weights[queue] for queue in self.queues}
+        intake = Intake(session, runner, weights, self._prefetch, caps, timeouts_ms)
+        await intake.start()
+        return intake
+
+    async def _declare(self, session: Session) -> None:
+        usable = []
+        for queue in self.queues:
+            try:
+                await session.declarer.ensure_queue(queue)
+                usable.append(queue)
+            except TopologyConflict:
+                if len(self.queues) == 1:
+                    raise
+        self.queues = usable
+
+    @property
+    def paused_queues(self) -> frozenset[str]:
+        """Those of its queues that are paused (see `Jobs.pause`)."""
+        return frozenset() if self._paused is None else self._paused.queues
+
+    async def _adjust(self) -> None:
+        """Consume what is to be consumed by now, and nothing else: no paused queue, and none at all when quiet."""
+        runner, intake = self._runner, self._intake
+        if self._session is None or runner is None or intake is None:
+            return
+        async with self._adjusting:
+            wanted = [] if self._quiet else [queue for queue in self.queues if queue not in self.paused_queues]
+            left = [queue for queue in intake.queues if queue not in wanted]
+            await intake.consume(wanted)
+            for queue in left if not self._quiet else ():
+                runner.hand_back(queue)
+                _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
+
+    async def _go_quiet(self) -> None:
+        if self._quiet or self._session is None or self._runner is None:
+            return
+        self._quiet = True
+        await self._adjust()
+        active = len(self._runner.active)
+        self._session.events.record(self.id, WorkerQuiet(worker_id=self.id, active_jobs=active))
+        _log.info("worker %s is quiet, %d jobs are running", self.id, active)
+
+    async def _go_on(self) -> None:
+        if self._quiet and not self._stop_requested.is_set():
+            self._quiet = False
+            await self._adjust()
+            _log.info("worker %s consumes again", self.id)
+
+    def _change(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _beat(self) -> None:
+        session, runner = self._session, self._runner
+        while session is not None and runner is not None:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await session.connection.wait_ready()
+            except ConnectionClosed:
+                # The reconnect policy has given up: nothing will ever come again.
+                self.stop("error")
+                return
+            session.events.record(
+                self.id,
+                WorkerHeartbeat(
+                    worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
+                ),
+            )
+            if self._paused is not None and not runner.cancellations.hears:
+                # Nobody tells of pauses, so they are asked for.
+                self._paused.look_soon()
+
+    # Shutting down. ---------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        session, runner, settlement = self._session, self._runner, self._settlement
+        if session is None or runner is None or settlement is None:
+            return
+        try:
+            await self._go_quiet()
+            runner.stop()
+            await self._drain(runner)
+            runner.interrupt()
+            await runner.wait_idle(LAST_EVENTS_SECONDS)
+            uptime = asyncio.get_running_loop().time() - self._started
+            session.events.record(
+                self.id,
+                WorkerStopped(
+                    worker_id=self.id,
+                    reason=self._reason,
+                    jobs_completed=settlement.completed_count,
+                    uptime_ms=int(uptime * 1000),
+                ),
+            )
+            if not await settlement.drain(LAST_EVENTS_SECONDS):
+                _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
+        finally:
+            for task in self._beating:
+                task.cancel()
+            if self._intake is not None:
+                await self._intake.close()
+            if self._coordinator is not None:
+                await self._coordinator.close()
+            self.has_stuck_handlers = not runner.close()
+            self._jobs.middleware.thaw()
+            try:
+                await self._resources.close()
+            finally:
+                await session.close()
+                self._session = None
+                self._jobs.unbind()
+
+    async def _drain(self, runner: Runner) -> None:
+        """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_seconds
+        while runner.active and not self._stop_now.is_set() and loop.time() < deadline:
+            _log.info("worker %s waits for %d jobs", self.id, len(runner.active))
+            idle = loop.create_task(runner.wait_idle(min(DRAIN_REPORT_SECONDS, max(0.0, deadline - loop.time()))))
+            hurry = loop.create_task(self._stop_now.wait())
+            await asyncio.wait({idle, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (idle, hurry):
+                task.cancel()
+            await asyncio.gather(idle, hurry, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Answer signals while the worker runs, where there are any: on the main thread of a POSIX system."""
+        loop = asyncio.get_running_loop()
+        actions = {
+            signal.SIGTERM: lambda: self.stop("signal"),
+            signal.SIGINT: lambda: self.stop("signal"),
+            signal.SIGTSTP: self.quiet,
+            signal.SIGCONT: self.resume,
+        }
+        handled = []
+        for number, action in actions.items():
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, action)
+                handled.append(number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+
+def _memory_mb() -> float:
+    """Return the greatest resident size of this process so far, in megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

@@ -1,0 +1,147 @@
+"""What a coordinator holds in memory: counted as objects and octets, on both brokers where a stream is behind it."""
+
+import gc
+import threading
+import tracemalloc
+
+import pytest
+
+from tests.client.breaking import until
+from waybill.client import BasicProperties, Delivery, connect
+from waybill.ojs import Coordinator, Jobs
+from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.coordinator.job_view import FOLD_BYTES, PREFETCH
+from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.observe.event_forms import EventForms
+from waybill.ojs.observe.event_writer import MAX_CHARACTERS_PER_MESSAGE, EventWriter
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import BATCH_TYPE, JobProgress, ReceivedEvent, decode_events
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.topology.topology import Topology
+from waybill.ojs.worker.bounded import Generations
+
+TIME = "2026-01-01T00:00:00.000Z"
+EVENTS_PER_MESSAGE = 300
+MESSAGES = 200
+
+
+def lives(count: int) -> bytes:
+    """The events of jobs from enqueuing to end, as one message of the stream."""
+    forms = EventForms("ojs://waybill/workers/w")
+    events = []
+    for job_id in (new_id() for _ in range(count)):
+        events.append(forms.enqueued("evt_" + new_id(), TIME, job_id, "a.b", "q", 0, None))
+        ends = ("evt_" + new_id(), TIME), ("evt_" + new_id(), TIME)
+        events.append(forms.attempt(("a.b", "q", 1, "w"), job_id, *ends, 0))
+    return f"[{','.join(events)}]".encode()
+
+
+class SlowStore:
+    """Holds up the first fold, and counts at each what is in memory by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, subject: str, body: bytes) -> None:
+        self.may_go_on = threading.Event()
+        self.folded = 0
+        self.most_events = 0
+        self.most_deliveries = 0
+        self._subject = subject
+        self._body = body
+        original = MemoryJobStore.apply
+
+        def apply(store: MemoryJobStore, messages: list[tuple[int, list[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+            self._count(messages)
+            return original(store, messages)
+
+        monkeypatch.setattr(MemoryJobStore, "apply", apply)
+
+    def _count(self, messages: list[tuple[int, list[ReceivedEvent]]]) -> None:
+        self.may_go_on.wait(60)
+        objects = gc.get_objects()
+        deliveries = [one for one in objects if isinstance(one, Delivery) and one.body == self._body]
+        self.most_deliveries = max(self.most_deliveries, len(deliveries))
+        events = [one for one in objects if isinstance(one, ReceivedEvent) and one.subject == self._subject]
+        self.most_events = max(self.most_events, len(events))
+        self.folded += sum(event.subject == self._subject for _, found in messages for event in found)
+
+
+async def test_a_coordinator_that_is_behind_holds_few_messages_and_fewer_events(
+    broker_uri: str, waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = new_id()
+    event = EventForms("/test").started("evt_x", TIME, job_id, "a.b", queue_name, 1, "w")
+    body = f"[{','.join([event] * EVENTS_PER_MESSAGE)}]".encode()
+    store = SlowStore(monkeypatch, job_id, body)
+    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]), connect(broker_uri) as connection:
+        channel = await connection.channel()
+        properties = BasicProperties(delivery_mode=2, type=BATCH_TYPE)
+        for _ in range(MESSAGES):
+            await channel.publish(body, exchange=Topology().events, routing_key=BATCH_TYPE, properties=properties)
+        store.may_go_on.set()
+        await until(lambda: store.folded == MESSAGES * EVENTS_PER_MESSAGE, 60)
+    if broker_uri == waybill_uri:
+        # RabbitMQ sends all messages of a chunk of the stream when there is room for the first.
+        assert store.most_deliveries <= PREFETCH
+    # The last piece is let go of when the next one is there.
+    assert 0 < store.most_events * len(event) <= 2 * (FOLD_BYTES + len(body))
+
+
+async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) -> None:
+    sizes: list[int] = []
+    seen: list[ReceivedEvent] = []
+    session = await Session.open(broker_uri, Topology(), "/test", None)
+    try:
+        await session.declarer.ensure_shared()
+        reader = await session.connection.channel(prefetch_count=10)
+
+        def take(delivery: Delivery) -> None:
+            sizes.append(len(delivery.body))
+            seen.extend(decode_events(delivery.body))
+            delivery.ack()
+
+        await reader.consume(Topology().event_stream, take, arguments={"x-stream-offset": "next"})
+        events: EventWriter = session.events
+        for text in (*["x" * 10_000] * 100, "y" * 2 * MAX_CHARACTERS_PER_MESSAGE):
+            events.record(
+                queue_name,
+                JobProgress(
+                    job_type="a", queue="q", worker_id="w", attempt=1, progress_percent=1, progress_message=text
+                ),
+            )
+        await until(lambda: sum(event.subject == queue_name for event in seen) == 101)
+    finally:
+        await session.close()
+    assert sorted(sizes)[-2] <= MAX_CHARACTERS_PER_MESSAGE + 1000
+    assert max(sizes) < 2 * MAX_CHARACTERS_PER_MESSAGE + 1000, "what is larger goes alone"
+
+
+def test_a_job_that_has_ended_takes_little_and_many_take_no_more() -> None:
+    kept = 5000
+    tracemalloc.start()
+    try:
+        store = MemoryJobStore(kept)
+        empty = tracemalloc.get_traced_memory()[0]
+        sizes = []
+        for offset in range(60):
+            store.apply([(offset, decode_events(lives(500)))])
+            sizes.append(tracemalloc.get_traced_memory()[0] - empty)
+    finally:
+        tracemalloc.stop()
+    assert store.counts() == {("q", "completed"): 30_000}
+    assert max(sizes) <= 450 * (kept + kept // 10 + 500)
+    assert max(sizes[20:]) <= 1.05 * max(sizes[:20])
+
+
+def test_generations_remember_the_last_ones() -> None:
+    memory: Generations[int, str] = Generations(100)
+    for number in range(1000):
+        memory.add(number, str(number))
+        forgotten = memory.forget()
+        assert len(memory) <= 110
+        assert all(key < number - 99 for key in forgotten)
+    assert [memory.get(number) for number in (899, 900, 999, 1000)][1:] == ["900", "999", None]
+    assert list(memory.values())[-100:] == [str(number) for number in range(900, 1000)]
+    memory.discard(950)
+    memory.discard(-1)
+    assert memory.get(950) is None
+    memory.add(950, "again")
+    assert list(memory.values())[-1] == "again"

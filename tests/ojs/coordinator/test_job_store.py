@@ -1,0 +1,269 @@
+"""The state of jobs in memory and in both databases: the same folds, shared by coordinators, made again on demand."""
+
+import asyncio
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.client.breaking import until
+from tests.conformance.requirement import requirement
+from tests.ojs.control.test_control import state_of
+from tests.ojs.databases import make_database
+from waybill.ojs import Coordinator, Jobs, Worker
+from waybill.ojs.coordinator.job_store import IN_MEMORY, HeldAttempt, JobStore, open_job_store
+from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.coordinator.sql_job_store import SqlJobStore
+from waybill.ojs.observe.metrics import CoordinatorMetrics, WorkerMetrics
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
+from waybill.ojs.spec.identifiers import new_id
+
+
+def event(kind: str, job_id: str, second: int, **data: object) -> ReceivedEvent:
+    time = f"2026-01-01T00:00:{second:02}.000Z"
+    return ReceivedEvent(f"evt_{new_id()}", kind, "/test", time, job_id, {"job_type": "a.b", "queue": "q", **data})
+
+
+ERROR = {"code": "HANDLER_ERROR", "message": "no \u0000 way"}
+LIFE = [
+    event("job.started", "x", 2, worker_id="w", attempt=1),
+    event("job.enqueued", "x", 1),
+    event("job.failed", "x", 3, attempt=1, error=ERROR),
+    event("job.retrying", "x", 3, attempt=1, max_attempts=3, next_retry_at="2026-01-01T00:00:09Z"),
+    event("job.started", "x", 4, worker_id="w", attempt=2),
+    event("job.progress", "x", 5, attempt=2, progress_percent=50, checkpoint={"state": [1], "sequence": 1}),
+    event("job.completed", "x", 6, attempt=2, result={"answer": 42}),
+    event("job.cancelled", "x", 7),
+]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
+    """An empty store of each kind."""
+    database = IN_MEMORY
+    if request.param == "sqlite":
+        database = str(tmp_path / "jobs.sqlite")
+    elif request.param == "postgresql":
+        database = make_database(request.getfixturevalue("postgresql"))
+    with open_job_store(database) as store:
+        yield store
+
+
+def test_events_move_a_job_forward_only(store: JobStore) -> None:
+    seen: list[JobInfo] = []
+    for offset, one in enumerate(LIFE):
+        store.apply([(offset, [one])])
+        seen += [job] if (job := store.get("x")) else []
+    states, job = [one.state for one in seen], seen[-1]
+    assert states == ["active", "active", "active", "retryable", "active", "active", "completed", "completed"]
+    assert (job.attempt, job.result, job.progress, job.checkpoint, job.error) == (2, {"answer": 42}, 1, None, ERROR)
+    assert (job.started_at, job.ended_at) == ("2026-01-01T00:00:04.000Z", "2026-01-01T00:00:06.000Z")
+    assert store.next_offset == len(LIFE)
+    assert store.counts() == {("q", "completed"): 1}
+    store.apply([(3, [event("job.enqueued", "x", 8)])])
+    assert store.get("x") == job, "what was folded is not folded again"
+    store.apply([(8, [event("job.enqueued", "x", 8)])])
+    again = store.get("x")
+    assert again == JobInfo("x", "a.b", "q", "available", enqueued_at="2026-01-01T00:00:08.000Z")
+    assert store.newest("q", None, 10) == [again]
+    store.clear()
+    assert (store.get("x"), store.next_offset, store.counts(), store.newest("q", None, 10)) == (None, 0, {}, [])
+
+
+def test_a_database_remembers(database: str) -> None:
+    with open_job_store(database) as store:
+        store.apply([(offset, [one]) for offset, one in enumerate(LIFE)])
+        job = store.get("x")
+    with open_job_store(database) as store:
+        assert job is not None
+        assert (store.get("x"), store.next_offset) == (job, len(LIFE))
+
+
+def test_a_batch_and_one_by_one_come_to_the_same(store: JobStore) -> None:
+    life = [
+        event(kind, f"job{number}", 1 + phase, attempt=1, worker_id="w")
+        for phase, kind in enumerate(("job.enqueued", "job.started", "job.completed"))
+        for number in range(700)
+    ]
+    store.apply([(0, life)])
+    assert store.counts() == {("q", "completed"): 700}
+    assert len(store.newest("q", "completed", 1000)) == 700
+    assert store.newest("q", "active", 10) == []
+    together = store.newest("q", None, 1000)
+    store.clear()
+    for offset, one in enumerate(life):
+        store.apply([(offset, [one])])
+    assert store.newest("q", None, 1000) == together
+
+
+def test_what_has_ended_long_ago_is_forgotten_in_memory_but_counted() -> None:
+    store = MemoryJobStore(ended_jobs=100)
+    reserved = event("job.reserved", "unique", 0, unique_key="k", states=["completed"])
+    store.apply([(0, [reserved, event("job.completed", "unique", 1, attempt=1), event("job.enqueued", "waits", 1)])])
+    for number in range(1000):
+        life = [
+            event("job.enqueued", f"job{number}", 1, unique_key=f"own{number}"),
+            # Every other one is known by its end only.
+            event("job.completed", f"job{number}", 2, attempt=1),
+        ][number % 2 :]
+        store.apply([(number + 1, life)])
+    known = store.newest("q", None, 2000)
+    assert 102 <= len(known) <= 112
+    assert {job.id for job in known} >= {"unique", "waits", *(f"job{number}" for number in range(900, 1000))}
+    assert store.get("job0") is None
+    assert store.counts() == {("q", "completed"): 1001, ("q", "available"): 1}
+    again = event("job.reserved", "again", 3, unique_key="k", states=["completed"])
+    verdicts = store.apply([(1001, [again, event("job.enqueued", "job0", 4, unique_key="own0")])])
+    assert verdicts[again.id] == store.get("unique")
+    found = store.get("job0")
+    assert found is not None
+    assert found.state == "available"
+
+
+def test_the_newest_are_those_that_were_enqueued_last(store: JobStore) -> None:
+    seconds = {"b": 3, "a": 5, "d": 1, "c": 3}
+    # Of two jobs no more than a start is known yet.
+    started = [event("job.started", name, 9, worker_id="w", attempt=1) for name in ("c", "e", "f")]
+    store.apply([(0, [*started, event("job.enqueued", "elsewhere", 7, queue="other")])])
+    store.apply([(1, [event("job.enqueued", name, second) for name, second in seconds.items()])])
+    assert [job.id for job in store.newest("q", None, 10)] == ["a", "c", "b", "d", "f", "e"]
+    assert [job.id for job in store.newest("q", None, 2)] == ["a", "c"]
+    assert [job.id for job in store.newest("q", "active", 2)] == ["c", "f"]
+    assert store.counts() == {("q", "active"): 3, ("q", "available"): 3, ("other", "available"): 1}
+    store.apply([(2, [event("job.completed", "c", 10, attempt=1), event("job.enqueued", "c", 11)])])
+    assert [job.id for job in store.newest("q", "available", 10)] == ["c", "a", "b", "d"]
+
+
+def test_an_attempt_is_held_from_its_first_heartbeat_to_its_end(store: JobStore) -> None:
+    until = "2026-01-01T00:00:30.000Z"
+    message = {"properties": b64encode(b"properties").decode(), "body": b64encode(b"body").decode()}
+    store.apply([(0, [event("job.started", name, 1, worker_id="w", attempt=1) for name in ("x", "y")])])
+    assert store.held() == []
+    beat = event("job.heartbeat", "x", 2, attempt=1, visible_until=until, visibility_ms=9000, message=message)
+    store.apply([(1, [beat])])
+    assert store.held() == [HeldAttempt("x", "q", 1, until, 9000)]
+    assert store.kept_message("x", 1) == KeptMessage(properties=b"properties", body=b"body")
+    assert store.kept_message("x", 2) is None
+    assert store.kept_message("y", 1) is None
+    store.apply([(2, [event("job.completed", "x", 3, attempt=1)])])
+    assert (store.held(), store.kept_message("x", 1)) == ([], None)
+
+
+def test_a_place_is_taken_until_its_job_has_left_it(store: JobStore) -> None:
+    wish: dict[str, object] = {"unique_key": "k", "states": ["pending", "available"]}
+    wish["reserved_until"] = "2026-01-01T00:01:00.000Z"
+    verdicts = store.apply([(0, [event("job.reserved", name, 1, **wish) for name in ("first", "second")])])
+    assert [found and found.id for found in verdicts.values()] == [None, "first"]
+    store.apply([(1, [event("job.enqueued", "first", 2, unique_key="k")])])
+    third = event("job.reserved", "third", 3, **wish)
+    found = store.apply([(2, [third])])[third.id]
+    assert found is not None
+    assert (found.id, found.state) == ("first", "available")
+    store.apply([(3, [event("job.completed", "first", 4, attempt=1)])])
+    fourth = event("job.reserved", "fourth", 5, **wish)
+    assert store.apply([(4, [fourth])]) == {fourth.id: None}
+    store.apply([(5, [event("job.released", "fourth", 6)])])
+    fifth = event("job.reserved", "fifth", 7, **wish)
+    assert store.apply([(6, [fifth])]) == {fifth.id: None}
+
+
+def test_two_that_share_a_database_do_not_undo_each_other(database: str) -> None:
+    messages = [(0, [event("job.enqueued", "x", 1)]), (1, [event("job.started", "x", 2, attempt=1)])]
+    with open_job_store(database) as ahead, open_job_store(database) as behind:
+        ahead.apply(messages)
+        behind.apply(messages[:1])
+        job = behind.get("x")
+        assert job is not None
+        assert (job.state, behind.next_offset) == ("active", 2)
+        behind.apply([messages[1], (2, [event("job.completed", "x", 3, attempt=1)])])
+        assert ahead.next_offset == 3
+
+
+def test_two_that_share_a_database_decide_alike_on_reservations(database: str) -> None:
+    wish: dict[str, object] = {"unique_key": "k", "states": ["pending"], "reserved_until": "2026-01-01T00:01:00.000Z"}
+    messages = [(0, [event("job.reserved", "first", 1, **wish)]), (1, [event("job.reserved", "second", 2, **wish)])]
+    with open_job_store(database) as ahead, open_job_store(database) as behind:
+        verdicts = ahead.apply(messages)
+        assert [found and found.id for found in verdicts.values()] == [None, "first"]
+        assert behind.apply(messages) == verdicts
+        # The first was never enqueued, and its time is over.
+        late = event("job.reserved", "third", 30, **wish, period="PT10S")
+        assert ahead.apply([(2, [late])]) == {late.id: None}
+
+
+async def test_a_coordinator_answers_from_it_and_makes_it_again(
+    broker_uri: str, queue_name: str, database: str
+) -> None:
+    async with Jobs(broker_uri) as jobs:
+        job = await jobs.push("state.wait", queue=queue_name)
+        async with Coordinator(jobs, queues=[queue_name], database=database):
+            found = await state_of(jobs, job.id, queue_name, "available")
+        with open_job_store(database) as store:
+            assert store.get(job.id) == found
+            offset = store.next_offset
+            # Something has gone wrong with the view; the stream is the truth.
+            store.apply([(offset, [event("job.discarded", job.id, 1)])])
+        async with Coordinator(jobs, queues=[queue_name], database=database):
+            assert (await state_of(jobs, job.id, queue_name, "discarded")) != found
+        async with Coordinator(jobs, queues=[queue_name], database=database, rebuild=True):
+            assert (await state_of(jobs, job.id, queue_name, "available")) == found
+
+
+@requirement("OJSW-027")
+async def test_rates_and_depth_are_metrics(broker_uri: str, queue_name: str) -> None:
+    registry = CollectorRegistry()
+    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]) as coordinator:
+        registry.register(CoordinatorMetrics(coordinator))
+        await jobs.push("state.depth", queue=queue_name, delay=timedelta(hours=1))
+        job = await jobs.push("state.depth", queue=queue_name)
+        await state_of(jobs, job.id, queue_name, "available")
+        jobs.handler("state.done", queue=queue_name)(asyncio.Event().set)
+        done = await jobs.push("state.done", queue=queue_name)
+        worker = Worker(jobs, queues=[queue_name])
+        registry.register(WorkerMetrics(worker))
+        async with worker:
+            # There is no handler: the job goes to the dead letter queue.
+            await state_of(jobs, job.id, queue_name, "discarded")
+            await state_of(jobs, done.id, queue_name, "completed")
+            await until(lambda: worker.tally.nacked[queue_name] == worker.tally.acked[queue_name] == 1)
+            text = (await asyncio.to_thread(generate_latest, registry)).decode()
+    for state in ("scheduled", "discarded"):
+        assert f'ojs_queue_depth{{queue="{queue_name}",state="{state}"}} 1.0' in text
+    for name, count in (("consumed", 2), ("nacked", 1), ("acked", 1)):
+        assert f'ojs_amqp_messages_{name}_total{{queue="{queue_name}"}} {count}.0' in text
+    published = re.search(r'ojs_amqp_messages_published_total{queue="events"} (\d+)', text)
+    assert published is not None
+    assert int(published[1]) >= 2
+
+
+async def test_the_state_waits_for_a_database_that_is_away(
+    broker_uri: str, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
+    failures = breaking(monkeypatch, 3)
+    async with Jobs(broker_uri) as jobs:
+        job = await jobs.push("state.away", queue=queue_name)
+        async with Coordinator(jobs, queues=[queue_name], database=str(tmp_path / "jobs.sqlite")):
+            await until(lambda: failures() == 3)
+            await state_of(jobs, job.id, queue_name, "available")
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
+    """Let the store's first writes fail; returns how many did."""
+    failed = 0
+    apply = SqlJobStore.apply
+
+    def fail_first(store: SqlJobStore, messages: object) -> dict[str, JobInfo | None]:
+        nonlocal failed
+        if failed < times:
+            failed += 1
+            raise ConnectionError("the database is away")
+        return apply(store, messages)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqlJobStore, "apply", fail_first)
+    return lambda: failed

@@ -1,0 +1,214 @@
+"""Whatever comes over the events exchange and the control queues: it is stepped over, and what follows it counts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.ojs.control.test_control import state_of
+from tests.ojs.eye import Eye, until
+from waybill.ojs import Coordinator, Jobs, Topology, Worker
+from waybill.ojs.coordinator.job_store import JobStore, open_job_store
+from waybill.ojs.spec.events import read_events
+
+JOB_ID = "018f0000-0000-7000-8000-00000000000"
+
+
+@pytest.fixture
+async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
+    async with Jobs(broker_uri) as jobs:
+        yield jobs
+
+
+def event(kind: str = "job.started", **changes: Any) -> dict[str, Any]:
+    data = {"job_type": "odd", "queue": "q", "worker_id": "w", "attempt": 1}
+    whole = {
+        "id": "evt_1",
+        "type": kind,
+        "source": "x",
+        "time": "2026-01-01T00:00:00Z",
+        "subject": JOB_ID,
+        "data": data,
+    }
+    return whole | changes
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+BODIES: dict[str, bytes] = {
+    "nested 1500 deep": nested(1500),
+    "an event with a field nested 1500 deep": json.dumps(event()).encode()[:-1] + b', "x": ' + nested(1500) + b"}",
+    "data nested 300 deep": json.dumps(event()).encode()[:-1] + b', "data": {"a": ' + nested(300) + b"}}",
+    "nothing": b"",
+    "no UTF-8": b'{"id": "\xff"}',
+    "a number": b"1",
+    "an array of numbers": b"[1, 2]",
+    "a unique key that is an object": json.dumps(event("job.reserved", data={"unique_key": {}, "states": []})).encode(),
+    "a time that is none": json.dumps(
+        event("job.reserved", time="x", data={"unique_key": "u", "period": "P1D"})
+    ).encode(),
+    "a subject with a null": json.dumps(event(subject="a\0b")).encode(),
+    "a long subject": json.dumps(event(subject="s" * 5000)).encode(),
+    "no subject": json.dumps(event(subject="")).encode(),
+}
+HUGE = 10**300
+VALUES: list[Any] = [None, True, -HUGE, HUGE, 2**63, -1, 0.5, 1e308, "a\0b", "x" * 5000, [], {}, [[]], {"a": {"b": []}}]
+FIELDS = [
+    "job_type", "queue", "attempt", "worker_id", "scheduled_at", "unique_key", "states", "period", "reserved_until",
+    "reserved_by", "visible_until", "visibility_ms", "message", "progress_percent", "progress_message", "checkpoint",
+    "error", "last_error", "result", "total_attempts", "next_retry_at", "duration_ms", "priority",
+]  # fmt: skip
+KINDS = [
+    "job.enqueued", "job.scheduled", "job.reserved", "job.released", "job.started", "job.heartbeat", "job.progress",
+    "job.failed", "job.retrying", "job.completed", "job.discarded", "job.cancelled", "job.expired", "job.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_an_event_that_is_none_stops_no_coordinator_and_none_that_starts_later(
+    jobs: Jobs, eye: Eye, queue_name: str, body: bytes
+) -> None:
+    @jobs.handler("odd.known", queue=queue_name)
+    async def known() -> None: ...
+
+    async with Worker(jobs):
+        async with Coordinator(jobs, queues=[queue_name]) as coordinator:
+            await eye.publish("ojs.exchange.events", "job.started", body)
+            job = await known.push()
+            await state_of(jobs, job.id, queue_name, "completed")
+            assert coordinator.skipped_events > 0
+        async with Coordinator(jobs, queues=[queue_name]) as coordinator:
+            job = await known.push()
+            await state_of(jobs, job.id, queue_name, "completed")
+            assert coordinator.skipped_events > 0
+
+
+def test_one_event_that_is_none_hides_no_others() -> None:
+    body = b"[" + b", ".join([json.dumps(event()).encode(), b'{"id": ' + nested(400) + b"}", b"7", nested(400)]) + b"]"
+    found, skipped = read_events(body)
+    assert ([one.id for one in found], skipped) == (["evt_1"], 3)
+
+
+def test_every_field_of_every_kind_may_be_anything(database: str) -> None:
+    """Nothing is stepped over here: what a store cannot keep as it is, is moved into its range."""
+    offset = 0
+    with open_job_store(database) as store:
+        for number, kind in enumerate(KINDS):
+            made = []
+            for field in FIELDS:
+                for index, value in enumerate(VALUES):
+                    start = event("job.started", id=f"s{field}{index}", subject=f"{JOB_ID}{number}-{field}{index}")
+                    odd = event(kind, id=f"e{field}{index}", subject=start["subject"])
+                    odd["data"] = odd["data"] | {"unique_key": f"u{number}", "states": ["active"], field: value}
+                    made += [start, odd]
+            events, skipped = read_events(json.dumps(made).encode())
+            assert not skipped
+            store.apply([(offset, events)])
+            offset += 1
+        assert store.next_offset == offset
+        assert store.get(f"{JOB_ID}0-queue0") is not None
+        assert store.newest("q", None, 1000)
+        store.held()
+        store.counts()
+
+
+class Picky(JobStore):
+    """A store that cannot keep one event, for a reason that nobody has thought of; and that is away for a while."""
+
+    def __init__(self, inner: JobStore) -> None:
+        self.inner = inner
+        self.is_away = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"inner", "is_away", "apply", "probe", "__class__"}:
+            return object.__getattribute__(self, name)
+        return getattr(self.inner, name)
+
+    def probe(self) -> None:
+        if self.is_away:
+            raise OSError("away")
+
+    def apply(self, messages: Any, *, keeps_position: bool = False) -> Any:
+        self.probe()
+        if any(one.data.get("poison") for _, events in messages for one in events):
+            raise ArithmeticError("no")
+        return self.inner.apply(messages, keeps_position=keeps_position)
+
+
+async def test_an_event_that_a_store_refuses_is_stepped_over_alone(
+    waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("waybill.ojs.coordinator.event_fold.PAUSE_SECONDS", 0.0)
+    picky = Picky(open_job_store(":memory:"))
+    monkeypatch.setattr("waybill.ojs.coordinator.job_view.open_job_store", lambda _: picky)
+    eye = Eye(waybill_uri)
+    # Streams of their own: nobody else's events are counted.
+    topology = Topology(prefix=f"{queue_name}.")
+    async with Jobs(waybill_uri, topology=topology) as jobs, Coordinator(jobs, queues=[queue_name]) as coordinator:
+        events = [event(subject=f"{queue_name}{number}", id=f"{number}") for number in range(5)]
+        events[2]["data"] = events[2]["data"] | {"poison": True}
+        picky.is_away = True
+        await eye.publish(topology.events, "ojs.events", json.dumps(events).encode())
+        await asyncio.sleep(0.1)
+        assert coordinator.skipped_events == 0
+        picky.is_away = False
+        await state_of(jobs, f"{queue_name}4", queue_name, "active")
+        assert coordinator.skipped_events == 1
+        assert await jobs.info(f"{queue_name}1", queue_name) is not None
+        assert await jobs.info(f"{queue_name}2", queue_name) is None
+    eye.close()
+
+
+UNREASONABLE = {
+    "job_type": "t", "unique_key": "\0", "states": [], "on_conflict": "x", "lease_seconds": 1e300, "period": "x",
+}  # fmt: skip
+REQUESTS: list[tuple[str | None, bytes]] = [
+    ("ojs.control.cancel", nested(1500)),
+    ("ojs.control.cancel", b"\xff"),
+    ("ojs.control.cancel", b'{"job_id": "' + b"j" * 300 + b'"}'),
+    ("ojs.control.cancel", b'{"job_id": 5}'),
+    ("ojs.control.list", b'{"limit": -5}'),
+    ("ojs.control.list", b'{"limit": 999999999999999999999999, "state": "x"}'),
+    ("ojs.control.reserve", b'{"job_id": "a"}'),
+    (
+        "ojs.control.reserve",
+        json.dumps({"job_id": "a", "reservation": UNREASONABLE}).encode(),
+    ),
+    ("ojs.control.look", b"{}"),
+    ("ojs.control.heartbeat", b'{"job_id": "a\\u0000"}'),
+    ("ojs.control.nonsense\n", b"{}"),
+    (None, b""),
+]
+
+
+async def test_a_request_that_is_none_stops_no_coordinator(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    @jobs.handler("odd.known", queue=queue_name)
+    async def known() -> None: ...
+
+    async with Worker(jobs), Coordinator(jobs, queues=[queue_name]) as coordinator:
+        for kind, body in REQUESTS:
+            await eye.publish(
+                "ojs.exchange.direct", f"control.{queue_name}", body, type=kind, reply_to="amq.gen-nobody"
+            )
+        job = await known.push()
+        await state_of(jobs, job.id, queue_name, "completed")
+        assert coordinator.stepped_over["senseless"] == 7
+        await until(lambda: not coordinator._tasks or len(coordinator._tasks) <= 3)
+    assert await eye.count(f"ojs.queue.control.{queue_name}") == 0
+
+
+async def test_an_answer_and_a_relayed_message_that_are_none_end_nothing(jobs: Jobs, eye: Eye, queue_name: str) -> None:
+    @jobs.handler("odd.known", queue=queue_name)
+    async def known() -> None: ...
+
+    async with Worker(jobs) as worker:
+        for body in (nested(1500), b"\xff", b"", b'{"job_id": 5}'):
+            await eye.publish("ojs.exchange.control", "", body, type="ojs.control.cancel")
+        await until(lambda: worker.tally.stepped_over["relay"] == 4)
+        await known.push()
+        await until(lambda: worker.counts["completed"] == 1)
