@@ -15,8 +15,8 @@ async def until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
 
 def cut_off(connection: Connection) -> None:
     """Reset the connection as a broken network would."""
-    assert connection._session is not None
-    connection._session.pump.abort()
+    assert connection._socket is not None
+    connection._socket.pump.abort()
 
 
 async def reconnected(connection: Connection) -> None:

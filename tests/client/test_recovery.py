@@ -111,9 +111,9 @@ async def test_what_was_deleted_is_not_restored(connection: Connection, channel:
     await channel.bind_queue(name, name, "key")
     await channel.delete_queue(name)
     await channel.delete_exchange(name)
-    assert connection.topology.bindings() == []
-    assert connection.topology.queues() == []
-    assert connection.topology.exchanges() == []
+    assert connection.declarations.bindings() == []
+    assert connection.declarations.queues() == []
+    assert connection.declarations.exchanges() == []
 
 
 @requirement("OJS-105")

@@ -10,7 +10,7 @@
 `waybill.client.blocking` is the same for programs without an event loop.
 """
 
-from waybill.client.channel import Channel, QueueDeclared
+from waybill.client.channel import Channel
 from waybill.client.connection import Connection, connect
 from waybill.client.consumer import Consumer
 from waybill.client.errors import (
@@ -28,14 +28,17 @@ from waybill.client.errors import (
     NotFound,
     PreconditionFailed,
     ProtocolError,
+    PublishTimeout,
     QueueFull,
+    RequestTimeout,
     ResourceLocked,
     WrongEventLoop,
 )
 from waybill.client.inspection import Inspector
-from waybill.client.pipeline import OutgoingMessage, Unpublished
 from waybill.client.pool import ChannelPool, ConnectionPool
+from waybill.client.publishing import OutgoingMessage, Unpublished
 from waybill.client.reconnect import ReconnectPolicy
+from waybill.client.topology_methods import QueueDeclared
 from waybill.client.uri import InvalidURI
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage, copied_delivery
 from waybill.wire.amqp091.errors import EncodeError
@@ -67,9 +70,11 @@ __all__ = [
     "OutgoingMessage",
     "PreconditionFailed",
     "ProtocolError",
+    "PublishTimeout",
     "QueueDeclared",
     "QueueFull",
     "ReconnectPolicy",
+    "RequestTimeout",
     "ResourceLocked",
     "ReturnedMessage",
     "Unpublished",

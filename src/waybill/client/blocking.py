@@ -21,12 +21,12 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from waybill.client.channel import Arguments, QueueDeclared
 from waybill.client.channel import Channel as AsyncChannel
 from waybill.client.connection import Connection as AsyncConnection
 from waybill.client.connection import connect as connect_async
 from waybill.client.consumer import Consumer
 from waybill.client.reconnect import ReconnectPolicy
+from waybill.client.topology_methods import Arguments, QueueDeclared
 from waybill.engine.amqp091.client.delivery import Delivery as AsyncDelivery
 from waybill.transport.loop import new_event_loop
 from waybill.transport.loop import run as run  # noqa: PLC0414 - for whoever may use the client only

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from waybill.client.channel import Channel
+from waybill.client.declarations import Declarations
 from waybill.client.errors import (
     ChannelClosed,
     ChannelLimitReached,
@@ -15,16 +16,17 @@ from waybill.client.errors import (
     ConnectionLost,
     error_of,
 )
+from waybill.client.hosts import ChannelHost
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
-from waybill.client.requests import Send, ask
-from waybill.client.session import Session
-from waybill.client.topology import Topology
+from waybill.client.reconnect_state import NEXT_STATES, ReconnectState
+from waybill.client.restoration import ask_all, restore_all, restore_one
+from waybill.client.socket_connection import SocketConnection
 from waybill.client.uri import Address, parse_uri
 from waybill.engine.amqp091.client.channel import ClientChannel, Reply
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.transport.clock import Clock
-from waybill.wire.amqp091.methods import ChannelOpenOk, Method, QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.methods import Method
 
 log: Final = logging.getLogger("waybill.client")
 
@@ -40,7 +42,7 @@ def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | 
     return Connection(parse_uri(uri, name=name) if isinstance(uri, str) else uri, reconnect or ReconnectPolicy())
 
 
-class Connection:
+class Connection(ChannelHost):
     """Made by `connect`. Belongs to one event loop.
 
     After a loss it connects again, declares again what was declared through its channels (exchanges, queues,
@@ -51,22 +53,25 @@ class Connection:
     def __init__(self, address: Address, policy: ReconnectPolicy) -> None:
         self.address = address
         self.policy = policy
-        self.topology = Topology()
+        self.request_timeout_s = address.request_timeout_s
+        self.blocked_timeout_s = address.blocked_timeout_s
+        self.declarations = Declarations()
         self._clock = Clock()
-        self._session: Session | None = None
-        self._ready: asyncio.Event = asyncio.Event()
+        self._state = ReconnectState.NEW
+        self._socket: SocketConnection | None = None
+        # Set while the state is OPEN or CLOSED: whoever waits is to look.
+        self._settled = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._channels: dict[Channel, None] = {}
+        self._channels: dict[ChannelEvents, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
         self._error: Exception | None = None
         self._on_reconnect: list[Callable[[], None]] = []
         self._on_loss: list[Callable[[Exception], None]] = []
         self._on_blocked: list[Callable[[str | None], None]] = []
         self.reconnections = 0
-        self.consumer_cancellations = 0
         """How many times it has come back."""
+        self.consumer_cancellations = 0
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._opened().__await__()
@@ -82,33 +87,33 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether the connection stands at this moment, with everything restored."""
-        return self._ready.is_set() and not self._closed
+        return self._is(ReconnectState.OPEN)
 
     @property
     def open_channel_count(self) -> int:
         """How many of its channels stand at this moment."""
-        return sum(channel.is_open for channel in list(self._channels))
+        return sum(channel.is_open for channel in list(self._channels.values()))
 
     @property
     def blocked(self) -> str | None:
         """Why the broker takes no publishes for now (connection.blocked), None if it does."""
-        return None if self._session is None else self._session.blocked_reason
+        return None if self._socket is None else self._socket.blocked_reason
 
     @property
     def flowing(self) -> bool:
         """Whether publishing is welcome: open, not blocked, and the transport not above its high-water mark."""
-        session = self._session
-        return session is not None and session.flowing and self._ready.is_set()
+        current = self._socket
+        return current is not None and current.flowing and self._settled.is_set()
 
     @property
     def server_properties(self) -> dict[str, object]:
         """What the broker tells of itself: product, version, capabilities ..."""
-        return {} if self._session is None else self._session.engine.server_properties
+        return {} if self._socket is None else self._socket.engine.server_properties
 
     @property
     def heartbeat_s(self) -> int:
         """The negotiated heartbeat interval, 0 for none."""
-        return 0 if self._session is None else self._session.engine.heartbeat_s
+        return 0 if self._socket is None else self._socket.engine.heartbeat_s
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call `callback` in the loop each time the connection has come back and all is restored."""
@@ -127,7 +132,7 @@ class Connection:
 
     def current_queue_name(self, queue: str) -> str:
         """The name that a server-named queue of this connection has on the present incarnation."""
-        return self.topology.current_name(queue)
+        return self.declarations.current_name(queue)
 
     async def channel(self, *, confirms: bool = False, prefetch_count: int = 0, coalesce_acks: bool = False) -> Channel:
         """A new channel.
@@ -137,19 +142,19 @@ class Connection:
         """
         self.check_loop()
         channel = Channel(self, confirms=confirms, prefetch_count=prefetch_count, coalesce_acks=coalesce_acks)
-        self._channels[channel] = None
+        self._channels[channel] = channel
         try:
             await self.wait_ready()
             await channel.restore()
         except BaseException:
-            self.forget_channel(channel)
+            channel.abandon()
             raise
         return channel
 
     async def close(self) -> None:
         """Close for good. What is buffered is written before; publishes in flight fail with ConnectionClosed."""
         self.check_loop()
-        if self._closed:
+        if self._is(ReconnectState.CLOSED):
             return
         self._give_up(ConnectionClosed("the connection is closed"))
         current = asyncio.current_task()
@@ -160,8 +165,8 @@ class Connection:
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            if self._session is not None:
-                await self._session.close()
+            if self._socket is not None:
+                await self._socket.close()
 
     # For channels
 
@@ -173,68 +178,45 @@ class Connection:
     async def wait_ready(self) -> None:
         """Return when the connection is open and restored. Raises ConnectionClosed if it never will be."""
         self.check_loop()
-        while not self._ready.is_set() or self._closed:
-            if self._closed:
+        while not self._is(ReconnectState.OPEN):
+            if self._is(ReconnectState.CLOSED):
                 raise self._final_error()
-            if self._supervisor is None:
+            if self._is(ReconnectState.NEW):
                 raise ConnectionClosed("the connection is not open: use `async with` or `await`")
-            await self._ready.wait()
+            await self._settled.wait()
 
     def require_ready(self) -> None:
-        """Raise ConnectionLost or ConnectionClosed unless the connection is open and restored."""
-        if self._closed:
+        if self._is(ReconnectState.CLOSED):
             raise self._final_error()
-        if not self._ready.is_set():
+        if not self._is(ReconnectState.OPEN):
             raise ConnectionLost("the connection is away")
 
     async def wait_flowing(self) -> None:
-        """Return when publishing is welcome. Raises ConnectionClosed if it never will be."""
         while not self.flowing:
             await self.wait_ready()
-            if self._session is not None:
-                await self._session.wait_flowing()
+            if self._socket is not None:
+                await self._socket.wait_flowing()
 
     def open_engine_channel(self, events: ChannelEvents, *, coalesce_acks: bool) -> ClientChannel:
-        """A channel of the present incarnation. Raises ConnectionLost, ConnectionClosed or ChannelLimitReached."""
-        if self._closed:
+        if self._is(ReconnectState.CLOSED):
             raise self._final_error()
-        session = self._session
-        if session is None or session.ended.done():
-            raise ConnectionLost("the connection is away")
-        channel = session.engine.open_channel(events, coalesce_acks=coalesce_acks)
+        current = self._present_socket()
+        channel = current.engine.open_channel(events, coalesce_acks=coalesce_acks)
         if channel is None:
-            raise ChannelLimitReached(f"all {session.engine.channel_max} channels are in use")
+            raise ChannelLimitReached(f"all {current.engine.channel_max} channels are in use")
         return channel
 
-    def forget_channel(self, channel: Channel) -> None:
+    def forget_channel(self, channel: ChannelEvents) -> None:
         self._channels.pop(channel, None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` in a task that ends with the connection."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
 
     async def restore_queue(self, name: str) -> None:
-        """Declare a queue and its bindings again if this connection once did; else see that it exists.
-
-        Works on a channel of its own, which an error takes with it. Raises ChannelClosed or ConnectionLost.
-        """
-        session = self._session
-        if session is None:
-            raise ConnectionLost("the connection is away")
-        recorded = dict(self.topology.queues()).get(name)
-        channel = await self._scratch_channel(session)
-        if recorded is None:
-            await ask(_request(channel, QueueDeclare(self.topology.current_name(name), passive=True)))
-        else:
-            await self._declare_queue(channel, name, recorded)
-            current = self.topology.current_name(name)
-            for binding in self.topology.bindings():
-                if getattr(binding, "queue", None) == current:
-                    await ask(_request(channel, binding))
-        await ask(channel.close)
+        await restore_one(self._present_socket(), self.declarations, name, self.request_timeout_s)
 
     async def ask_aside(self, *methods: Method) -> Reply:
         """Request one thing after the other on a channel of its own; the last reply.
@@ -243,28 +225,60 @@ class Connection:
         PreconditionFailed, AccessRefused ..., or ConnectionLost.
         """
         await self.wait_ready()
-        channel = await self._scratch_channel(cast("Session", self._session))
-        reply: Reply | None = None
-        for method in methods:
-            reply = await ask(_request(channel, method))
-        await ask(channel.close)
-        return cast("Reply", reply)
+        return cast("Reply", await ask_all(self._present_socket(), methods, self.request_timeout_s))
 
     # The life of the connection
 
+    def _is(self, state: ReconnectState) -> bool:
+        return self._state is state
+
+    def _move(self, state: ReconnectState) -> None:
+        """Enter a state. Nothing else sets it."""
+        if state not in NEXT_STATES[self._state]:
+            raise RuntimeError(f"a connection that is {self._state.value} cannot become {state.value}")
+        self._state = state
+        if state in {ReconnectState.OPEN, ReconnectState.CLOSED}:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
     async def _opened(self) -> Self:
-        if self._supervisor is not None:
+        if self._is(ReconnectState.CLOSED):
+            raise self._final_error()
+        if not self._is(ReconnectState.NEW):
             raise RuntimeError("the connection has been opened before")
         self._loop = asyncio.get_running_loop()
-        self._session = await self._dial()
-        self._ready.set()
-        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="waybill-connection")
+        self._move(ReconnectState.OPENING)
+        try:
+            self._socket = current = await self._dial()
+        except BaseException:
+            if self._is(ReconnectState.OPENING):
+                self._move(ReconnectState.NEW)
+            raise
+        if self._is(ReconnectState.CLOSED):
+            # Closed by another task meanwhile, which had no socket to close.
+            await current.close()
+            raise self._final_error()
+        self._move(ReconnectState.OPEN)
+        if current.ended.done():
+            self._move(ReconnectState.AWAY)
+        self._supervisor = self._loop.create_task(self._supervise(), name="waybill-connection")
         return self
 
-    async def _dial(self) -> Session:
-        session = await Session.dial(self.address, self._clock, self._ready.clear)
-        session.on_blocked = self._blocked_changed
-        return session
+    async def _dial(self) -> SocketConnection:
+        current = await SocketConnection.dial(self.address, self._clock, self._socket_ended)
+        current.on_blocked = self._blocked_changed
+        return current
+
+    def _socket_ended(self) -> None:
+        if self._is(ReconnectState.OPEN):
+            self._move(ReconnectState.AWAY)
+
+    def _present_socket(self) -> SocketConnection:
+        current = self._socket
+        if current is None or current.ended.done():
+            raise ConnectionLost("the connection is away")
+        return current
 
     def _blocked_changed(self, reason: str | None) -> None:
         for callback in list(self._on_blocked):
@@ -274,22 +288,22 @@ class Connection:
         try:
             await self._keep_open()
         except asyncio.CancelledError:
-            if not self._closed and self._session is not None:
+            if not self._is(ReconnectState.CLOSED) and self._socket is not None:
                 # Not `close`, so the loop itself ends: nobody could use or close the socket any more.
-                self._session.pump.abort()
+                self._socket.pump.abort()
             raise
 
     async def _keep_open(self) -> None:
-        while not self._closed:
-            session = cast("Session", self._session)
-            reason = await asyncio.shield(session.ended)
+        while not self._is(ReconnectState.CLOSED):
+            current = cast("SocketConnection", self._socket)
+            reason = await asyncio.shield(current.ended)
             error = error_of(reason)
             log.warning("connection to %s lost: %s", self.address, error)
-            if session.blocked_reason is not None:
+            if current.blocked_reason is not None:
                 self._blocked_changed(None)
             for callback in list(self._on_loss):
                 _call_back(callback, error)
-            await session.wait_lost()
+            await current.wait_lost()
             await self._reconnect()
 
     async def _reconnect(self) -> None:
@@ -302,77 +316,47 @@ class Connection:
                 self._give_up(error)
                 return
             await asyncio.sleep(self.policy.delay_s(attempt))
-            try:
-                self._session = session = await self._dial()
-            except ClientError as error:
-                log.warning("attempt %d to reconnect failed: %s", attempt, error)
-                continue
-            try:
-                await self._restore(session)
-            except ClientError as error:
-                log.warning("connection to %s lost while it was restored: %s", self.address, error)
-                await session.close()
-                continue
-            break
+            if await self._comes_back(attempt):
+                break
         self.reconnections += 1
-        self._ready.set()
+        self._move(ReconnectState.OPEN)
         log.info("connection to %s is back", self.address)
         for callback in list(self._on_reconnect):
             _call_back(callback)
 
-    async def _restore(self, session: Session) -> None:
+    async def _comes_back(self, attempt: int) -> bool:
+        """Try once to connect and to restore everything."""
+        try:
+            self._socket = current = await self._dial()
+        except ClientError as error:
+            log.warning("attempt %d to reconnect failed: %s", attempt, error)
+            return False
+        try:
+            await self._restore(current)
+        except ClientError as error:
+            log.warning("connection to %s lost while it was restored: %s", self.address, error)
+            await current.close()
+            return False
+        return True
+
+    async def _restore(self, current: SocketConnection) -> None:
         """Declare topology, open channels, register consumers. Raises ClientError if the connection breaks."""
-        channel = await self._scratch_channel(session)
-        steps: list[tuple[str, Method]] = [("", method) for method in self.topology.exchanges()]
-        steps += self.topology.queues()
-        for name, method in steps:
-            channel = await self._redeclare(session, channel, name, method)
-        for method in self.topology.bindings():
-            channel = await self._redeclare(session, channel, "", method)
-        await ask(channel.close)
-        for user_channel in list(self._channels):
+        await restore_all(current, self.declarations, self.request_timeout_s)
+        for channel in list(self._channels.values()):
             try:
-                await user_channel.restore()
+                await channel.restore()
             except ChannelClosed as error:
                 # The channel itself goes on trying, as after any error of its own.
                 log.warning("a channel could not be restored: %s", error)
-        if session.ended.done():
+        if current.ended.done():
             raise ConnectionLost("the connection ended")
-
-    async def _redeclare(self, session: Session, channel: ClientChannel, name: str, method: Method) -> ClientChannel:
-        """Declare one thing; the channel to go on with. What the broker refuses is logged and left as it is."""
-        try:
-            if isinstance(method, QueueDeclare):
-                await self._declare_queue(channel, name, method)
-            else:
-                await ask(_request(channel, method))
-        except ChannelClosed as error:
-            log.error("could not declare again: %s: %s", method, error)  # noqa: TRY400 - the broker's text says it all
-            return await self._scratch_channel(session)
-        return channel
-
-    async def _declare_queue(self, channel: ClientChannel, name: str, method: QueueDeclare) -> None:
-        reply = await ask(_request(channel, method))
-        if isinstance(reply, QueueDeclareOk) and not method.queue:
-            self.topology.queue_renamed(name, reply.queue)
-
-    async def _scratch_channel(self, session: Session) -> ClientChannel:
-        """A channel of no events, for declarations."""
-        if session.ended.done():
-            raise ConnectionLost("the connection ended")
-        channel = session.engine.open_channel(ChannelEvents())
-        if channel is None:
-            raise ChannelLimitReached(f"all {session.engine.channel_max} channels are in use")
-        cast("ChannelOpenOk", await ask(channel.open))
-        return channel
 
     def _give_up(self, error: Exception) -> None:
-        self._closed = True
         self._error = error
-        for channel in list(self._channels):
+        for channel in list(self._channels.values()):
             channel.give_up(error)
         self._channels.clear()
-        self._ready.set()  # Whoever waits is to look.
+        self._move(ReconnectState.CLOSED)
 
     def _final_error(self) -> Exception:
         error = self._error
@@ -382,13 +366,6 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a background task of the connection failed", exc_info=task.exception())
-
-
-def _request(channel: ClientChannel, method: Method) -> Send:
-    def send(reply: Callable[[Reply], None]) -> None:
-        channel.request(method, reply)
-
-    return send
 
 
 def _call_back(callback: Callable[..., None], *arguments: object) -> None:

@@ -3,13 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
 
+from waybill.client.hosts import ConsumerHost
 from waybill.client.ranges import check_number, check_whole
 from waybill.engine.amqp091.client.delivery import Delivery
-
-if TYPE_CHECKING:
-    from waybill.client.channel import Channel
 
 
 class Consumer:
@@ -24,7 +21,7 @@ class Consumer:
 
     def __init__(
         self,
-        channel: "Channel",
+        channel: ConsumerHost,
         queue: str,
         callback: Callable[[Delivery], None] | None,
         consumer_tag: str,
@@ -33,7 +30,7 @@ class Consumer:
         exclusive: bool,
         arguments: dict[str, object],
     ) -> None:
-        self.channel = channel
+        self._channel = channel
         self.queue = queue
         self.consumer_tag = consumer_tag
         self.no_ack = no_ack
@@ -54,16 +51,16 @@ class Consumer:
     @property
     def is_registered(self) -> bool:
         """Whether the broker knows of it at this moment: its channel stands, and its queue has not cancelled it."""
-        return self.channel.has_registered(self.consumer_tag)
+        return self._channel.has_registered(self.consumer_tag)
 
     async def cancel(self) -> None:
         """End the consumer. Deliveries that were not iterated over go back to the queue."""
-        self.channel.check_loop()
+        self._channel.check_loop()
         if self._closed:
             return
         self.end(None)
         try:
-            await self.channel.cancel_consumer(self)
+            await self._channel.cancel_consumer(self.consumer_tag)
         finally:
             # Not before: what goes back to the queue while the consumer stands is delivered to it again.
             self.hand_back()
@@ -90,7 +87,7 @@ class Consumer:
             if self._backlog:
                 return self._backlog.popleft()
             if self._waiter is None or self._waiter.done():
-                self.channel.check_loop()
+                self._channel.check_loop()
                 self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waiter)
         if self.error is not None:

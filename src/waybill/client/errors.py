@@ -4,6 +4,7 @@
   - `ConnectFailed`: no connection could be made; `AuthenticationFailed` among them
   - `ConnectionLost`: the connection broke, or was closed, with this in flight, whose fate is unknown
   - `ConnectionClosed`: the connection was closed by us or given up
+  - `RequestTimeout`: the broker did not answer a request in time; `PublishTimeout`: it took no publishes for so long
   - `ChannelClosed`: the channel was closed, by us or (see below) over an error
   - `ChannelLimitReached`: the connection has no free channel number
   - `MessageReturned`: a mandatory message found no queue
@@ -64,6 +65,18 @@ class ConnectionLost(ClientError):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code = code
+
+
+class RequestTimeout(ClientError):
+    """The broker did not answer in time. Whether it did what was asked is unknown; a late answer is still recorded."""
+
+    scope = Scope.CHANNEL
+
+
+class PublishTimeout(ClientError):
+    """The broker took no publishes for `blocked_timeout` (connection.blocked or channel.flow); nothing was sent."""
+
+    scope = Scope.MESSAGE
 
 
 class ChannelClosed(ClientError):

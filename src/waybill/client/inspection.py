@@ -6,9 +6,9 @@ exists, is not answered here.
 
 from typing import cast
 
-from waybill.client.channel import Arguments, QueueDeclared
 from waybill.client.connection import Connection
 from waybill.client.errors import NotFound, PreconditionFailed
+from waybill.client.topology_methods import Arguments, QueueDeclared
 from waybill.wire.amqp091.methods import ExchangeDeclare, Method, QueueDeclare, QueueDeclareOk
 
 

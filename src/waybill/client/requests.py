@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from waybill.client.errors import error_of
-from waybill.engine.amqp091.client.channel import Reply
+from waybill.client.errors import RequestTimeout, error_of
+from waybill.engine.amqp091.client.channel import ClientChannel, Reply
 from waybill.engine.amqp091.client.events import CloseReason
+from waybill.wire.amqp091.methods import Method
 
 
 class Send(Protocol):
@@ -48,20 +49,37 @@ class PendingReply:
 
 async def ask(
     send: Send,
+    timeout_s: float | None,
     on_success: Callable[[Reply], None] | None = None,
     on_orphan: Callable[[Reply], None] | None = None,
 ) -> Reply:
-    """Send a request and wait for its reply. Raises what `error_of` makes of a close."""
+    """Send a request and wait for its reply. Raises what `error_of` makes of a close, or RequestTimeout."""
     pending = PendingReply(on_success, on_orphan)
     send(pending)
     try:
-        return await pending.future
+        async with asyncio.timeout(timeout_s):
+            return await _reply_of(pending.future, on_orphan)
+    except TimeoutError:
+        raise RequestTimeout(f"the broker did not answer within {timeout_s} s") from None
+
+
+async def _reply_of(future: asyncio.Future[Reply], on_orphan: Callable[[Reply], None] | None) -> Reply:
+    try:
+        return await future
     except asyncio.CancelledError:
         # The reply may have come in the same turn of the loop in which the caller was cancelled.
-        future = pending.future
         if future.done() and not future.cancelled() and future.exception() is None and on_orphan is not None:
             on_orphan(future.result())
         raise
+
+
+def request_of(channel: ClientChannel, method: Method) -> Send:
+    """What sends `method` on `channel`."""
+
+    def send(reply: Callable[[Reply], None]) -> None:
+        channel.request(method, reply)
+
+    return send
 
 
 def ignore(_reply: Reply) -> None:

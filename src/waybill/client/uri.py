@@ -4,6 +4,8 @@
 |---|---|
 | heartbeat | seconds, 0: none (default 60) |
 | connection_timeout | milliseconds for TCP, TLS and the handshake together (default 30000) |
+| request_timeout | milliseconds for the answer to a request, 0: no limit (default 120000) |
+| blocked_timeout | milliseconds that a publish waits while the broker takes none, 0: no limit (default) |
 | channel_max, frame_max | limits to propose |
 | auth_mechanism | plain, amqplain, scram-sha-256 or external |
 | cacertfile, certfile, keyfile | PEM files for amqps |
@@ -35,6 +37,7 @@ MECHANISMS: Final = {
     "external": "EXTERNAL",
 }
 DEFAULT_CONNECT_TIMEOUT_S: Final = 30.0
+DEFAULT_REQUEST_TIMEOUT_S: Final = 120.0
 MAX_SHORT: Final = 0xFFFF
 MAX_LONG: Final = 0xFFFFFFFF
 
@@ -52,6 +55,8 @@ class Address:
     settings: ConnectionSettings
     tls: bool = False
     connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S
+    request_timeout_s: float | None = DEFAULT_REQUEST_TIMEOUT_S
+    blocked_timeout_s: float | None = None
     authority: Path | None = None
     certificate: Path | None = None
     key: Path | None = field(default=None, repr=False)
@@ -95,6 +100,8 @@ def parse_uri(uri: str, *, name: str = "") -> Address:
         name=name,
     )
     timeout_ms = _number(options, "connection_timeout", int(DEFAULT_CONNECT_TIMEOUT_S * 1000), MAX_LONG)
+    request_timeout_ms = _number(options, "request_timeout", int(DEFAULT_REQUEST_TIMEOUT_S * 1000), MAX_LONG)
+    blocked_timeout_ms = _number(options, "blocked_timeout", 0, MAX_LONG)
     verify = _choice(options, "verify", {"verify_peer": "yes", "verify_none": "no"}, "verify_peer") == "yes"
     files = {option: _path(options, option) for option in ("cacertfile", "certfile", "keyfile")}
     if options:
@@ -105,6 +112,8 @@ def parse_uri(uri: str, *, name: str = "") -> Address:
         settings=settings,
         tls=parts.scheme == "amqps",
         connect_timeout_s=timeout_ms / 1000,
+        request_timeout_s=request_timeout_ms / 1000 or None,
+        blocked_timeout_s=blocked_timeout_ms / 1000 or None,
         authority=files["cacertfile"],
         certificate=files["certfile"],
         key=files["keyfile"],

@@ -35,7 +35,7 @@ async def pause_queue(session: Session, queue: str, by: str | None = None) -> bo
     async with await session.connection.channel() as channel:
         await channel.declare_queue(marker, durable=True)
     # Never to be declared again by a reconnect: somebody else may have resumed meanwhile.
-    session.connection.topology.queue_deleted(marker)
+    session.connection.declarations.queue_deleted(marker)
     await _announce(session, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))
     return not was_paused
 

@@ -1,4 +1,4 @@
-"""One incarnation of a connection: a pump, its engine, and two futures that say when it opened and when it ended."""
+"""One socket's worth of a connection: a pump, its engine, and futures for its beginning and its end."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ CLOSE_TIMEOUT_S: Final = 5.0
 NONCE_BYTES: Final = 18
 
 
-class Session(ConnectionEvents):
-    """Made by `dial`, with the handshake done."""
+class SocketConnection(ConnectionEvents):
+    """Made by `dial`, with the handshake done. A connection that reconnects makes another one."""
 
     pump: Pump[ClientEngine]
 
@@ -48,25 +48,25 @@ class Session(ConnectionEvents):
         return self._flowing.is_set()
 
     async def wait_flowing(self) -> None:
-        """Return when publishing is welcome, or the session is over."""
+        """Return when publishing is welcome, or the connection is over."""
         await self._flowing.wait()
 
     @staticmethod
-    async def dial(address: Address, clock: Clock, on_end: Callable[[], None]) -> "Session":
+    async def dial(address: Address, clock: Clock, on_end: Callable[[], None]) -> "SocketConnection":
         """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
 
         `on_end` is called at the very moment in which the connection is of no more use.
         """
-        session = Session(address, on_end)
+        made = SocketConnection(address, on_end)
         settings = replace(address.settings, nonce=urandom(NONCE_BYTES).hex())
-        session.pump = pump = Pump(
-            lambda _: ClientEngine(settings, session, clock.now()), clock, on_lost=session._transport_lost
+        made.pump = pump = Pump(
+            lambda _: ClientEngine(settings, made, clock.now()), clock, on_lost=made._transport_lost
         )
         try:
             async with asyncio.timeout(address.connect_timeout_s):
                 context = address.tls_context()
-                await session._loop.create_connection(lambda: pump.protocol, address.host, address.port, ssl=context)
-                await session._opened
+                await made._loop.create_connection(lambda: pump.protocol, address.host, address.port, ssl=context)
+                await made._opened
         except TimeoutError:
             pump.abort()
             raise ConnectFailed(f"{address}: no answer within {address.connect_timeout_s:g} s") from None
@@ -76,7 +76,7 @@ class Session(ConnectionEvents):
         except BaseException:
             pump.abort()
             raise
-        return session
+        return made
 
     async def close(self) -> None:
         """Close in an orderly way; after `CLOSE_TIMEOUT_S`, or if cancelled, by force."""

@@ -122,5 +122,5 @@ async def test_a_refused_declaration_is_logged_and_not_repeated_differently(
     with pytest.raises(Exception, match="inequivalent arg"):
         await other.declare_queue(name, durable=True, arguments={"x-max-length": 5})
     assert [record.levelname for record in caplog.records if "inequivalent arg" in record.message] == ["WARNING"]
-    assert dict(connection.topology.queues())[name].arguments == {}, "a reconnect declares what the broker has"
+    assert dict(connection.declarations.queues())[name].arguments == {}, "a reconnect declares what the broker has"
     await channel.delete_queue(name)

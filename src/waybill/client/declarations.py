@@ -1,19 +1,24 @@
-"""What a connection has declared, so that it can be declared again on the next incarnation.
+"""What a connection has declared, to be declared again after a reconnect.
 
-A server-named queue gets a new name there. Its first name stays valid for calls on this connection: `current_name` maps
-it to the name of the day.
+The broker then gives a server-named queue a new name. Its first name stays valid for calls on this connection:
+`current_name` maps it to the present one.
 """
 
-from waybill.wire.amqp091.methods import ExchangeBind, ExchangeDeclare, Method, QueueBind, QueueDeclare
+from collections.abc import Callable
+
+from waybill.wire.amqp091.methods import ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare
+
+Binding = QueueBind | ExchangeBind
 
 
-class Topology:
+class Declarations:
     """Exchanges, queues and bindings in the order of their declaration."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, ExchangeDeclare] = {}
         self._queues: dict[str, QueueDeclare] = {}
-        self._bindings: list[QueueBind | ExchangeBind] = []
+        # By their encoding, since arguments have no hash.
+        self._bindings: dict[bytes, Binding] = {}
         self._server_named: dict[str, str] = {}
 
     def exchange_declared(self, method: ExchangeDeclare) -> None:
@@ -22,14 +27,13 @@ class Topology:
 
     def exchange_deleted(self, name: str) -> None:
         self._exchanges.pop(name, None)
-        self._bindings = [
-            binding
-            for binding in self._bindings
-            if not (
-                (isinstance(binding, QueueBind) and binding.exchange == name)
-                or (isinstance(binding, ExchangeBind) and name in {binding.source, binding.destination})
+        self._remove_bindings(
+            lambda binding: (
+                binding.exchange == name
+                if isinstance(binding, QueueBind)
+                else name in {binding.source, binding.destination}
             )
-        ]
+        )
 
     def queue_declared(self, method: QueueDeclare, name: str) -> None:
         """`name` is what the server answered; it named the queue itself if the method names none."""
@@ -47,27 +51,16 @@ class Topology:
         first_name = self.first_name(name)
         self._queues.pop(first_name, None)
         self._server_named.pop(first_name, None)
-        self._bindings = [
-            binding
-            for binding in self._bindings
-            if not (isinstance(binding, QueueBind) and self.first_name(binding.queue) == first_name)
-        ]
+        self._remove_bindings(
+            lambda binding: isinstance(binding, QueueBind) and self.first_name(binding.queue) == first_name
+        )
 
-    def bound(self, method: QueueBind | ExchangeBind) -> None:
-        if isinstance(method, QueueBind):
-            method = QueueBind(
-                self.first_name(method.queue), method.exchange, method.routing_key, arguments=method.arguments
-            )
-        if method not in self._bindings:
-            self._bindings.append(method)
+    def bound(self, method: Binding) -> None:
+        binding = self._by_first_name(method)
+        self._bindings.setdefault(binding.encode(), binding)
 
-    def unbound(self, method: QueueBind | ExchangeBind) -> None:
-        if isinstance(method, QueueBind):
-            method = QueueBind(
-                self.first_name(method.queue), method.exchange, method.routing_key, arguments=method.arguments
-            )
-        if method in self._bindings:
-            self._bindings.remove(method)
+    def unbound(self, method: Binding) -> None:
+        self._bindings.pop(self._by_first_name(method).encode(), None)
 
     def current_name(self, queue: str) -> str:
         """The name that the broker knows the queue by now."""
@@ -87,13 +80,19 @@ class Topology:
         """First names, and the methods that declare the queues."""
         return list(self._queues.items())
 
-    def bindings(self) -> list[Method]:
+    def bindings(self) -> list[Binding]:
         """The methods that make the bindings, with current names."""
-        return [
-            QueueBind(
-                self.current_name(binding.queue), binding.exchange, binding.routing_key, arguments=binding.arguments
-            )
-            if isinstance(binding, QueueBind)
-            else binding
-            for binding in self._bindings
-        ]
+        return [_of_queue(binding, self.current_name) for binding in self._bindings.values()]
+
+    def _by_first_name(self, binding: Binding) -> Binding:
+        return _of_queue(binding, self.first_name)
+
+    def _remove_bindings(self, is_gone: Callable[[Binding], bool]) -> None:
+        self._bindings = {key: binding for key, binding in self._bindings.items() if not is_gone(binding)}
+
+
+def _of_queue(binding: Binding, name: Callable[[str], str]) -> Binding:
+    """The binding with another name for its queue."""
+    if not isinstance(binding, QueueBind):
+        return binding
+    return QueueBind(name(binding.queue), binding.exchange, binding.routing_key, arguments=binding.arguments)

@@ -4,14 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waybill.client.errors import ClientError
+from waybill.client.hosts import Publisher
 from waybill.client.ranges import check_whole
 from waybill.wire.amqp091.properties import BasicProperties
-
-if TYPE_CHECKING:
-    from waybill.client.channel import Channel
 
 WINDOW: Final = 1000
 MAX_WINDOW: Final = 1_000_000
@@ -38,7 +36,7 @@ class Unpublished:
 
 
 async def publish_all(
-    channel: "Channel", messages: Iterable[OutgoingMessage], *, window: int = WINDOW
+    channel: Publisher, messages: Iterable[OutgoingMessage], *, window: int = WINDOW
 ) -> list[Unpublished]:
     """Publish in order, with at most `window` confirms awaited at a time; the messages that failed, in order.
 
