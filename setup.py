@@ -19,7 +19,7 @@ SOURCE = Path("src")
 # What every message passes: the core, and what moves its bytes and its commits.
 COMPILED = (
     *("model", "wire", "engine", "storage", "node"),
-    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/turns.py"),
+    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/commit_loop.py"),
 )
 # An editable install and the metadata steps of a build run this file too: there, nothing is to be compiled.
 BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}

@@ -15,7 +15,7 @@ from mypyc.build import mypycify
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
 COMPILED: Final = (
     *("model", "wire", "engine", "storage", "node"),
-    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/turns.py"),
+    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/commit_loop.py"),
 )
 
 

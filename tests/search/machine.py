@@ -1,6 +1,6 @@
 """A node with the peers of a script, fed read by read, and how long and how much of everything each turn takes.
 
-It does what `waybill.broker.turns` does around a node, without a loop: one read, then work until nothing is left to do.
+It does what `waybill.broker.commit_loop` does around a node, without a loop: one read, then work until nothing is left.
 Whatever happens without a return to the loop is one stretch: nobody else is served meanwhile.
 """
 
@@ -253,7 +253,7 @@ class Machine:
             self.longest_step = self.step_number
 
     def turn(self) -> bool:
-        """What `broker.turns` does before the loop serves others. Whether more is to be done in another turn.
+        """What `broker.commit_loop` does before the loop serves others. Whether more is to be done in another turn.
 
         The disk's time is not the node's.
         """

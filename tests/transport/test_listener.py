@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import socket
@@ -16,6 +17,7 @@ import trustme
 from tests.transport.test_pump import Recorder
 from waybill.transport.clock import Clock
 from waybill.transport.listener import HANDSHAKE_BATCH, Admission, Listener
+from waybill.transport.listener import _listening as listening
 from waybill.transport.pump import Pump
 from waybill.transport.tls import server_context
 
@@ -181,3 +183,56 @@ async def test_without_descriptors_it_tries_again_later(
             os.close(filler)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     await door.until(1)
+
+
+class Refusing:
+    """A listening socket that refuses to accept, once, for a reason that is no lack of descriptors."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self.calls = 0
+        self._real = real
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def getsockname(self) -> tuple[str, int]:
+        name: tuple[str, int] = self._real.getsockname()
+        return name
+
+    def close(self) -> None:
+        self._real.close()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.calls += 1
+        if self.calls == 1:
+            raise PermissionError(errno.EPERM, "the firewall forbids it")
+        return self._real.accept()
+
+
+async def test_what_refuses_to_accept_is_asked_again_after_a_while(
+    peers: ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("waybill.transport.listener.RETRY_S", 0.01)
+    monkeypatch.setattr("waybill.transport.listener._listening", lambda *where: Refusing(listening(*where)))
+    door = Door()
+    await door.listener.start()
+    silent(door, peers)
+    await door.until(1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    await door.close()
+
+
+async def test_a_fault_in_making_a_pump_frees_the_place(peers: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> Pump[Recorder]:
+        raise ValueError("the factory is wrong")
+
+    admission = Admission(1, lambda _pump: True)
+    listener = Listener(fail, "127.0.0.1", 0, admission)
+    await listener.start()
+    for _ in range(2):
+        peer = peers.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+        peer.setblocking(False)
+        assert await ended(peer)
+    listener.close()
+    assert admission.count == 0
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

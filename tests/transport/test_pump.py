@@ -191,3 +191,64 @@ async def test_the_clock_tells_unix_time() -> None:
     assert abs(clock.now() - time.time()) < 0.5
     first = clock.now()
     assert clock.now() >= first
+
+
+class Failing(Recorder):
+    """An engine with a fault in one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def handle_timeout(self, now: float) -> None:
+        self._fail("handle_timeout")
+
+    def resume_writing(self, now: float) -> None:
+        self._fail("resume_writing")
+
+    def connection_lost(self, now: float) -> None:
+        self._fail("connection_lost")
+
+    def _fail(self, method: str) -> None:
+        if method == self.method:
+            raise ValueError("the engine is wrong")
+
+
+@pytest.mark.parametrize("method", ["factory", "handle_timeout", "resume_writing", "connection_lost"])
+async def test_a_fault_of_an_engine_ends_its_connection_and_frees_its_place(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Failing(method)
+    admission = Admission(1, lambda _pump: True)
+    pumps: list[Pump[Recorder]] = []
+
+    def make_engine(_pump: Pump[Recorder]) -> Recorder:
+        if method == "factory":
+            raise ValueError("the engine is wrong")
+        return engine
+
+    def make_pump() -> Pump[Recorder]:
+        pumps.append(Pump(make_engine, Clock(), on_lost=lambda pump, _error: admission.pump_lost(pump)))
+        return pumps[-1]
+
+    listener = Listener(make_pump, "127.0.0.1", 0, admission)
+    await listener.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    async with asyncio.timeout(10):
+        while not pumps or not (pumps[0].connected or method == "factory"):
+            await asyncio.sleep(0)
+        match method:
+            case "handle_timeout":
+                engine.timeout_at = Clock().now()
+                pumps[0].flush()
+            case "resume_writing":
+                pumps[0].resume_writing()
+            case "connection_lost":
+                writer.transport.abort()
+        await admission.emptied()
+        if method != "connection_lost":
+            assert await reader.read() == b""
+    writer.transport.abort()
+    listener.close()
+    faults = [str(record.exc_info[1]) for record in caplog.records if record.exc_info and record.levelname == "ERROR"]
+    assert faults == ["the engine is wrong"]

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from waybill import __version__
+from waybill.broker.commit_loop import CommitLoop
 from waybill.broker.log import BrokerLog, logger
-from waybill.broker.turns import Turns
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
@@ -36,7 +36,7 @@ DESCRIPTORS_OF_STORE: Final = 64
 
 
 class BrokerFailed(Exception):
-    """The broker stopped by itself: its disk failed. `__cause__` is the error of the disk."""
+    """The broker stopped by itself because it can keep nothing any more. `__cause__` is the error of its disk."""
 
 
 class Broker:
@@ -117,6 +117,8 @@ class Broker:
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
+        self._is_working = False
+        self._stopping: asyncio.Task[None] | None = None
 
     # --- life ---
 
@@ -134,35 +136,48 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         try:
             self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
-        except Exception:
-            if self._lock is not None:
-                self._lock.release()
+        except BaseException:
+            self._release_lock()
             raise
+        try:
+            self._begin_work()
+            await self._listen()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _begin_work(self) -> None:
         self._disk = CommitThread(self._loop)
-        self._turns = Turns(self._node, self._disk, self._clock, self._fail)
+        self._commit_loop = CommitLoop(self._node, self._disk, self._clock, self._fail)
         if self._definitions is not None:
             self.import_report = import_definitions(self._node, self._definitions)
-        self._turns.work()
+        self._commit_loop.work()
+        self._is_working = True
         self._maintain()
+
+    async def _listen(self) -> None:
         limits = self._options.limits
         self._admission = Admission(limits.connections_max + limits.handshakes_max, self._is_open)
         self._listener = Listener(self._make_pump, self._host, self._port, self._admission)
-        try:
-            await self._listener.start()
-            if self._tls is not None:
-                self._tls_listener = Listener(
-                    self._make_pump,
-                    self._host,
-                    self._tls_port,
-                    self._admission,
-                    self._tls,
-                    handshake_timeout_s=limits.handshake_timeout_s,
-                )
-                await self._tls_listener.start()
-        except OSError:
-            self._listener.close()
-            self._close_store()
-            raise
+        await self._listener.start()
+        if self._tls is not None:
+            self._tls_listener = Listener(
+                self._make_pump,
+                self._host,
+                self._tls_port,
+                self._admission,
+                self._tls,
+                handshake_timeout_s=limits.handshake_timeout_s,
+            )
+            await self._tls_listener.start()
+
+    def _abandon(self) -> None:
+        """A start came to nothing: give back what it has taken."""
+        for listener in (self._listener, self._tls_listener):
+            if listener is not None:
+                listener.close()
+        self._listener = self._tls_listener = None
+        self._end_work()
 
     def _open_filesystem(self) -> Filesystem | None:
         """The disk of the store, locked against others; None to keep everything in memory."""
@@ -173,7 +188,18 @@ class Broker:
         return DiskFilesystem(self._data_dir)
 
     async def stop(self) -> None:
-        """Tell peers, let them finish, make everything durable. A second call does nothing."""
+        """Tell peers, let them finish, make everything durable. A second call does nothing.
+
+        Raises OSError if the disk fails in the end.
+        """
+        if self._listener is None:
+            return
+        try:
+            await self._say_goodbye()
+        finally:
+            self._end_work()
+
+    async def _say_goodbye(self) -> None:
         if self._listener is None:
             return
         self._listener.close()
@@ -184,36 +210,45 @@ class Broker:
             self._tls_listener = None
         if self._failure is None:
             self._node.shut_down()
-            self._turns.work()
+            self._commit_loop.work()
             self._abort_all(but_open=True)
             self._check_idle()
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
                     await self._idle.wait()
             except TimeoutError:
-                logger.warning("%d connections did not close in time and are cut", len(self._turns.outputs))
+                logger.warning("%d connections did not close in time and are cut", len(self._commit_loop.outputs))
             self._abort_all()
             await self._idle.wait()
             await self._admission.emptied()
-            self._turns.take()
-            await self._turns.settle()
-        self._turns.stop()
-        if self._maintenance is not None:
-            self._maintenance.cancel()
-        self._close_store()
-        self._stopped.set()
+            self._commit_loop.take()
+            await self._commit_loop.settle()
 
     async def wait_stopped(self) -> None:
         """Until the broker has stopped. Raises `BrokerFailed` if it did so because of its disk."""
         await self._stopped.wait()
         if self._failure is not None:
-            raise BrokerFailed(f"the disk failed: {self._failure}") from self._failure
+            raise BrokerFailed(f"{_what_failed(self._failure)}: {self._failure}") from self._failure
 
-    def _close_store(self) -> None:
-        if self._disk is not None:
-            self._disk.close()
-        if self._failure is None:
-            self._node.close()
+    def _end_work(self) -> None:
+        """Close everything, whatever fails on the way: whoever waits for the end is told in any case."""
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        try:
+            if self._disk is not None:
+                self._commit_loop.stop()
+                self._disk.close()
+            if self._failure is None:
+                # A commit whose end nobody has seen, or a start that came to nothing, leaves things as after a crash.
+                self._node.close(clean=self._is_working and not self._commit_loop.is_committing)
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._release_lock()
+            self._stopped.set()
+
+    def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.release()
 
@@ -257,60 +292,81 @@ class Broker:
         report = import_definitions(self._node, document)
         durable = asyncio.Event()
         self._node.when_durable(durable.set)
-        self._turns.work()
+        self._commit_loop.work()
         await durable.wait()
         return report
 
     # --- connections ---
 
     def _make_pump(self) -> Pump[Engine]:
-        return Pump(self._make_engine, self._clock, self._turns.after_receive, self._on_lost)
+        return Pump(self._make_engine, self._clock, self._commit_loop.after_receive, self._on_lost)
 
     def _make_engine(self, pump: Pump[Engine]) -> Engine:
         self._idle.clear()
-        output = self._turns.add(pump)
-        return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
+        output = self._commit_loop.add(pump)
+        try:
+            return self._node.accept(output, output.peer_address, self._clock.now(), pump.peer_certificate)
+        except Exception:
+            del self._commit_loop.outputs[pump]
+            self._check_idle()
+            raise
 
     def _is_open(self, pump: Pump[Engine]) -> bool:
         """Whether the peer has logged in."""
-        return pump in self._turns.outputs and pump.engine in self._node.connections
+        return pump in self._commit_loop.outputs and pump.engine in self._node.connections
 
     def _on_lost(self, pump: Pump[Engine], error: Exception | None) -> None:
         self._admission.pump_lost(pump)
-        output = self._turns.outputs.pop(pump, None)
+        output = self._commit_loop.outputs.pop(pump, None)
         if error is not None and output is not None:
             logger.debug("connection from %s lost: %s", output.peer_address, error)
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if not self._turns.outputs:
+        if not self._commit_loop.outputs:
             self._idle.set()
 
     def _abort_all(self, *, but_open: bool = False) -> None:
         """Hang up. `but_open`: not on those who have logged in, who are told first."""
-        for pump in list(self._turns.outputs):
+        for pump in list(self._commit_loop.outputs):
             if not (but_open and self._is_open(pump)):
                 pump.abort()
 
     # --- upkeep ---
 
     def _fail(self, error: BaseException) -> None:
-        """The disk failed: the turns have ended, and with them all connections."""
-        logger.critical("the disk failed, the broker stops: %s", error)
+        """Nothing can be kept any more: the turns have ended, and with them all connections."""
+        # What a disk says is plain; any other error is a fault of the program, which only its traceback explains.
+        trace = None if isinstance(error, OSError) else error
+        logger.critical("%s, the broker stops: %s", _what_failed(error), error, exc_info=trace)
         self._failure = error
         self._abort_all()
-        self._loop.create_task(self.stop(), name="waybill broker stop")
+        self._stopping = self._loop.create_task(self.stop(), name="waybill broker stop")
 
     def _maintain(self) -> None:
         """Compact the store in small steps."""
         if self._failure is not None:
             return
+        delay = MAINTENANCE_INTERVAL_S
+        try:
+            delay = self._maintain_now()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next step may come through
+            self._log.fault("a fault in the broker", "a step of maintenance failed; it is tried again", error)
+        finally:
+            self._maintenance = self._loop.call_later(delay, self._maintain)
+
+    def _maintain_now(self) -> float:
+        """Do a step. Returns the seconds until the next one."""
         delay = MARK_DELAY_S if self._node.is_unmarked else MAINTENANCE_INTERVAL_S
-        if not self._turns.is_committing and self._node.maintain(self._clock.now()):
+        if not self._commit_loop.is_committing and self._node.maintain(self._clock.now()):
             delay = 0.0
-        self._turns.work()
+        self._commit_loop.work()
         self._log.report_suppressed()
-        self._maintenance = self._loop.call_later(delay, self._maintain)
+        return delay
+
+
+def _what_failed(error: BaseException) -> str:
+    return "the disk failed" if isinstance(error, OSError) else "the store failed"
 
 
 def _share_descriptors(limits: Limits) -> None:

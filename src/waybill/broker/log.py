@@ -28,6 +28,9 @@ class BrokerLog(OperatorLog):
     def error(self, event: str, detail: str) -> None:
         self._write(logging.ERROR, event, detail)
 
+    def fault(self, event: str, detail: str, error: Exception) -> None:
+        self._write(logging.ERROR, event, detail, error)
+
     def report_suppressed(self) -> None:
         """Write how many records were left out since the last call, unless the second they came in still runs."""
         if self._counts and int(self._clock.now()) != self._second:
@@ -36,7 +39,7 @@ class BrokerLog(OperatorLog):
                 if count > RECORDS_PER_SECOND:
                     logger.log(level, "%s: %d more like this were not written", event, count - RECORDS_PER_SECOND)
 
-    def _write(self, level: int, event: str, detail: str) -> None:
+    def _write(self, level: int, event: str, detail: str, error: Exception | None = None) -> None:
         second = int(self._clock.now())
         if second != self._second:
             self.report_suppressed()
@@ -44,4 +47,4 @@ class BrokerLog(OperatorLog):
         count = self._counts.get((level, event), 0) + 1
         self._counts[level, event] = count
         if count <= RECORDS_PER_SECOND:
-            logger.log(level, "%s: %s", event, detail)
+            logger.log(level, "%s: %s", event, detail, exc_info=error)

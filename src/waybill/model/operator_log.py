@@ -20,3 +20,10 @@ class OperatorLog:
 
     def error(self, event: str, detail: str) -> None:
         """Something is lost, or the node stops."""
+
+    def fault(self, event: str, detail: str, error: Exception) -> None:
+        """The program itself is wrong somewhere, and the rest goes on without what has failed.
+
+        A log writes the traceback. Here the error is raised again: without a log nothing may hide it.
+        """
+        raise error

@@ -30,6 +30,8 @@ LOGINS_PER_TURN: Final = 2
 BYTES_PER_UNIT: Final = 16_384
 """Copying so many octets costs a unit."""
 HELD_LIMIT_BYTES: Final = 512 << 20
+TIMER_RETRY_S: Final = 1.0
+CHORE_TRIES_MAX: Final = 3
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,6 +50,9 @@ class Drainable:
 
 class Chore:
     """Work that takes more than one turn. Nobody may depend on its end but who waits for that with a `then`."""
+
+    failures: int = 0
+    """How often `work` has raised an exception: a few times it is called again, for the rest of the work."""
 
     def work(self) -> bool:
         """Go on as far as `Runtime.work_left` allows. True when it is done."""
@@ -123,7 +128,12 @@ class Runtime:
             if timer is None:
                 break
             self.work_left -= 1
-            timer.fire(self.now)
+            try:
+                timer.fire(self.now)
+            except Exception:
+                # Most timers schedule themselves: an exception must not be the last that is heard of one.
+                timers.schedule(self.now + TIMER_RETRY_S, timer)
+                raise
 
     def put_off(self, queue: Drainable) -> None:
         """A queue stops draining because the turn is over."""
@@ -162,14 +172,23 @@ class Runtime:
                 count -= 1
                 self.work_left -= 1
                 chore = chores.popleft()
-                if not chore.work():
+                if not self._is_done(chore):
                     chores.append(chore)
             self.drain()
 
     def begin(self, chore: Chore) -> None:
         """Do a chore: as much of it as this turn allows now, and the rest in turns to come."""
-        if self.work_left <= 0 or not chore.work():
+        if self.work_left <= 0 or not self._is_done(chore):
             self._chores.append(chore)
+
+    def _is_done(self, chore: Chore) -> bool:
+        try:
+            return chore.work()
+        except Exception:
+            chore.failures += 1
+            if chore.failures < CHORE_TRIES_MAX:
+                self._chores.append(chore)
+            raise
 
     def go_on_with(self, chore: Chore) -> None:
         """Do a chore in turns to come."""

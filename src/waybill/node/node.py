@@ -81,6 +81,14 @@ class _DurableCall(CommitWaiter):
         self._call()
 
 
+def _shut_down(engine: ServerEngine) -> None:
+    engine.shut_down("broker forced connection closure with reason 'shutdown'")
+
+
+def _tell_alarm(engine: ServerEngine) -> None:
+    engine.alarm_changed()
+
+
 class Node(Host):
     """Recovers everything that `store` kept. `now` is in seconds of the caller's clock, as everywhere below."""
 
@@ -107,6 +115,8 @@ class Node(Host):
         self._random_bytes = options.random_bytes
         self._dirty: list[ServerEngine] = []
         self._confirming: list[ServerEngine] = []
+        # Connections that have failed, for the transport to cut.
+        self.failed: list[ServerEngine] = []
         self.alarm = ""
         self._filesystem: Filesystem | None = None
         self._disk_free_limit_bytes = options.disk_free_limit_bytes
@@ -199,9 +209,12 @@ class Node(Host):
         try:
             for engine in confirming:
                 done += 1
-                engine.settle_confirms()
+                try:
+                    engine.settle_confirms()
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is one connection's
+                    self._engine_failed(engine, error)
         finally:
-            # A fault in one engine keeps nothing from the others.
+            # An operator log that raises keeps nothing from the others either.
             if done < len(confirming):
                 self._confirming = confirming[done:] + self._confirming
 
@@ -232,12 +245,26 @@ class Node(Host):
         try:
             for engine in dirty:
                 done += 1
-                engine.flush()
+                try:
+                    engine.flush()
+                except Exception as error:  # noqa: BLE001 - see above
+                    self._engine_failed(engine, error)
         finally:
-            # A fault in one engine keeps nothing from the others.
             if done < len(dirty):
                 self._dirty = dirty[done:] + self._dirty
         return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
+
+    def _engine_failed(self, engine: ServerEngine, error: Exception) -> None:
+        """An exception in one connection ends it, and keeps nothing from the others."""
+        self.failed.append(engine)
+        self.runtime.operator_log.fault("a connection failed", "it is cut; the others go on", error)
+
+    def _each_connection(self, call: Callable[[ServerEngine], None]) -> None:
+        for engine in list(self.connections):
+            try:
+                call(engine)
+            except Exception as error:  # noqa: BLE001 - see `_engine_failed`
+                self._engine_failed(engine, error)
 
     def next_timeout(self) -> float | None:
         return self.runtime.timers.next_deadline()
@@ -251,8 +278,7 @@ class Node(Host):
 
     def shut_down(self) -> None:
         """Tell every peer that the node stops. `flush` must follow."""
-        for engine in list(self.connections):
-            engine.shut_down("broker forced connection closure with reason 'shutdown'")
+        self._each_connection(_shut_down)
 
     def begin_commit(self) -> Commit | None:
         """The batch that is to be written now, if there is one and none is being written."""
@@ -272,6 +298,11 @@ class Node(Host):
         self.runtime.store.wait(_DurableCall(call), 0)
 
     @property
+    def has_store_failed(self) -> bool:
+        """Whether nothing can be kept any more: the node must stop."""
+        return self._store.has_failed
+
+    @property
     def is_unmarked(self) -> bool:
         """Whether `maintain` is to be called again soon, to mark what is durable."""
         return self._store.is_unmarked
@@ -283,13 +314,16 @@ class Node(Host):
 
     def maintain(self, now: float) -> bool:
         """One small step of compaction, and a look at the disk. True if more is to be done at once."""
+        self.runtime.now = now
         if self._filesystem is not None:
             self._look_at_disk()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
-            for engine in list(self.connections):
-                engine.check_timeouts(now)
+            self._each_connection(self._check_timeouts)
         return self._store.maintain(now)
+
+    def _check_timeouts(self, engine: ServerEngine) -> None:
+        engine.check_timeouts(self.runtime.now)
 
     def _look_at_disk(self) -> None:
         """Raise the alarm if less is left than must be, what waits to be written taken off.
@@ -327,11 +361,16 @@ class Node(Host):
             alarm = ""
         if alarm != self.alarm:
             self.alarm = alarm
-            for engine in list(self.connections):
-                engine.alarm_changed()
+            self._each_connection(_tell_alarm)
 
-    def close(self) -> None:
-        """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left."""
+    def close(self, *, clean: bool = True) -> None:
+        """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left.
+
+        Without `clean` nothing more is written: the next start finds what a crash would have left.
+        """
+        if not clean:
+            self._store.close(clean=False)
+            return
         self.termini.release_all()
         runtime = self.runtime
         while runtime.has_late_work:

@@ -133,15 +133,20 @@ class DiskCommit(Commit):
 
 
 def tell_waiters(commit: Commit) -> None:
-    """Call all who waited for a commit, in order. A fault in one keeps nothing from the others: it is raised last."""
-    fault: Exception | None = None
+    """Call all who waited for a commit, in order.
+
+    An exception of one keeps nothing from the others. It is raised in the end, or an ExceptionGroup if there are more.
+    """
+    errors: list[Exception] = []
     for index in range(len(commit.waiters)):
         try:
             commit.waiters[index].committed(commit.marks[index])
         except Exception as error:  # noqa: BLE001 - whatever it is, others wait as well
-            fault = error
-    if fault is not None:
-        raise fault
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("several who waited for a commit failed", errors)
 
 
 class CommittingStore(Store):
@@ -170,12 +175,15 @@ class CommittingStore(Store):
     def begin_commit(self) -> Commit | None:
         """Take the current batch. None if there is nothing to do, or a commit is running, or a group is open.
 
-        Raises StoreFailed after a commit that failed.
+        Raises StoreFailed after a commit that failed. Any exception means that the store has failed.
         """
         raise NotImplementedError
 
     def end_commit(self, commit: Commit) -> None:
-        """Bring a commit back: what was waited for is durable now. Raises StoreFailed if it was not executed whole."""
+        """Bring a commit back: what was waited for is durable now. Raises StoreFailed if it was not executed whole.
+
+        After an exception `has_failed` tells whether the store has failed; if not, it was one of those who waited.
+        """
         raise NotImplementedError
 
     def maintain(self, now: float) -> bool:

@@ -110,7 +110,11 @@ class Journal(MessageLog):
         Raises OSError, UnsupportedStoreVersion if a newer version has written there, and DefinitionsLost.
         """
         journal = Journal(filesystem, formats, options or JournalOptions())
-        journal._recover()
+        try:
+            journal._recover()
+        except Exception:
+            journal.close(clean=False)
+            raise
         return journal
 
     def _recover(self) -> None:
@@ -280,6 +284,14 @@ class Journal(MessageLog):
             raise StoreFailed("the store has failed and takes no more work")
         if self._running is not None or self.is_in_atomic_section or not self.has_work:
             return None
+        try:
+            return self._begin_commit()
+        except Exception:
+            # A part of the batch may be taken and will not be written: nothing after it may be confirmed.
+            self.has_failed = True
+            raise
+
+    def _begin_commit(self) -> DiskCommit | None:
         removable = self.take_removable() if self.dying else []
         commit = DiskCommit(self.filesystem, self.batch)
         self._take_everything(commit)
@@ -397,10 +409,17 @@ class Journal(MessageLog):
         self.is_sync_wanted = False
 
     def end_commit(self, commit: Commit) -> None:
+        try:
+            self._end_commit(commit)
+        except Exception:
+            self.has_failed = True
+            raise
+        tell_waiters(commit)
+
+    def _end_commit(self, commit: Commit) -> None:
         running = self._running
         self._running = None
         if running is not commit or not commit.is_done:
-            self.has_failed = True
             raise StoreFailed("a commit could not be written: nothing is known about what is durable now")
         self.written_batch = commit.batch
         if running.manifest:
@@ -415,7 +434,6 @@ class Journal(MessageLog):
         for log in self._closing:
             self.open_logs.close(log)
         self._closing = []
-        tell_waiters(commit)
 
     def _became_durable(self, commit: DiskCommit) -> None:
         self.durable_batch = commit.batch

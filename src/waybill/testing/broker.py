@@ -343,18 +343,18 @@ class _Broker(Broker):
 
     async def catch_up(self) -> None:
         """Do what is due by now, and return when it is written."""
-        self._turns.catch_up()
-        await self._turns.settle()
+        self._commit_loop.catch_up()
+        await self._commit_loop.settle()
         await asyncio.sleep(0)
 
     def look_at_disk(self) -> None:
         self._node.maintain(self._clock.now())
-        self._turns.after_receive()
+        self._commit_loop.after_receive()
 
     async def die(self) -> None:
         """Stop like a killed process: nothing is written, told or confirmed any more."""
         self._failure = Killed()
-        self._turns.stop()
+        self._commit_loop.stop()
         self._abort_all()
         await self.stop()
 

@@ -215,7 +215,7 @@ class CommitThread:
             failure: BaseException | None = None
             try:
                 job()
-            except Exception as error:  # noqa: BLE001 - handed on to whoever submitted the job
+            except BaseException as error:  # noqa: BLE001 - handed on to whoever submitted the job
                 failure = error
             # The loop may have been closed without waiting: then there is nobody left to tell.
             with contextlib.suppress(RuntimeError):

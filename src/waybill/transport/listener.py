@@ -14,7 +14,6 @@ in each round of the loop, so that a crowd that begins at once holds up nobody e
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -33,7 +32,6 @@ HANDSHAKE_BATCH: Final = 8
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 1.0
 SAY_EVERY_S: Final = 10.0
-NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 logger: Final = logging.getLogger("waybill.broker")
 
@@ -230,9 +228,8 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in NO_DESCRIPTOR:
-                    raise
-                # The socket stays readable: to try again at once would be to do nothing else.
+                # Whatever it is (no descriptor, a firewall, a network that is down), it passes or the operator hears
+                # of it again. The socket stays readable: to try again at once would be to do nothing else.
                 logger.warning("no connection can be accepted: %s; trying again in %g s", error, RETRY_S)
                 self._pause()
                 self._retry = self._loop.call_later(RETRY_S, self._resume)
@@ -262,14 +259,16 @@ class Listener:
             self._loop.call_soon(self._begin_some)
 
     def _begin_some(self) -> None:
-        for _ in range(min(HANDSHAKE_BATCH, len(self._heard))):
-            visitor = self._heard.popleft()
-            if visitor.timer is not None:
-                visitor.timer.cancel()
-            visitor.leave = None
-            self._begin(visitor)
-        if self._heard:
-            self._loop.call_soon(self._begin_some)
+        try:
+            for _ in range(min(HANDSHAKE_BATCH, len(self._heard))):
+                visitor = self._heard.popleft()
+                if visitor.timer is not None:
+                    visitor.timer.cancel()
+                visitor.leave = None
+                self._begin(visitor)
+        finally:
+            if self._heard:
+                self._loop.call_soon(self._begin_some)
 
     def _turn_away(self, visitor: Visitor) -> None:
         """Nothing came in time, or others need the place."""
@@ -293,9 +292,9 @@ class Listener:
 
     async def _connect(self, visitor: Visitor) -> None:
         """Give the socket to a pump. The loop closes the socket of a handshake that fails."""
-        pump = self._pump_factory()
-        self._admission.pumped(visitor, pump)
         try:
+            pump = self._pump_factory()
+            self._admission.pumped(visitor, pump)
             await self._loop.connect_accepted_socket(
                 lambda: pump.protocol,
                 visitor.connection,
@@ -307,6 +306,10 @@ class Listener:
             # The loop closes the socket in its next round.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
+            self._admission.leave(visitor)
+        except Exception as error:
+            logger.exception("a fault ended a connection that had just come: %r", error)  # noqa: TRY401
+            visitor.connection.close()
             self._admission.leave(visitor)
         finally:
             visitor.task = None

@@ -14,10 +14,14 @@ and 64 KiB reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 K
 Closing. Once `engine.closed` is true its last output is written and our side of the connection is shut down, but
 reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket that has
 unread input makes the kernel send a reset, which would destroy the error message that the peer has not read yet.
+
+Faults. An exception of the engine, or of `after_receive`, ends this connection and no other; it is logged once, with
+its traceback. (The loop does that itself if it comes from `data_received`.) `on_lost` is called whatever happened.
 """
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -28,6 +32,8 @@ HIGH_WATER_BYTES: Final = 1 << 20
 LOW_WATER_BYTES: Final = 1 << 18
 LINGER_S: Final = 2.0
 LATE_TIMER_S: Final = 0.5
+
+logger: Final = logging.getLogger("waybill.transport")
 
 
 class Engine(Protocol):
@@ -86,6 +92,7 @@ class Pump(Generic[EngineT]):
         self._timer_at = 0.0
         self._closing = False
         self._reading_paused = False
+        self._has_engine = False
 
     @property
     def protocol(self) -> asyncio.Protocol:
@@ -106,11 +113,6 @@ class Pump(Generic[EngineT]):
     def peer_certificate(self) -> dict[str, Any] | None:
         """The verified certificate of a TLS peer, in the form of `ssl.SSLSocket.getpeercert`."""
         return cast("dict[str, Any] | None", self._extra("peercert"))
-
-    @property
-    def tls_cipher(self) -> tuple[str, str, int] | None:
-        """Name, protocol version and secret bits of a TLS connection's cipher."""
-        return cast("tuple[str, str, int] | None", self._extra("cipher"))
 
     @property
     def connected(self) -> bool:
@@ -159,9 +161,13 @@ class Pump(Generic[EngineT]):
         if connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6}:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
-        self.engine = self._engine_factory(self)
-        self._after_receive()
-        self.flush()
+        try:
+            self.engine = self._engine_factory(self)
+            self._has_engine = True
+            self._after_receive()
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this connection's
+            self._fail(error)
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -177,17 +183,32 @@ class Pump(Generic[EngineT]):
         self.engine.pause_writing()
 
     def resume_writing(self) -> None:
-        if not self._closing:
+        if self._closing:
+            return
+        try:
             self.engine.resume_writing(self._now())
             self._after_receive()
+        except Exception as error:  # noqa: BLE001 - see `connection_made`
+            self._fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._disarm()
-        self.engine.connection_lost(self._now())
-        self._after_receive()
-        if self._on_lost is not None:
-            self._on_lost(self, exc)
+        try:
+            if self._has_engine:
+                self.engine.connection_lost(self._now())
+                self._after_receive()
+        except Exception as error:  # noqa: BLE001 - see `connection_made`
+            self._fail(error)
+        finally:
+            if self._on_lost is not None:
+                self._on_lost(self, exc)
+
+    def _fail(self, error: Exception) -> None:
+        """A fault in the engine: nothing good can come from this connection any more."""
+        where = self.peer_address or "a peer that has gone"
+        logger.error("a fault ended the connection with %s: %r", where, error, exc_info=error)
+        self.abort()
 
     def _arm(self, at: float) -> None:
         self._disarm()
@@ -209,11 +230,14 @@ class Pump(Generic[EngineT]):
             # peer may be waiting in the socket, so one round of reads goes first.
             self._arm(now + LATE_TIMER_S / 10)
             return
-        at = self.engine.next_timeout()
-        if at is not None and at <= now:
-            self.engine.handle_timeout(now)
-            self._after_receive()
-        self.flush()
+        try:
+            at = self.engine.next_timeout()
+            if at is not None and at <= now:
+                self.engine.handle_timeout(now)
+                self._after_receive()
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - see `connection_made`
+            self._fail(error)
 
     def _close(self) -> None:
         transport = self._transport

@@ -7,7 +7,6 @@ once in its life.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -25,8 +24,6 @@ SYNC_SMOOTHING: Final = 0.1
 # More than this between a commit and the next, and reading stops until the disk has caught up.
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
-
-logger: Final = logging.getLogger("waybill.broker")
 
 
 class PumpOutput(Output):
@@ -61,8 +58,11 @@ class PumpOutput(Output):
             self.pump.resume_reading()
 
 
-class Turns:
-    """Works for the connections in `outputs`. `on_failure(error)` is called once, when the disk has failed."""
+class CommitLoop:
+    """Works for the connections in `outputs`. `on_failure(error)` is called once, when the store has failed.
+
+    Any other exception is logged with its traceback. The rest goes on: in the same turn, or in the next one.
+    """
 
     def __init__(
         self, node: Node, disk: CommitThread, clock: Clock, on_failure: Callable[[BaseException], None]
@@ -75,6 +75,7 @@ class Turns:
         self._clock = clock
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
+        self._log = node.runtime.operator_log
         self._is_due = False
         self._sync_s = 0.0
         self._is_reading_paused = False
@@ -102,17 +103,51 @@ class Turns:
             self.work()
 
     def work(self) -> None:
-        """Do a turn of work. A fault in it ends the turn and not the broker: others go on, in the next one."""
-        try:
-            self._work()
-        except Exception:
-            logger.exception("a fault in the broker ended a turn of work; it goes on with the next")
-            self._loop.call_later(PAUSE_AFTER_FAULT_S, self.work)
-
-    def _work(self) -> None:
-        """Do all that is possible until the disk must be waited for, nothing is left to do, or the turn is over."""
+        """Do a turn of work. An exception ends the turn and not the broker: others go on, in the next one."""
         self._is_due = False
         is_cut_short = False
+        try:
+            is_cut_short = self._work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the broker goes on
+            self._work_failed(error)
+        if self.has_stopped:
+            return
+        node = self._node
+        if node.failed:
+            self._cut_failed()
+        node.end_turn()
+        if (is_cut_short or node.has_late_work) and not self._is_due:
+            # The loop reads and serves others before it comes to this.
+            self._is_due = True
+            self._loop.call_soon(self.take)
+        if self.is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
+            self._set_reading_paused(paused=True)
+        at = node.next_timeout()
+        if at is not None and (self._timer is None or at < self._timer_at):
+            self._arm(at)
+
+    def _work_failed(self, error: Exception) -> None:
+        if self._node.has_store_failed:
+            self._fail(error)
+            return
+        self._log.fault("a fault in the broker", "a turn of work ended early; the next one goes on", error)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_later(PAUSE_AFTER_FAULT_S, self.take)
+
+    def _cut_failed(self) -> None:
+        """Hang up on the connections that have failed in this turn."""
+        failed = self._node.failed
+        self._node.failed = []
+        for pump in list(self.outputs):
+            if pump.engine in failed:
+                pump.abort()
+
+    def _work(self) -> bool:
+        """Do all that is possible until the disk must be waited for, nothing is left to do, or the turn is over.
+
+        True if the turn is over and more is to be done.
+        """
         node = self._node
         now = self._clock.now()
         while not self.has_stopped:
@@ -124,20 +159,8 @@ class Turns:
             elif not (node.has_output and node.send()):
                 break
             if node.is_turn_over:
-                is_cut_short = True
-                break
-        if self.has_stopped:
-            return
-        node.end_turn()
-        if (is_cut_short or node.has_late_work) and not self._is_due:
-            # The loop reads and serves others before it comes to this.
-            self._is_due = True
-            self._loop.call_soon(self.take)
-        if self.is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
-            self._set_reading_paused(paused=True)
-        at = node.next_timeout()
-        if at is not None and (self._timer is None or at < self._timer_at):
-            self._arm(at)
+                return True
+        return False
 
     async def settle(self) -> None:
         """Return when no commit is running."""
@@ -156,8 +179,10 @@ class Turns:
         self._timer = None
         if self.has_stopped:
             return
-        now = self._clock.now()
-        self._node.handle_timeout(now)
+        try:
+            self._node.handle_timeout(self._clock.now())
+        except Exception as error:  # noqa: BLE001 - other deadlines are still to be kept
+            self._log.fault("a fault in the broker", "a deadline was missed; it is tried again", error)
         self.work()
 
     def _arm(self, at: float) -> None:
@@ -178,21 +203,21 @@ class Turns:
         # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
         try:
             commit.write()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what is written
             self._fail(error)
             return
         self._node.send()
-        if not commit.is_synced:
-            commit.finish()
-        elif self._sync_s >= INLINE_SYNC_S:
+        if commit.is_synced and self._sync_s >= INLINE_SYNC_S:
             self._submit(commit, commit.finish)
             return
-        else:
-            try:
+        try:
+            if commit.is_synced:
                 self._sync(commit.finish)
-            except OSError as failure:
-                self._fail(failure)
-                return
+            else:
+                commit.finish()
+        except Exception as failure:  # noqa: BLE001 - see above
+            self._fail(failure)
+            return
         self._node.end_commit(commit)
 
     def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
@@ -200,7 +225,7 @@ class Turns:
         self._disk.submit(partial(self._sync, work), partial(self._finished, commit))
 
     def _sync(self, work: Callable[[], None]) -> None:
-        """Do file work that ends with a sync, on whatever thread, and note how long that takes these days."""
+        """Do file work that ends with a sync, on any thread. Updates the average sync time."""
         started = self._clock.now()
         work()
         self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
@@ -211,9 +236,13 @@ class Turns:
         if error is not None:
             self._fail(error)
             return
-        self._node.end_commit(commit)
-        self._set_reading_paused(paused=False)
-        self.work()
+        try:
+            self._node.end_commit(commit)
+        except Exception as fault:  # noqa: BLE001 - see `work`
+            self._work_failed(fault)
+        if not self.has_stopped:
+            self._set_reading_paused(paused=False)
+            self.work()
 
     def _fail(self, error: BaseException) -> None:
         """Nobody knows what of the last batch the disk holds: stop at once and confirm nothing more."""
