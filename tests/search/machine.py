@@ -267,7 +267,9 @@ class Machine:
                 self._stretch_began += time.process_time() - paused
                 node.send()
                 self.store.end_commit(commit)
-            elif not (node.has_output and node.send()) or node.is_turn_over:
+            elif not (node.has_output and node.send()):
+                break
+            if node.is_turn_over:
                 break
         else:
             raise AssertionError("a turn never ends")

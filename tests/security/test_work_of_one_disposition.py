@@ -15,8 +15,8 @@ from waybill.wire.amqp091.methods import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
-from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released
-from waybill.wire.amqp10.performatives import Close, Detach, Disposition, End, Flow, Performative, Transfer
+from waybill.wire.amqp10.messaging import Accepted, Modified, Rejected, Released, Source, Target
+from waybill.wire.amqp10.performatives import Attach, Close, Detach, Disposition, End, Flow, Performative, Transfer
 from waybill.wire.amqp10.types import Described
 
 SHORT_TURN_UNITS = 256
@@ -144,3 +144,19 @@ def test_resuming_a_great_many_takes_turns(whole_bench: NodeBench) -> None:
     resumed = [value for _, value, _ in session.peer.received if isinstance(value, Transfer)]
     assert [transfer.delivery_tag for transfer in resumed] == list(tags)
     session.expect(End)
+
+
+def test_an_attach_that_names_a_great_many_is_charged_for_them(whole_bench: NodeBench) -> None:
+    session, _ = deliver(whole_bench)
+    link = Receiver(session, session.receiver_attach("/queues/q", name="link-0-0"))
+    session.send(Detach(0, closed=False))
+    session.expect(Detach)
+    whole_bench.settle()
+    runtime = whole_bench.node.runtime
+    runtime.begin_turn()
+    few = Attach("few", 9, True, source=Source("/queues/q"), target=Target())
+    receive_frame(session.peer, session.channel, few)
+    spent = runtime.turn_units - runtime.work_left
+    runtime.begin_turn()
+    receive_frame(session.peer, session.channel, link.attach)
+    assert runtime.turn_units - runtime.work_left > spent + (MESSAGES >> 5)

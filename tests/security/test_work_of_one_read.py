@@ -1,12 +1,20 @@
 """A peer asks for more in one read than there is room for in a turn: others are served before all of it is done."""
 
+import time
+
+import pytest
+
+from tests.engine.amqp10.peer import Peer
 from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
 from waybill.engine.amqp091.server.throttle import THROTTLE_S
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, method_frame
-from waybill.wire.amqp091.methods import BasicAck, BasicNack, BasicPublish
+from waybill.wire.amqp091.methods import BasicAck, BasicGet, BasicNack, BasicPublish, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
+from waybill.wire.amqp10.encode import encode_value
+from waybill.wire.amqp10.types import Described, ULong
 
+DATA = encode_value(Described(ULong(0x75), b"1"))
 MESSAGES = 3 * TURN_UNITS
 
 
@@ -63,3 +71,61 @@ def test_empty_body_frames_are_refused(node_bench: NodeBench) -> None:
     empty = frame(FRAME_BODY, 1, b"")
     channel.peer.write(method_frame(1, BasicPublish("", "q")) + header + empty * 1000)
     assert "empty body frames" in channel.peer.expect_refused(505)
+
+
+@pytest.mark.parametrize("is_in_transaction", [True, False])
+def test_messages_that_are_taken_one_by_one_are_looked_at_once(is_in_transaction: bool) -> None:
+    bench = NodeBench(Cut.WHOLE)
+    bench.node.runtime.turn_units = 1 << 20
+    bench.node.runtime.begin_turn()
+    channel = bench.channel()
+    for name in ("q", "r"):
+        channel.declare(name)
+        channel.bind("amq.fanout", name)
+    if is_in_transaction:
+        channel.call(TxSelect(), TxSelectOk)
+    message = method_frame(1, BasicPublish("amq.fanout", "k")) + content_frames(1, BasicProperties(), b"1", 4096)
+    receive(channel, message * 4, bench.now)
+
+    def cost(reads: int, count: int) -> float:
+        began = time.process_time()
+        for _ in range(reads):
+            receive(channel, message * count, bench.now)
+        return time.process_time() - began
+
+    # Taken together or apart, messages take the same time: it was 15 times as long.
+    assert min(cost(1, 512) for _ in range(4)) < 4 * min(cost(32, 16) for _ in range(4))
+
+
+def test_messages_whose_headers_are_converted_take_turns() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q")
+    peer = Peer(bench)
+    peer.open()
+    session = peer.begin(incoming_window=1 << 20)
+    session.receiver("/queues/q")
+    session.flow(handle=0, delivery_count=0, link_credit=1000, incoming_window=1 << 20)
+    queue = bench.node.virtual_hosts["/"].queues["q"]
+    headers: dict[str, object] = {f"h{number}": "v" for number in range(2000)}
+    message = method_frame(1, BasicPublish("", "q")) + content_frames(1, BasicProperties(headers=headers), b"", 131_072)
+    receive(channel, message * 11, bench.now)
+    bench.node.work(bench.now)
+    assert 0 < queue.ready_count < 11
+    bench.settle()
+    assert queue.unsettled_count == 11
+
+
+def test_a_polled_message_is_charged_for_its_conversion() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q")
+    peer = Peer(bench)
+    peer.open()
+    properties = {f"p{number}": number for number in range(500)}
+    peer.begin().sender("/queues/q").send(encode_value(Described(ULong(0x74), properties)) + DATA)
+    bench.settle()
+    runtime = bench.node.runtime
+    runtime.begin_turn()
+    receive(channel, method_frame(1, BasicGet("q")), bench.now)
+    assert runtime.work_left < runtime.turn_units - 64

@@ -22,6 +22,7 @@ RING_POINTS: Final = 16_384
 # Of all bindings together: with one point for each unit of weight the ring is full.
 MAX_WEIGHTS: Final = RING_POINTS
 POINTS_PER_STEP_BITS: Final = 1
+FEW_BITS: Final = 5
 
 
 class ConsistentHashExchange(Exchange):
@@ -48,7 +49,7 @@ class ConsistentHashExchange(Exchange):
         self._ring: list[tuple[int, str]] = []
         self._halvings = 0
         self._added: list[Binding] = []
-        self._has_removed = False
+        self._removed: list[Binding] = []
         self._weights = 0
 
     def check(self, binding: Binding) -> None:
@@ -64,15 +65,24 @@ class ConsistentHashExchange(Exchange):
         super().add(binding)
         self._weights += _weight(binding)
         self._added.append(binding)
+        self._limit_changes()
 
     def remove(self, binding: Binding) -> None:
         super().remove(binding)
         self._weights -= _weight(binding)
-        self._has_removed = True
+        self._removed.append(binding)
+        self._limit_changes()
+
+    def _limit_changes(self) -> None:
+        """Where there are more changes than bindings can be, the next message has the ring made from nothing."""
+        if len(self._added) + len(self._removed) > 2 * RING_POINTS:
+            self._added = []
+            self._removed = []
+            self._halvings = -1
 
     def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
         self.steps = 0
-        if self._added or self._has_removed:
+        if self._added or self._removed or self._halvings < 0:
             self._arrange()
         if not self._ring:
             return []
@@ -85,28 +95,40 @@ class ConsistentHashExchange(Exchange):
         halvings = 0
         while self._weights * POINTS_PER_WEIGHT >> halvings > RING_POINTS:
             halvings += 1
+        removed = self._removed
+        added = [binding for binding in self._added if self.bindings.get(binding.key) is binding]
         if halvings != self._halvings:
             self._halvings = halvings
             self._ring = []
-            self._added = list(self.bindings.values())
-        elif self._has_removed:
-            bindings = self.bindings
-            # One that was removed and bound again stands where it stood.
-            added = {binding.key for binding in self._added}
-            self._ring = [place for place in self._ring if place[1] in bindings and place[1] not in added]
-        self._has_removed = False
-        moved = 0
-        for binding in self._added:
-            if self.bindings.get(binding.key) is binding:
-                points = max(_weight(binding) * POINTS_PER_WEIGHT >> halvings, 1)
-                key = binding.key
-                start = zlib.crc32(f"{binding.destination}\0".encode("utf-8", "surrogateescape"))
-                self._ring += [(_spread(zlib.crc32(b"%d" % point, start)), key) for point in range(points)]
-                moved += points
+            removed = []
+            added = list(self.bindings.values())
+        self._removed = []
         self._added = []
-        self._ring.sort()
+        gone = [place for binding in removed for place in self._places(binding)]
+        come = [place for binding in added for place in self._places(binding)]
+        moved = len(gone) + len(come)
+        ring = self._ring
+        if moved > len(ring) >> FEW_BITS:
+            left = set(gone)
+            self._ring = sorted([place for place in ring if place not in left] + come)
+            moved += len(ring) >> 4
+        else:
+            # One that was removed and bound again stands where it stood.
+            for place in gone:
+                index = bisect.bisect_left(ring, place)
+                if index < len(ring) and ring[index] == place:
+                    del ring[index]
+            for place in come:
+                bisect.insort(ring, place)
         # Never enough to have the message refused for it: whoever publishes first after a restart did not bind it all.
-        self.steps += min(moved + (len(self._ring) >> 4), RING_POINTS) >> POINTS_PER_STEP_BITS
+        self.steps += min(moved, RING_POINTS) >> POINTS_PER_STEP_BITS
+
+    def _places(self, binding: Binding) -> list[tuple[int, str]]:
+        """Where a binding stands: its points, each with its key."""
+        points = max(_weight(binding) * POINTS_PER_WEIGHT >> self._halvings, 1)
+        key = binding.key
+        start = zlib.crc32(f"{binding.destination}\0".encode("utf-8", "surrogateescape"))
+        return [(_spread(zlib.crc32(b"%d" % point, start)), key) for point in range(points)]
 
 
 def _weight(binding: Binding) -> int:

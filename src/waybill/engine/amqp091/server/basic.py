@@ -2,13 +2,18 @@
 
 from typing import Final
 
-from waybill.engine.amqp091.message_format import fitted, with_integer_header
+from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
 from waybill.engine.amqp091.server.channel import BASIC, Channel
 from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer, short_text
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
 from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
-from waybill.engine.conversion.convert import Inconvertible, amqp091_content, report_undeliverable
+from waybill.engine.conversion.convert import (
+    Inconvertible,
+    amqp091_content,
+    conversion_units,
+    report_undeliverable,
+)
 from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.queue import Queue
@@ -177,6 +182,8 @@ def nack(channel: Channel, method: BasicNack) -> None:
 def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple[Entry, bytes] | None:
     """The first message that this protocol has a form for, and that form."""
     while (entry := queue.take(method.no_ack)) is not None:
+        if entry.message.format is not AMQP091:
+            channel.connection.host.runtime.work_left -= conversion_units(entry.message)
         try:
             return entry, amqp091_content(entry.message)
         except Inconvertible as error:

@@ -254,6 +254,7 @@ class Channel(CommitWaiter):
         virtual_host = connection.virtual_host
         route = virtual_host.resolve(published.exchange, published.routing_key)
         published.route = route
+        published.takes_runs = not route.by_headers and len(route.queues) == 1
         published.epoch = virtual_host.epoch
         published.is_durable = any(isinstance(queue, Stream) for queue in route.queues)
 

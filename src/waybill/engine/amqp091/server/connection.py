@@ -74,7 +74,6 @@ FRAME_UNITS: Final = 4
 FRAME_UNIT_BITS: Final = 5
 BODY_UNITS: Final = 2
 PUBLISH_UNIT_BITS: Final = 10
-RUN_MAX: Final = 512
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -442,7 +441,7 @@ class Connection(ServerEngine):
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        end = route.run_end(data, o, min(n, o + route.stride * RUN_MAX)) if route.stride > 0 else o
+        end = route.run_end(data, o, n) if route.stride > 0 else o
         try:
             if end > o:
                 self._next = o + route.stride

@@ -10,7 +10,12 @@ from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
-from waybill.engine.conversion.convert import Inconvertible, amqp091_content, report_undeliverable
+from waybill.engine.conversion.convert import (
+    Inconvertible,
+    amqp091_content,
+    conversion_units,
+    report_undeliverable,
+)
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import Address
@@ -96,6 +101,7 @@ class ChannelConsumer(Consumer):
         message = entry.message
         content = message.content
         if message.format is not AMQP091:
+            connection.host.runtime.work_left -= conversion_units(message)
             try:
                 content = amqp091_content(message)
             except Inconvertible as error:
@@ -151,6 +157,7 @@ class ChannelConsumer(Consumer):
             message = entry.message
             content = message.content
             if message.format is not AMQP091:
+                connection.host.runtime.work_left -= conversion_units(message)
                 try:
                     content = amqp091_content(message)
                 except Inconvertible as error:

@@ -23,6 +23,7 @@ LOOKED_AT: Final = FLAG_USER_ID | FLAG_REPLY_TO
 INCOMPLETE: Final = -1
 NO_HEADER: Final = b"\x00"
 OUTRUN: Final = 4096
+RUN_MAX: Final = 512
 EMPTY_FRAMES_MAX: Final = 16
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
@@ -44,6 +45,7 @@ class PublishRoute:
         self.route: Route | None = None
         self.epoch: i64 = 0
         self.is_durable = False
+        self.takes_runs = False
         self.facts = ContentFacts()
         self._header = NO_HEADER
         self._header_size: i64 = 0
@@ -60,6 +62,8 @@ class PublishRoute:
         prefix = self._prefix
         size: i64 = len(prefix)
         end = o + stride
+        # Where messages are taken one by one, those behind would be looked at again for each of them.
+        n = min(n, o + stride * RUN_MAX if self.takes_runs and self.channel.transaction is None else end)
         # A slice that is compared costs half of what startswith does where this is compiled.
         while end <= n and data[end - 1] == FRAME_END and data[o : o + size] == prefix:
             o = end

@@ -23,7 +23,12 @@ from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.task import FEW, GivingUp, Resumption
 from waybill.engine.amqp10.server.transaction import LinkTransaction
 from waybill.engine.amqp10.termini import LINK_DETACHED, LinkEnd, Terminus
-from waybill.engine.conversion.convert import amqp10_content, amqp10_priority, report_undeliverable
+from waybill.engine.conversion.convert import (
+    amqp10_content,
+    amqp10_priority,
+    conversion_units,
+    report_undeliverable,
+)
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
 from waybill.model.message import NO_TTL, Address
@@ -151,8 +156,11 @@ class OutgoingLink(Consumer):
         filters = self.filters
         if filters is None:
             return True
+        message = entry.message
+        if message.format is not AMQP10:
+            self.connection.host.runtime.work_left -= conversion_units(message)
         try:
-            return filters.matches(entry.message, amqp10_content(entry.message))
+            return filters.matches(message, amqp10_content(message))
         except ValueError:
             # Nobody can say what is in it; whoever takes what comes gets rid of it.
             return False
@@ -178,6 +186,7 @@ class OutgoingLink(Consumer):
         is_plain = True
         try:
             if message.format is not AMQP10:
+                connection.host.runtime.work_left -= conversion_units(message)
                 content = amqp10_content(message)
                 priority = amqp10_priority(message)
                 if priority < 0:

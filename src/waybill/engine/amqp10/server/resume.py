@@ -16,6 +16,7 @@ We receive. Of a delivery we have a part, or its outcome, or nothing:
 """
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 FRAME_HEAD_SIZE = 8
 TAG_SIZE = 8
 NOTHING_HELD = -1
+STATE_SIZE_MIN = 3
+STATES_PER_UNIT_BITS = 4
 
 States = dict[bytes, Composite | Described | None]
 
@@ -56,14 +59,29 @@ def send_attach(session: "Session", attach: Attach) -> bool:
     """Send an attach; if it does not fit a frame, with as many unsettled deliveries as fit (2.7.3). True if not all."""
     limit = session.connection.peer_max_frame_size
     states = attach.unsettled or {}
-    count = len(states)
     whole = attach
+    count = _fitting(states, limit)
+    if count < len(states):
+        some = {tag: states[tag] for tag in islice(states, count)}
+        attach = replace(whole, unsettled=some, incomplete_unsettled=True)
+    session.connection.host.runtime.work_left -= count >> STATES_PER_UNIT_BITS
     while count > 0 and len(attach.encode()) + FRAME_HEAD_SIZE > limit:
         count //= 2
         some = {tag: states[tag] for tag in list(states)[:count]}
         attach = replace(whole, unsettled=some, incomplete_unsettled=True)
     session.send(attach)
     return attach is not whole
+
+
+def _fitting(states: States, limit: int) -> int:
+    """How many of these, at most, a frame can have: what is never sent is not encoded."""
+    count = 0
+    for tag in states:
+        limit -= len(tag) + STATE_SIZE_MIN
+        if limit < 0:
+            break
+        count += 1
+    return count
 
 
 def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None, *, is_complete: bool) -> list[Resumed]:
