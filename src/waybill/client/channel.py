@@ -26,9 +26,10 @@ from waybill.client.ranges import check_whole
 from waybill.client.requests import ask, ignore, request_of
 from waybill.client.topology_methods import Arguments, TopologyMethods
 from waybill.client.uri import MAX_SHORT
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, Initiator
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import (
     BasicGet,
     BasicQos,
@@ -150,10 +151,10 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         if type(body) is not bytes:
             body = _bytes_of(body)
         if not self._confirming:
-            channel.publish(body, exchange, routing_key, properties, mandatory, None)
+            channel.publisher.publish(body, exchange, routing_key, properties, mandatory, None)
             return self._done
         future: asyncio.Future[None] = self._new_future()
-        channel.publish(body, exchange, routing_key, properties, mandatory, future)
+        channel.publisher.publish(body, exchange, routing_key, properties, mandatory, future)
         return future
 
     async def publish_many(self, messages: Iterable[OutgoingMessage], *, window: int = WINDOW) -> list[Unpublished]:
@@ -182,7 +183,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     def unconfirmed_count(self) -> int:
         """How many publishes wait for their confirm."""
         channel = self._current
-        return 0 if channel is None or channel.confirms is None else len(channel.confirms)
+        return 0 if channel is None else channel.unconfirmed_count
 
     def on_return(self, callback: Callable[[ReturnedMessage], None] | None) -> None:
         """Call `callback` for mandatory messages that come back; the only way to learn of it without confirms."""

@@ -23,8 +23,9 @@ from waybill.client.reconnect_state import NEXT_STATES, ReconnectState
 from waybill.client.restoration import ask_all, restore_all, restore_one
 from waybill.client.socket_connection import SocketConnection
 from waybill.client.uri import Address, parse_uri
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import ChannelEvents
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.transport.clock import Clock
 from waybill.wire.amqp091.methods import Method
 

@@ -9,7 +9,8 @@ from waybill.client.consumer import Consumer
 from waybill.client.errors import ChannelClosed, ClientError, ConnectionClosed, ConnectionLost
 from waybill.client.hosts import ChannelHost, ChannelOwner, ConsumerHost
 from waybill.client.requests import ask, ignore, request_of
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import BasicCancel, BasicConsume
 
 log: Final = logging.getLogger("waybill.client")

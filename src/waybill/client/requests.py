@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from waybill.client.errors import RequestTimeout, error_of
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import CloseReason
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import Method
 
 

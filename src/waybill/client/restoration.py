@@ -10,8 +10,9 @@ from waybill.client.declarations import Declarations
 from waybill.client.errors import ChannelClosed, ChannelLimitReached, ConnectionLost
 from waybill.client.requests import ask, ignore, request_of
 from waybill.client.socket_connection import SocketConnection
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import ChannelEvents
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import Method, QueueBind, QueueDeclare, QueueDeclareOk
 
 log: Final = logging.getLogger("waybill.client")

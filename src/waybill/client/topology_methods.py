@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from waybill.client.hosts import ChannelHost
-from waybill.engine.amqp091.client.channel import Reply
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import (
     ExchangeBind,
     ExchangeDeclare,

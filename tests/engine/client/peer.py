@@ -4,10 +4,11 @@ import random
 from collections.abc import Iterator
 from enum import Enum
 
-from waybill.engine.amqp091.client.channel import ClientChannel, Reply
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.connection import ClientEngine
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, ConnectionEvents
+from waybill.engine.amqp091.client.requests import Reply
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.wire.amqp091.frames import (
     FRAME_METHOD,

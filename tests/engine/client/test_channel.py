@@ -4,9 +4,10 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.client.peer import FRAME_MAX, Cut, Peer, RecordedChannel, Replies, delivery_frames, opened
-from waybill.engine.amqp091.client.channel import ChannelState, ClientChannel
+from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.events import CloseReason
+from waybill.engine.amqp091.client.states import ChannelState
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,
@@ -262,7 +263,7 @@ def test_get_gives_a_delivery_or_nothing(cut: Cut) -> None:
 def test_a_publish_is_one_content_within_the_frame_size(size: int) -> None:
     peer = opened()
     channel, _ = peer.open_channel()
-    channel.publish(b"x" * size, "ex", "key", PROPERTIES, True, None)
+    channel.publisher.publish(b"x" * size, "ex", "key", PROPERTIES, True, None)
     method, header, *bodies = peer.frames()
     assert method.payload == BasicPublish("ex", "key", mandatory=True).encode()
     assert header.payload == b"\x00\x3c\x00\x00" + size.to_bytes(8, "big") + PROPERTIES.encode()
@@ -274,14 +275,14 @@ def test_properties_changed_between_publishes_are_encoded_anew() -> None:
     peer = opened()
     channel, _ = peer.open_channel()
     properties = BasicProperties(message_id="one", headers=None)
-    channel.publish(b"", "", "q", properties, False, None)
-    channel.publish(b"", "", "q", properties, False, None)
+    channel.publisher.publish(b"", "", "q", properties, False, None)
+    channel.publisher.publish(b"", "", "q", properties, False, None)
     properties.message_id = "two"
-    channel.publish(b"", "", "q", properties, False, None)
+    channel.publisher.publish(b"", "", "q", properties, False, None)
     properties.headers = {"list": [1]}
-    channel.publish(b"", "", "q", properties, False, None)
+    channel.publisher.publish(b"", "", "q", properties, False, None)
     properties.headers["list"] = [2]
-    channel.publish(b"", "", "q", properties, False, None)
+    channel.publisher.publish(b"", "", "q", properties, False, None)
     headers = [frame.payload for frame in peer.frames() if frame.type == 2]
     decoded = [BasicProperties.decode(payload, 12) for payload in headers]
     assert [p.message_id for p in decoded] == ["one", "one", "two", "two", "two"]
@@ -292,7 +293,7 @@ def test_confirms_resolve_in_bulk_and_out_of_order() -> None:
     peer = opened()
     channel, events = peer.open_channel(confirms=True)
     for token in range(1, 8):
-        channel.publish(b"", "", "q", None, False, token)
+        channel.publisher.publish(b"", "", "q", None, False, token)
     peer.send(1, BasicAck(3), BasicAck(2, multiple=True), BasicNack(5), BasicAck(7, multiple=True), BasicAck(7))
     assert events.events == [
         ("confirmed", [3]),
@@ -306,7 +307,7 @@ def test_publishes_without_a_confirm_are_abandoned_with_the_channel() -> None:
     peer = opened()
     channel, events = peer.open_channel(confirms=True)
     for token in ("a", "b", "c"):
-        channel.publish(b"", "nope", "q", None, False, token)
+        channel.publisher.publish(b"", "nope", "q", None, False, token)
     peer.send(1, BasicAck(1), ChannelClose(404, "NOT_FOUND", 60, 40))
     assert events.events[:2] == [("confirmed", ["a"]), ("abandoned", ["b", "c"])]
 
@@ -316,7 +317,7 @@ def test_a_return_finds_its_publish() -> None:
     peer = opened()
     channel, events = peer.open_channel(confirms=True)
     for token, key, body in [(1, "a", b"x"), (2, "b", b"x"), (3, "b", b"y"), (4, "b", b"y"), (5, "c", b"")]:
-        channel.publish(body, "ex", key, PROPERTIES, True, token)
+        channel.publisher.publish(body, "ex", key, PROPERTIES, True, token)
     for key, body in [("b", b"y"), ("b", b"y"), ("c", b"")]:
         peer.feed(
             method_frame(1, BasicReturn(312, "NO_ROUTE", "ex", key)) + content_frames(1, PROPERTIES, body, FRAME_MAX)

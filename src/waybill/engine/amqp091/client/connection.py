@@ -1,14 +1,9 @@
-"""A connection from the client's side, without I/O.
-
-    HEADER_SENT --start/start-ok--> LOGIN --tune/tune-ok, open--> OPENING --open-ok--> OPEN
-         any of these --close()--> CLOSING --close-ok--> CLOSED
-         any of these --connection.close, violation of the protocol, transport lost--> CLOSED
+"""A connection from the client's side, without I/O. `states.py` has its life as a table.
 
 Heartbeats (0-9-1, 4.2.7). Time is looked at twice an interval: nothing written since the last look sends a heartbeat,
 nothing read for two intervals ends the connection.
 """
 
-from enum import Enum
 from typing import Final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -18,8 +13,10 @@ from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, ConnectionEvents, Initiator
 from waybill.engine.amqp091.client.handshake import ClientLogin, negotiate
+from waybill.engine.amqp091.client.input import Input
 from waybill.engine.amqp091.client.output import Output
 from waybill.engine.amqp091.client.settings import ConnectionSettings
+from waybill.engine.amqp091.client.states import CONNECTION_STATES, ENDED, SENT_CLOSE, ConnectionState
 from waybill.wire.amqp091.errors import DecodeError
 from waybill.wire.amqp091.frames import (
     FRAME_BODY,
@@ -53,6 +50,7 @@ from waybill.wire.amqp091.reply_codes import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
     FRAME_ERROR,
+    NOT_IMPLEMENTED,
     REPLY_SUCCESS,
     UNEXPECTED_FRAME,
 )
@@ -60,28 +58,7 @@ from waybill.wire.amqp091.reply_codes import (
 BASIC_DELIVER: Final = 60 << 16 | 60
 BASIC_ACK: Final = 60 << 16 | 80
 MISSED_INTERVALS: Final = 2
-
-
-class ConnectionState(Enum):
-    """See the diagram of the module."""
-
-    HEADER_SENT = "header sent"
-    LOGIN = "login"
-    OPENING = "opening"
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-NEXT_STATE: Final[dict[tuple[ConnectionState, str], ConnectionState]] = {
-    (ConnectionState.HEADER_SENT, "connection.start"): ConnectionState.LOGIN,
-    (ConnectionState.LOGIN, "connection.tune"): ConnectionState.OPENING,
-    (ConnectionState.OPENING, "connection.open-ok"): ConnectionState.OPEN,
-    (ConnectionState.CLOSING, "connection.close-ok"): ConnectionState.CLOSED,
-    (ConnectionState.OPEN, "connection.blocked"): ConnectionState.OPEN,
-    (ConnectionState.OPEN, "connection.unblocked"): ConnectionState.OPEN,
-}
-"""What the server may send on channel 0, besides connection.close, which it always may."""
+TLS_ALERT: Final = 0x15
 
 
 class ClientEngine:
@@ -102,7 +79,7 @@ class ClientEngine:
         self._output.write(PROTOCOL_HEADER)
         self._channels: dict[int, ClientChannel] = {}
         self._next_number = 1
-        self._remainder = b""
+        self._input = Input()
         self._last_received = now
         self._next_look: float | None = None
 
@@ -114,18 +91,18 @@ class ClientEngine:
         self._last_received = now
         # Whoever gave us input asks for output afterwards.
         self._output.announced = True
-        if self._remainder:
-            data = self._remainder + data
-            self._remainder = b""
+        complete = self._input.take(data)
+        if not complete:
+            return
         try:
-            position = self._take_frames(data, now)
+            position = self._take_frames(complete, now)
         except DecodeError as error:
             self._fail(error.reply_code, str(error))
         except ProtocolViolation as violation:  # Another name: a compiled variable has one type.
             self._fail(violation.reply_code, str(violation))
         else:
-            if position < len(data):
-                self._remainder = data[position:]
+            if position < len(complete) and not self.closed:
+                self._input.keep(complete[position:])
 
     def data_to_send(self) -> bytes:
         return self._output.drain()
@@ -140,8 +117,6 @@ class ClientEngine:
         if self._next_look is None or now < self._next_look or self.closed:
             return
         if now - self._last_received > MISSED_INTERVALS * self.heartbeat_s:
-            self._next_look = None
-            self.closed = True
             text = f"the server was silent for {now - self._last_received:.1f} s"
             self._end(CloseReason(0, text, initiator=Initiator.TRANSPORT))
             return
@@ -180,11 +155,10 @@ class ClientEngine:
             return
         if self.state is ConnectionState.OPEN:
             self._send(ConnectionClose(REPLY_SUCCESS, "OK"))
-            self.state = ConnectionState.CLOSING
+            self._move(SENT_CLOSE)
             self._next_look = None
             self._close_channels(CloseReason(REPLY_SUCCESS, "connection closed by us", initiator=Initiator.CLIENT))
         else:
-            self.closed = True
             self._end(CloseReason(REPLY_SUCCESS, "closed by us during the handshake", initiator=Initiator.CLIENT))
 
     # Frames
@@ -193,8 +167,8 @@ class ClientEngine:
         """Take all complete frames; the position after them. Runs once a frame: see the channel's `take_delivery`."""
         position: i64 = 0
         total: i64 = len(data)
-        if self.state is ConnectionState.HEADER_SENT and data[:4] == PROTOCOL_HEADER[:4]:
-            self._refuse_version(data)
+        if self.state is ConnectionState.HEADER_SENT and total >= 8 and data[0] != FRAME_METHOD:
+            self._refuse_peer(data)
             return total
         largest: i64 = max(self.frame_max, FRAME_MIN_SIZE) - FRAME_OVERHEAD if self.frame_max else 0x7FFFFFFF
         while position + 8 <= total and not self.closed:
@@ -217,12 +191,12 @@ class ClientEngine:
                 channel = self._channels.get(number)
                 if channel is not None:
                     if method_id == BASIC_DELIVER:
-                        after = channel.take_delivery(data, position, end)
+                        after = channel.deliveries.take(data, position, end)
                         if after:
                             position = after
                             continue
                     elif method_id == BASIC_ACK and size == 13 and data[position + 11] < 0x80:
-                        channel.take_confirm(read_i64_be(data, position + 11), data[position + 19] != 0)
+                        channel.take_confirm(read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                         position = end + 1
                         continue
             self._take_frame(kind, number, data[position + 7 : end], now)
@@ -258,24 +232,13 @@ class ClientEngine:
 
     def _take_method(self, method: Method, now: float) -> None:
         """A method on channel 0."""
-        if isinstance(method, ConnectionClose):
-            self._send(ConnectionCloseOk())
-            self.closed = True
-            self._end(CloseReason(method.reply_code, method.reply_text, method.class_id, method.method_id))
+        if self.state is ConnectionState.CLOSING and not isinstance(method, ConnectionClose | ConnectionCloseOk):
             return
-        if isinstance(method, ConnectionSecure):
-            if self.state is not ConnectionState.LOGIN:
-                raise ProtocolViolation(COMMAND_INVALID, f"{method.NAME} while {self.state.value}")
-            self._send(ConnectionSecureOk(self._login.respond(method.challenge)))
-            return
-        state = NEXT_STATE.get((self.state, method.NAME))
-        if state is None:
-            if self.state is ConnectionState.CLOSING:
-                return
-            raise ProtocolViolation(COMMAND_INVALID, f"{method.NAME} while {self.state.value}")
-        self.state = state
+        self._move(method.NAME)
         if isinstance(method, ConnectionStart):
             self._take_start(method)
+        elif isinstance(method, ConnectionSecure):
+            self._send(ConnectionSecureOk(self._login.respond(method.challenge)))
         elif isinstance(method, ConnectionTune):
             self._take_tune(method, now)
         elif isinstance(method, ConnectionOpenOk):
@@ -285,10 +248,22 @@ class ClientEngine:
         elif isinstance(method, ConnectionUnblocked):
             self.events.unblocked()
         elif isinstance(method, ConnectionCloseOk):
-            self.closed = True
             self._end(CloseReason(REPLY_SUCCESS, "closed by us", initiator=Initiator.CLIENT))
+        elif isinstance(method, ConnectionClose):
+            self._send(ConnectionCloseOk())
+            self._end(CloseReason(method.reply_code, method.reply_text, method.class_id, method.method_id))
+
+    def _move(self, event: str) -> None:
+        """Enter the state that `event` leads to. Raises ProtocolViolation if it may not come now."""
+        state = CONNECTION_STATES[self.state].get(event)
+        if state is None:
+            raise ProtocolViolation(COMMAND_INVALID, f"{event} while {self.state.value}")
+        self.state = state
 
     def _take_start(self, method: ConnectionStart) -> None:
+        if (method.version_major, method.version_minor) != (0, 9):
+            version = f"{method.version_major}-{method.version_minor}"
+            raise ProtocolViolation(NOT_IMPLEMENTED, f"the server speaks AMQP {version}, not 0-9-1")
         self.server_properties = method.server_properties
         response = self._login.begin(method.mechanisms)
         self._send(ConnectionStartOk(self.settings.client_properties(), self.settings.mechanism, response))
@@ -306,27 +281,29 @@ class ClientEngine:
 
     # Ends
 
-    def _refuse_version(self, data: bytes) -> None:
-        """The server answered the protocol header with its own (0-9-1, 4.2.2): it does not speak our version."""
-        self.closed = True
+    def _refuse_peer(self, data: bytes) -> None:
+        """What answers is no server of ours: another version's header (0-9-1, 4.2.2), or another protocol."""
         text = f"the server does not speak AMQP 0-9-1, it answered {data[:8]!r}"
+        if data[0] == TLS_ALERT:
+            text += " (a TLS alert: the port is for amqps)"
         self._end(CloseReason(0, text, initiator=Initiator.SERVER))
 
     def _fail(self, reply_code: int, text: str) -> None:
         """The server has broken the protocol: tell it why and leave without waiting for its answer."""
         if self.closed:
             return
-        self._send(ConnectionClose(reply_code, text.encode()[:200].decode(errors="ignore")))
-        self.closed = True
+        self._send(ConnectionClose(reply_code, text.encode(errors="replace")[:200].decode(errors="ignore")))
         self._end(CloseReason(reply_code, text, initiator=Initiator.CLIENT))
 
     def _end(self, reason: CloseReason) -> None:
+        self.closed = True
         if self.close_reason is not None:
             return
-        self.state = ConnectionState.CLOSED
+        if self.state is not ConnectionState.CLOSED:
+            self._move(ENDED)
         self.close_reason = reason
         self._next_look = None
-        self._remainder = b""
+        self._input = Input()
         self._close_channels(reason)
         self.events.closed(reason)
 

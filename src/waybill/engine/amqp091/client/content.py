@@ -50,6 +50,8 @@ class ContentAssembly:
         """A body's payload has arrived; True if that completes the content. Raises ProtocolViolation."""
         if self._properties is None:
             raise ProtocolViolation(UNEXPECTED_FRAME, "a content body that no header announced")
+        if not payload:
+            raise ProtocolViolation(UNEXPECTED_FRAME, "a content body frame without any content")
         self._missing -= len(payload)
         if self._missing < 0:
             raise ProtocolViolation(FRAME_ERROR, "more body than the header announced")

@@ -1,0 +1,39 @@
+"""What has arrived of a frame that is not complete."""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from waybill.wire.amqp091.frames import FRAME_OVERHEAD
+
+SMALLEST_FRAME: Final = FRAME_OVERHEAD
+"""Octets that must be there before a frame is looked at."""
+
+
+class Input:
+    """Joins the parts only when the frame is whole: a peer that sends octet by octet costs no copies of all before."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._missing: i64 = 0
+
+    def take(self, data: bytes) -> bytes:
+        """What there is to cut into frames, with `data` at its end; nothing while a frame is incomplete."""
+        if not self._parts:
+            return data
+        self._parts.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return b""
+        joined = b"".join(self._parts)
+        self._parts = []
+        return joined
+
+    def keep(self, rest: bytes) -> None:
+        """Keep the beginning of a frame. Its size has been checked if 8 octets or more are there."""
+        size: i64 = SMALLEST_FRAME
+        if len(rest) >= SMALLEST_FRAME:
+            size = FRAME_OVERHEAD + (i64(read_i32_be(rest, 3)) & 0xFFFFFFFF)
+        self._missing = size - len(rest)
+        self._parts = [rest]

@@ -1,0 +1,90 @@
+"""The lives of a connection and of a channel, as tables: for each state the events that may come, and where they lead.
+
+An event is the method of the server that brings it about, or one of ours after "sent ". What stands in no table is
+refused: sent by the server it is a violation of the protocol, asked by the user a ValueError. Only the
+`_move` of each sets its state, before anything is written.
+
+Known weak spots: connection.secure keeps the state and is looked at by the login itself; requests and their answers on
+an open channel have a table of their own, see `PendingRequests`.
+"""
+
+from enum import Enum
+from typing import Final
+
+SENT_CLOSE: Final = "sent close"
+ENDED: Final = "ended"
+"""A violation of the protocol, the transport's end, or for a channel the end of its connection."""
+
+
+class ConnectionState(Enum):
+    """HEADER_SENT: the protocol header is written. LOGIN: start-ok is. OPENING: tune-ok and open are."""
+
+    HEADER_SENT = "header sent"
+    LOGIN = "login"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class ChannelState(Enum):
+    """OPENING: channel.open is written, and requests may follow at once. CLOSING: channel.close is."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+CONNECTION_STATES: Final[dict[ConnectionState, dict[str, ConnectionState]]] = {
+    ConnectionState.HEADER_SENT: {
+        "connection.start": ConnectionState.LOGIN,
+        "connection.close": ConnectionState.CLOSED,
+        ENDED: ConnectionState.CLOSED,
+    },
+    ConnectionState.LOGIN: {
+        "connection.secure": ConnectionState.LOGIN,
+        "connection.tune": ConnectionState.OPENING,
+        "connection.close": ConnectionState.CLOSED,
+        ENDED: ConnectionState.CLOSED,
+    },
+    ConnectionState.OPENING: {
+        "connection.open-ok": ConnectionState.OPEN,
+        "connection.close": ConnectionState.CLOSED,
+        ENDED: ConnectionState.CLOSED,
+    },
+    ConnectionState.OPEN: {
+        "connection.blocked": ConnectionState.OPEN,
+        "connection.unblocked": ConnectionState.OPEN,
+        SENT_CLOSE: ConnectionState.CLOSING,
+        "connection.close": ConnectionState.CLOSED,
+        ENDED: ConnectionState.CLOSED,
+    },
+    ConnectionState.CLOSING: {
+        "connection.close-ok": ConnectionState.CLOSED,
+        "connection.close": ConnectionState.CLOSED,
+        ENDED: ConnectionState.CLOSED,
+    },
+    ConnectionState.CLOSED: {},
+}
+
+CHANNEL_STATES: Final[dict[ChannelState, dict[str, ChannelState]]] = {
+    ChannelState.OPENING: {
+        "channel.open-ok": ChannelState.OPEN,
+        SENT_CLOSE: ChannelState.CLOSING,
+        "channel.close": ChannelState.CLOSED,
+        ENDED: ChannelState.CLOSED,
+    },
+    ChannelState.OPEN: {
+        SENT_CLOSE: ChannelState.CLOSING,
+        "channel.close": ChannelState.CLOSED,
+        ENDED: ChannelState.CLOSED,
+    },
+    # When both sides close at once, the answer to our close is still to come.
+    ChannelState.CLOSING: {
+        "channel.close": ChannelState.CLOSING,
+        "channel.close-ok": ChannelState.CLOSED,
+        ENDED: ChannelState.CLOSED,
+    },
+    ChannelState.CLOSED: {},
+}
