@@ -62,7 +62,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 # How many modules of each package are still in an import cycle (imports for type checking count). Lower them only.
 MODULES_IN_CYCLES: Final[dict[str, int]] = {
     "engine": 33,
-    "model": 11,
+    "model": 9,
     "node": 2,
     "ojs": 11,
     "pipeline": 2,

@@ -70,8 +70,7 @@ def copy_directory(directory: Path, copy: Path) -> None:
 def contents_left(directory: Path) -> list[bytes]:
     """What a broker that starts on a copy of the directory finds in the queue."""
     node = Node.open(DiskFilesystem(directory), NodeOptions("copy", "0", bytes, 1 << 20), 0.0)
-    lane = node.virtual_hosts["/"].queues["q"].lane
-    contents = [entry.message.content for entry in lane.entries()]
+    contents = [entry.message.content for entry in node.virtual_hosts["/"].queues["q"].entries()]
     node.close()
     return contents
 

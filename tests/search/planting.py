@@ -9,7 +9,7 @@ from unittest.mock import patch
 from waybill.engine.amqp091.server import faults
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.model.entry import Entry
-from waybill.model.queue import Queue
+from waybill.model.message_queue import MessageQueue
 from waybill.model.runtime import Runtime
 from waybill.node.node import Node
 
@@ -30,7 +30,7 @@ class Fault:
     scale: int = 40
 
 
-def count_again(queue: Queue, message: Any, location: Any) -> Any:
+def count_again(queue: MessageQueue, message: Any, location: Any) -> Any:
     """Quadratic: for each new message all that wait are looked at, and more than once."""
     total = 0
     for number in range(1000 * queue.ready_count):
@@ -49,14 +49,14 @@ def stay(node: Node, engine: Any) -> None:
     del node, engine
 
 
-def fail_when_many(queue: Queue) -> Any:
+def fail_when_many(queue: MessageQueue) -> Any:
     """An exception that nobody expects, and only in some state."""
     if queue.ready_count > 0:
         raise KeyError(queue.name)
     return _purge(queue)
 
 
-def leave_open(queue: Queue, entry: Entry, reason: str) -> None:
+def leave_open(queue: MessageQueue, entry: Entry, reason: str) -> None:
     """An atomic section without its end."""
     queue.store.atomic().__enter__()
     _kill(queue, entry, reason)
@@ -82,10 +82,10 @@ def answer_wrongly(connection: Connection, fault: Any) -> None:
     _close_connection(connection, fault)
 
 
-_publish = Queue.publish
+_publish = MessageQueue.publish
 _opened = Node.opened
-_purge = Queue.begin_purge
-_kill = Queue._kill
+_purge = MessageQueue.begin_purge
+_kill = MessageQueue.kill
 _drain = Runtime.drain
 _close_connection = Connection._close_connection
 
@@ -93,11 +93,11 @@ FORGETFUL: Final[list[Runtime]] = []
 LEAKED: Final[list[bytearray]] = []
 
 FAULTS: Final[dict[str, Fault]] = {
-    "quadratic_loop": Fault(Queue, "publish", count_again, ("cpu",), 200),
+    "quadratic_loop": Fault(MessageQueue, "publish", count_again, ("cpu",), 200),
     "leak": Fault(Node, "opened", leak, ("memory",)),
     "connection_stays": Fault(Node, "lost", stay, ("AssertionError",)),
-    "exception_in_a_state": Fault(Queue, "begin_purge", fail_when_many, ("KeyError",)),
-    "section_left_open": Fault(Queue, "_kill", leave_open, ("AssertionError", "Waited")),
+    "exception_in_a_state": Fault(MessageQueue, "begin_purge", fail_when_many, ("KeyError",)),
+    "section_left_open": Fault(MessageQueue, "kill", leave_open, ("AssertionError", "Waited")),
     "queue_forgotten": Fault(Runtime, "drain", forget_some, ("Waited", "AssertionError")),
     "check_missing": Fault(faults, "reply_text", fit_in_any, ("EncodeError",)),
     "unknown_reply_code": Fault(Connection, "_close_connection", answer_wrongly, ("WrongAnswer",)),

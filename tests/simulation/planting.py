@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
+import waybill.model.dispatch
 import waybill.model.lane
-import waybill.model.queue
 import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
@@ -31,8 +31,10 @@ from waybill.model.errors import ReadPostponed
 from waybill.model.fan_out import publish_to
 from waybill.model.lane import Lane
 from waybill.model.message import Message
+from waybill.model.message_queue import MessageQueue
 from waybill.model.queue import Queue
-from waybill.model.queue_end import Removal
+from waybill.model.queue_limits import QueueLimits
+from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 from waybill.model.timers import Timer
@@ -118,7 +120,7 @@ def commit_in_two_steps(transaction: Transaction, runtime: Runtime) -> bool:
     return accepted
 
 
-def expire_early(queue: Queue, now: float) -> None:
+def expire_early(queue: MessageQueue, now: float) -> None:
     """The clock of time to live runs ahead by a minute."""
     _expire_due(queue, now + 60.0)
 
@@ -129,33 +131,33 @@ def lives_on(entry: Entry) -> bool:
     return True
 
 
-def always_room(queue: Queue, size: int) -> bool:
-    del queue, size
-    return False
+def always_room(limits: QueueLimits, count: int, size: int) -> bool:
+    del limits, count, size
+    return True
 
 
-def drop_nothing(queue: Queue) -> None:
+def drop_nothing(queue: MessageQueue) -> None:
     del queue
 
 
-def drop_one_too_many(queue: Queue) -> None:
+def drop_one_too_many(queue: MessageQueue) -> None:
     """The limit is one lower than was asked for."""
-    queue.max_length -= 1
+    queue.limits.max_length -= 1
     _drop_overflow(queue)
-    queue.max_length += 1
+    queue.limits.max_length += 1
 
 
-def kill_silently(queue: Queue, entry: Entry, reason: str) -> None:
+def kill_silently(queue: MessageQueue, entry: Entry, reason: str) -> None:
     """Dead letters go nowhere."""
     del reason
-    queue._remove(entry)
+    queue.remove(entry)
 
 
-def kill_half_way(queue: Queue, entry: Entry, reason: str) -> None:
+def kill_half_way(queue: MessageQueue, entry: Entry, reason: str) -> None:
     """The end of an atomic section is forgotten."""
     queue.store.atomic().__enter__()
     queue.host.dead_letter(queue, entry.message, reason)
-    queue._remove(entry)
+    queue.remove(entry)
 
 
 def say_rejected(host: VirtualHost, queue: Queue, message: Message, reason: str) -> None:
@@ -174,7 +176,7 @@ def has_own_credit(consumer: ChannelConsumer) -> bool:
     return not consumer.prefetch or consumer.unsettled_count < consumer.prefetch
 
 
-def activate_anyone(queue: Queue, consumer: ChannelConsumer) -> None:
+def activate_anyone(queue: MessageQueue, consumer: ChannelConsumer) -> None:
     """The single active consumer is not alone."""
     if not consumer.is_active:
         consumer.is_active = True
@@ -190,7 +192,7 @@ def take_any(line: ConsumerLine, consumer: ChannelConsumer) -> None:
     consumer.priority = priority
 
 
-def to_lowest_lane(queue: Queue) -> Lane:
+def to_lowest_lane(queue: MessageQueue) -> Lane:
     return next(lane for lane in queue.lanes if lane.count)
 
 
@@ -312,8 +314,8 @@ def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int)
 _append = ConsumerLine.append
 _commit = Transaction.commit
 _refill = Lane._refill
-_expire_due = Queue.expire_due
-_drop_overflow = Queue._drop_overflow
+_expire_due = MessageQueue.expire_due
+_drop_overflow = MessageQueue._drop_overflow
 _dead_letter = VirtualHost.dead_letter
 _alarm_changed = Connection.alarm_changed
 _handle_timeout = Connection.handle_timeout
@@ -326,30 +328,36 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
         Transaction, "publish", publish_at_once, "a transaction takes effect when it is committed", CALM
     ),
     "transaction_half_applied": LogicBug(Transaction, "commit", commit_half, PRESENT, CALM),
-    "expired_early": LogicBug(Queue, "expire_due", expire_early, "a message dies of a reason", CALM, "patient"),
+    "expired_early": LogicBug(MessageQueue, "expire_due", expire_early, "a message dies of a reason", CALM, "patient"),
     "expired_delivered": LogicBug(
-        waybill.model.queue, "_lives_for_now", lives_on, "nothing expired is delivered", CALM, "plain"
+        waybill.model.dispatch, "_lives_for_now", lives_on, "nothing expired is delivered", CALM, "plain"
     ),
-    "limit_ignored": LogicBug(Queue, "_drop_overflow", drop_nothing, "a queue keeps to its limit", CALM, "narrow"),
-    "limit_too_low": LogicBug(Queue, "_drop_overflow", drop_one_too_many, "a message dies of a reason", CALM, "narrow"),
-    "overflow_taken": LogicBug(Queue, "_is_full", always_room, PRESENT, CALM, "strict"),
+    "limit_ignored": LogicBug(
+        MessageQueue, "_drop_overflow", drop_nothing, "a queue keeps to its limit", CALM, "narrow"
+    ),
+    "limit_too_low": LogicBug(
+        MessageQueue, "_drop_overflow", drop_one_too_many, "a message dies of a reason", CALM, "narrow"
+    ),
+    "overflow_taken": LogicBug(QueueLimits, "are_kept", always_room, PRESENT, CALM, "strict"),
     "dead_letter_lost": LogicBug(
-        Queue, "_kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
+        MessageQueue, "kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
     ),
     "section_left_open": LogicBug(
-        Queue, "_kill", kill_half_way, "no atomic section is open between turns", CALM, "mortal"
+        MessageQueue, "kill", kill_half_way, "no atomic section is open between turns", CALM, "mortal"
     ),
     "wrong_cause_of_death": LogicBug(
         VirtualHost, "dead_letter", say_rejected, "a message dies of a reason", CALM, "crowded"
     ),
     "credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_one_more, "credit holds", CALM),
     "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, "credit holds", CALM),
-    "two_active_consumers": LogicBug(Queue, "activate", activate_anyone, "one consumer is active", CALM, "single"),
+    "two_active_consumers": LogicBug(
+        MessageQueue, "activate", activate_anyone, "one consumer is active", CALM, "single"
+    ),
     "consumer_priority_ignored": LogicBug(
         ConsumerLine, "append", take_any, "higher consumer priorities come first", CALM, "plain"
     ),
     "message_priority_ignored": LogicBug(
-        Queue, "_first_lane", to_lowest_lane, "higher priorities come first", CALM, "levels"
+        MessageQueue, "first_lane", to_lowest_lane, "higher priorities come first", CALM, "levels"
     ),
     "redelivery_unflagged": LogicBug(Lane, "push_front", append_released, "redelivered is honest", CALM, "plain"),
     "stream_read_elsewhere": LogicBug(

@@ -164,7 +164,7 @@ class SimulatedServer:
     def _note_unsettled(self, *, of_all: bool = True) -> None:
         queues = {} if self.node is None else self.node.virtual_hosts["/"].queues
         for name, queue in queues.items():
-            if of_all or queue.refuses_overflow:
+            if of_all or queue.policy.overflow != "drop-head":
                 self.most_unsettled[name] = max(int(queue.unsettled_count), self.most_unsettled.get(name, 0))
 
     def _end(self) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from waybill.model.dead_letter import closes_cycle, died_too_often, record_death, routing_keys_of
+from waybill.model.dead_letter import REJECTED, closes_cycle, died_too_often, record_death, routing_keys_of
 from waybill.model.errors import ModelError
 from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to
 from waybill.model.message import NO_TTL, Address, Message, MessageFormat
-from waybill.model.queue import REJECTED, Queue
+from waybill.model.queue import Queue
 
 if TYPE_CHECKING:
     from waybill.model.virtual_host import VirtualHost

@@ -10,7 +10,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.model.message import NO_TTL, Message
-from waybill.model.queue import REJECTED
+
+EXPIRED: Final = "expired"
+REJECTED: Final = "rejected"
+MAX_LENGTH: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+"""The reasons of a death, as RabbitMQ names them."""
 
 DEATHS: Final = "x-death"
 COUNT_LIMIT: Final = 2**62

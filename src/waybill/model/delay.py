@@ -111,7 +111,6 @@ class DelayQueue(Queue):
                 location = self.store.put(self.id, sequence, message)
             else:
                 self.store.put_reference(self.id, sequence, location)
-        self.published_total += 1
         self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored, self.store.batch)
         return location
 

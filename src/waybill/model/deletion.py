@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from waybill.model.binding import Binding
 from waybill.model.exchange import Exchange
 from waybill.model.queue import Queue
-from waybill.model.runtime import Chore
+from waybill.model.runtime import CountedChore
 
 if TYPE_CHECKING:
     from waybill.model.virtual_host import VirtualHost
@@ -19,11 +19,11 @@ BATCH: Final = 256
 UNBIND_UNITS: Final = 2
 
 
-class Deletion(Chore):
+class Deletion(CountedChore):
     """Of a queue, of exchanges, or of a single binding with what goes with it. `count`: messages that waited."""
 
     def __init__(self, host: "VirtualHost", queue: Queue | None, exchanges: list[Exchange]) -> None:
-        self.count = 0
+        super().__init__(0)
         self._host = host
         self._queue = queue
         self._exchanges = exchanges

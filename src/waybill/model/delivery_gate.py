@@ -1,13 +1,11 @@
 """How far the deliveries of a durable queue may go before the store knows of them."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
-
-if TYPE_CHECKING:
-    from waybill.model.queue import Queue
 
 # How many messages beyond the last delivered one a crash may flag as redelivered without need: those of such a moment.
 MIN_DELIVERY_WINDOW: Final = 16
@@ -23,7 +21,7 @@ class DeliveryGate(CommitWaiter):
     hardly ever waits and a quiet one has few that are flagged for nothing.
     """
 
-    def __init__(self, queue: "Queue") -> None:
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.limit: i64 = 0
         self._asked_for: i64 = 0

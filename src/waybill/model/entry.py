@@ -9,7 +9,12 @@ NO_LOCATION = 0
 
 
 class EntryQueue(Drainable):
-    """What an entry belongs to: a queue that settles, rejects and takes back what it delivered."""
+    """What an entry belongs to: a queue that settles, rejects and takes back what it delivered.
+
+    `is_append_only`: consuming removes nothing, and outcomes only give credit back (a stream).
+    """
+
+    is_append_only: bool = False
 
     def accept(self, entry: "Entry") -> None:
         """The consumer is done with the message: it is removed for good."""

@@ -1,18 +1,14 @@
-"""The deadlines of a queue: its first message that expires, and its own end when nobody uses it."""
+"""The timers of a queue: the expiry of its messages, and its own when it is unused."""
 
-from typing import TYPE_CHECKING
-
+from waybill.model.queue import Queue
 from waybill.model.queue_policy import NO_LIMIT
 from waybill.model.timers import Timer
-
-if TYPE_CHECKING:
-    from waybill.model.queue import Queue
 
 
 class ExpiryTimer(Timer):
     """Wakes a queue when the first message of a lane expires."""
 
-    def __init__(self, queue: "Queue") -> None:
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.armed_at: float = 0.0
 
@@ -34,7 +30,7 @@ class ExpiryTimer(Timer):
 class DisuseTimer(Timer):
     """Removes a queue with `x-expires` that nobody has consumed from or declared for that long."""
 
-    def __init__(self, queue: "Queue") -> None:
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.deadline: float = 0.0
         self.armed_at: float = 0.0

@@ -59,6 +59,13 @@ class Chore:
         raise NotImplementedError
 
 
+class CountedChore(Chore):
+    """A chore that removes messages. `count`: how many."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 class Runtime:
     """`now` is in seconds of the node's clock (Unix time, never going back); whoever feeds the node keeps it current.
 

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
+from waybill.model.dispatch import serve
 from waybill.model.entry import Entry, EntryQueue
 from waybill.model.lane import Lane
 
 if TYPE_CHECKING:
-    from waybill.model.queue import Queue
+    from waybill.model.message_queue import MessageQueue
 
 LOWEST_PRIORITY: Final = -(1 << 62)
 
 
-def serve_selections(queue: "Queue") -> bool:
+def serve_selections(queue: "MessageQueue") -> bool:
     """Let consumers that choose have their turn: before others of their priority, and after those of higher ones.
 
     False if a message has to wait for the store, and whoever comes later with it.
@@ -30,7 +31,7 @@ def serve_selections(queue: "Queue") -> bool:
         selections.sort(key=_turn)
     for selection in selections:
         consumer = selection.consumer
-        if queue.uses_priorities and not consumer.copies and not queue.serve(consumer.priority + 1):
+        if queue.uses_priorities and not consumer.copies and not serve(queue, consumer.priority + 1):
             return False
         if queue.ready_count > 0:
             selection.offer()
@@ -46,7 +47,7 @@ def _turn(selection: "Selection") -> tuple[bool, int]:
 class Selection:
     """How far one choosing consumer has looked, by lane: the last sequence that it was asked about."""
 
-    def __init__(self, queue: "Queue", consumer: Consumer) -> None:
+    def __init__(self, queue: "MessageQueue", consumer: Consumer) -> None:
         self.queue = queue
         self.consumer = consumer
         self.positions: list[i64] = [0 for _ in queue.lanes]
@@ -96,7 +97,7 @@ class Selection:
         queue.extract(lane, entry)
         if consumer.no_ack:
             consumer.deliver(entry)
-            queue.forget_settled(entry)
+            queue.remove(entry)
             return
         queue.unsettled_count += 1
         consumer.unsettled_count += 1

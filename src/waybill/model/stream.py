@@ -10,11 +10,11 @@ from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed, ReadPostponed, ResourceRefused
 from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
-from waybill.model.queue_end import Removal
 from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import BYTES_PER_UNIT, Runtime
+from waybill.model.runtime import BYTES_PER_UNIT, CountedChore, Runtime
 from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
+from waybill.model.stream_filter import StreamFilter
 from waybill.model.timers import Timer
 
 READ_COUNT: Final = 512
@@ -22,35 +22,6 @@ READ_BYTES: Final = 256 << 10
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
-
-
-class StreamFilter:
-    """Which messages a reader wants: by the value of their header `x-stream-filter-value`, or without one.
-
-    RabbitMQ filters chunks, and leaves it to clients to drop what else is in them; here each message is looked at.
-    """
-
-    def __init__(self, values: list[str], *, match_unfiltered: bool) -> None:
-        self._values = values
-        self._match_unfiltered = match_unfiltered
-
-    def matches(self, message: Message) -> bool:
-        value = message.format.headers(message.content).get("x-stream-filter-value")
-        return self._match_unfiltered if value is None else value in self._values
-
-
-def stream_filter(arguments: dict[str, object]) -> StreamFilter | None:
-    """The filter that the arguments of a consumer ask for. Raises InvalidArgument."""
-    wanted = arguments.get("x-stream-filter")
-    match_unfiltered = arguments.get("x-stream-match-unfiltered", False)
-    if not isinstance(match_unfiltered, bool):
-        raise InvalidArgument("invalid arg 'x-stream-match-unfiltered': must be a boolean")
-    if wanted is None:
-        return None
-    values = wanted if isinstance(wanted, list) else [wanted]
-    if not values or not all(isinstance(value, str) for value in values):
-        raise InvalidArgument("invalid arg 'x-stream-filter': must be a string or a list of strings")
-    return StreamFilter([str(value) for value in values], match_unfiltered=match_unfiltered)
 
 
 class StreamReader:
@@ -66,6 +37,9 @@ class StreamReader:
 
 class Stream(Queue):
     """Append-only; delivery removes nothing, settlement only gives credit back, requeueing does not exist."""
+
+    is_append_only = True
+    stores_transient = True
 
     def __init__(
         self, host: QueueHost, runtime: Runtime, name: str, queue_id: i64, arguments: dict[str, object]
@@ -94,7 +68,6 @@ class Stream(Queue):
 
     def publish(self, message: Message, location: i64) -> i64:
         self.log.append(message, i64(int(message.published_at * 1000.0)))
-        self.published_total += 1
         if not self._pending_commit:
             self._pending_commit = True
             self.store.wait(self._waiter, 0)
@@ -133,9 +106,9 @@ class Stream(Queue):
         """Add a consumer that begins at `start`: "first", "last", "next", an offset, a time or an interval ("7D")."""
         if consumer.no_ack:
             raise NotImplementedHere(f"stream '{self.name}' needs acknowledgements: they are its readers' credit")
-        self._readers[consumer] = StreamReader(consumer, self._offset_of(start), wanted)
+        reader = StreamReader(consumer, self._offset_of(start), wanted)
         self.add_consumer(consumer)
-        self.runtime.mark_dirty(self)
+        self._readers[consumer] = reader
 
     def _offset_of(self, start: object) -> i64:
         log = self.log
@@ -190,7 +163,6 @@ class Stream(Queue):
                     continue
                 runtime.work_left -= 1 + record.message.size // BYTES_PER_UNIT
                 entry = Entry(self, record.message, record.offset)
-                self.delivered_total += 1
                 self.unsettled_count += 1
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
@@ -213,25 +185,22 @@ class Stream(Queue):
         self._retry.succeeded()
         return bool(reader.records)
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def consumer_removed(self, consumer: Consumer) -> None:
         self._readers.pop(consumer, None)
-        super().remove_consumer(consumer)
+        consumer.is_active = False
 
     def activate(self, consumer: Consumer) -> None:
-        if not consumer.is_active:
-            consumer.is_active = True
+        consumer.is_active = True
         self.runtime.mark_dirty(self)
 
     def accept(self, entry: Entry) -> None:
         self.unsettled_count -= 1
-        self.settled_total += 1
 
     def accept_all(self, entries: list[Entry]) -> None:
         self.unsettled_count -= len(entries)
-        self.settled_total += len(entries)
 
     def reject(self, entry: Entry) -> None:
-        raise NotImplementedHere(f"stream '{self.name}' keeps its messages: they can only be acknowledged")
+        self.accept(entry)
 
     def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
         self.accept(entry)
@@ -245,7 +214,7 @@ class Stream(Queue):
     def take(self, no_ack: bool) -> Entry | None:
         raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
 
-    def begin_purge(self) -> Removal:
+    def begin_purge(self) -> CountedChore:
         raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
 
     def discard(self) -> int:
@@ -253,7 +222,9 @@ class Stream(Queue):
         self.runtime.stream_count -= 1
         self.runtime.memory_bytes -= self._counted_bytes
         self._counted_bytes = 0
-        super().discard()
+        self.is_deleted = True
+        self.store.remove_queue(self.id)
+        self.cancel_consumers()
         count = self.message_count
         self.store.remove_stream(self.id)
         return count

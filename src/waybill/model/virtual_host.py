@@ -23,6 +23,7 @@ from waybill.model.exchange_types import make_exchange
 from waybill.model.fan_out import publish_to
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.message import Address, Message
+from waybill.model.message_queue import MessageQueue
 from waybill.model.policy import Policies
 from waybill.model.queue import Queue
 from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS, NO_LIMIT, STREAM
@@ -260,7 +261,7 @@ class VirtualHost(DelayHost):
         if queue_type == STREAM:
             queue = Stream(self, self.runtime, name, queue_id, arguments)
         else:
-            queue = Queue(
+            queue = MessageQueue(
                 self,
                 self.runtime,
                 name,

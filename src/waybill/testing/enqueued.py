@@ -51,27 +51,25 @@ def _jobs_in(node: Node, virtual_host: str, name: str, state: State) -> Iterator
     queue = None if host is None else host.queues.get(name)
     if queue is None:
         return
-    # Lanes are by priority, the lowest first; a short queue lies in their heads.
-    for lane in reversed(queue.lanes):
-        for entry in lane.entries():
-            properties, body = _content(entry.message.content)
-            try:
-                envelope = read_envelope(body)
-            except InvalidJob:
-                continue
-            attempt = (properties.headers or {}).get("x-ojs-attempt")
-            is_retry = state is State.SCHEDULED and isinstance(attempt, int) and attempt > 1
-            yield EnqueuedJob(
-                envelope.id,
-                envelope.type,
-                envelope.queue,
-                envelope.args,
-                State.RETRYABLE if is_retry else state,
-                attempt if isinstance(attempt, int) else envelope.attempt + 1,
-                envelope.priority,
-                envelope,
-                properties,
-            )
+    for entry in queue.entries():
+        properties, body = _content(entry.message.content)
+        try:
+            envelope = read_envelope(body)
+        except InvalidJob:
+            continue
+        attempt = (properties.headers or {}).get("x-ojs-attempt")
+        is_retry = state is State.SCHEDULED and isinstance(attempt, int) and attempt > 1
+        yield EnqueuedJob(
+            envelope.id,
+            envelope.type,
+            envelope.queue,
+            envelope.args,
+            State.RETRYABLE if is_retry else state,
+            attempt if isinstance(attempt, int) else envelope.attempt + 1,
+            envelope.priority,
+            envelope,
+            properties,
+        )
 
 
 def _content(content: bytes) -> tuple[BasicProperties, bytes]:

@@ -193,12 +193,12 @@ def test_a_slow_consumer_costs_others_nothing(whole_bench: NodeBench) -> None:
     for _ in range(1000):
         publisher.publish(b"1", "slow")
     queue = whole_bench.node.virtual_hosts["/"].queues["slow"]
-    delivered, drained = int(queue.delivered_total), []
+    ready, drained = int(queue.ready_count), []
     for _ in range(100):
         publisher.publish(b"1", "quick")
         drained.append(queue.is_dirty)
     assert len(quick.bodies(100)) == 100
-    assert int(queue.delivered_total) == delivered
+    assert int(queue.ready_count) == ready
     assert not any(drained)
 
 

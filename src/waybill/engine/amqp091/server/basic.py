@@ -17,7 +17,7 @@ from waybill.engine.conversion.convert import (
 from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed
 from waybill.model.queue import Queue
-from waybill.model.stream import Stream, stream_filter
+from waybill.model.stream_filter import stream_filter
 from waybill.model.transaction import REJECT, RELEASE
 from waybill.model.virtual_host import QUEUE
 from waybill.wire.amqp091.content import rewrite_channel
@@ -78,7 +78,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         raise connection_fault(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", BASIC, method.METHOD_ID)
     if len(channel.consumers) >= connection.host.limits.consumers_per_channel_max:
         raise connection_fault(RESOURCE_ERROR, "too many consumers on this channel", BASIC, method.METHOD_ID)
-    is_stream = isinstance(queue, Stream)
+    is_stream = queue.is_append_only
     if is_stream:
         channel.has_streams = True
     if is_stream and channel.default_prefetch == 0 and channel.prefetch == 0:
@@ -94,10 +94,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         channel.default_prefetch,
         is_stream,
     )
-    if isinstance(queue, Stream):
-        queue.subscribe(consumer, method.arguments.get("x-stream-offset"), wanted)
-    else:
-        queue.add_consumer(consumer)
+    queue.subscribe(consumer, method.arguments.get("x-stream-offset"), wanted)
     channel.consumers[tag] = consumer
     channel.consumer_timeout_s = max(channel.consumer_timeout_s, _timeout_s(method.arguments))
     if not method.no_wait:
@@ -143,7 +140,7 @@ def get(channel: Channel, method: BasicGet) -> None:
         channel.send(BasicGetEmpty())
         return
     entry, content = found
-    if queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
+    if queue.awaits_commit(entry):
         connection.hold()
     channel.delivery_tag += 1
     tag = channel.delivery_tag

@@ -20,7 +20,6 @@ from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
-from waybill.model.stream import Stream
 from waybill.model.transaction import (
     ACCEPT,
     ACCEPT_UNITS,
@@ -256,7 +255,7 @@ class Channel(CommitWaiter):
         published.route = route
         published.takes_runs = not route.by_headers and len(route.queues) == 1
         published.epoch = virtual_host.epoch
-        published.is_durable = any(isinstance(queue, Stream) for queue in route.queues)
+        published.is_durable = any(queue.stores_transient for queue in route.queues)
 
     def _route_by_headers(self, route: Route, message: Message) -> list[Queue]:
         headers = message.format.headers(message.content)
@@ -464,8 +463,8 @@ class Channel(CommitWaiter):
 
     def _holds_of_stream(self, tag: i64, *, multiple: bool) -> bool:
         if not multiple:
-            return isinstance(self.unsettled[tag].queue, Stream)
-        return any(isinstance(self.unsettled[number].queue, Stream) for number in self._tags_up_to(tag))
+            return self.unsettled[tag].queue.is_append_only
+        return any(self.unsettled[number].queue.is_append_only for number in self._tags_up_to(tag))
 
     def _take_up_to(self, tag: i64) -> list[Entry]:
         """Take out all deliveries up to a tag (0: all), oldest first."""

@@ -8,8 +8,7 @@ from waybill.model.deletion import Deletion
 from waybill.model.entry import Entry
 from waybill.model.fan_out import FanOut
 from waybill.model.queue import Queue
-from waybill.model.queue_end import Removal
-from waybill.model.runtime import Chore
+from waybill.model.runtime import Chore, CountedChore
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp091.methods import (
@@ -48,7 +47,7 @@ class Task(Chore):
 class Purge(Task):
     """A queue.purge."""
 
-    def __init__(self, channel: "Channel", removal: Removal, *, no_wait: bool) -> None:
+    def __init__(self, channel: "Channel", removal: CountedChore, *, no_wait: bool) -> None:
         super().__init__(channel)
         self._removal = removal
         self._no_wait = no_wait

@@ -24,7 +24,6 @@ from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import ModelError
 from waybill.model.growth import check_growth
-from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp10.messaging import DURABLE_NONE, EXPIRE_ON_SESSION_END, Source, Target
@@ -234,11 +233,8 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
         if claim.is_resumed:
             claim.take()
         link = OutgoingLink(session, attach, handle, node, terminus, is_settled=sends_settled(attach))
-        if isinstance(node.queue, Stream):
-            node.queue.subscribe(link, node.filters.stream_offset)
-        else:
-            node.queue.add_consumer(link)
-            link.go_on_copying()
+        node.queue.subscribe(link, node.filters.stream_offset)
+        link.go_on_copying()
         if not claim.is_resumed:
             claim.take()
     except (Fault, ModelError):

@@ -24,7 +24,6 @@ from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
-from waybill.model.stream import Stream
 from waybill.model.timers import Timer
 from waybill.model.transaction import publish_units
 from waybill.model.virtual_host import QUEUE, Route
@@ -525,7 +524,7 @@ class IncomingLink(Timer):
                 is_taken = False
             else:
                 location = result
-            if not needs_commit and isinstance(queue, Stream):
+            if not needs_commit and queue.stores_transient:
                 needs_commit = True
         if needs_commit and is_taken and not self._is_settled:
             self.session.needs_commit()

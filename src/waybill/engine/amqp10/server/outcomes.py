@@ -9,7 +9,6 @@ from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.strict import rejection
 from waybill.model.entry import Entry
 from waybill.model.message import Message
-from waybill.model.stream import Stream
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import ILLEGAL_STATE, NOT_ALLOWED
 from waybill.wire.amqp10.messaging import Accepted, Modified, Received, Rejected, Released
@@ -47,13 +46,9 @@ class Outcome:
         if isinstance(state, Accepted):
             entry.queue.accept(entry)
         elif isinstance(state, Rejected):
-            if isinstance(entry.queue, Stream):
-                # A stream keeps its messages whatever becomes of a delivery, so there is nothing to reject.
-                entry.queue.accept(entry)
-            else:
-                if link.connection.host.limits.is_strict_amqp10:
-                    entry.queue.amend(entry, _head_of(entry.message, rejection(entry, state)), failed=False)
-                entry.queue.reject(entry)
+            if link.connection.host.limits.is_strict_amqp10:
+                entry.queue.amend(entry, _head_of(entry.message, rejection(entry, state)), failed=False)
+            entry.queue.reject(entry)
         elif isinstance(state, Modified):
             changes = _changes(entry.message, state.message_annotations or {})
             entry.queue.amend(entry, changes, failed=state.delivery_failed)

@@ -35,7 +35,6 @@ from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
 from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.model.store import CommitWaiter
-from waybill.model.stream import Stream
 from waybill.model.transaction import OTHER_UNITS
 from waybill.wire.amqp10.error import (
     INVALID_FIELD,
@@ -102,7 +101,7 @@ class OutgoingLink(Consumer):
         self.takes_accepted = ACCEPTED in self.outcomes and terminus.lifetime is None
         self.copies = source.copies
         self.filters: FilterSet | None = source.filters if source.filters.filters else None
-        self._is_stream = isinstance(self.queue, Stream)
+        self._is_stream = self.queue.is_append_only
         self.selects = not self._is_stream and (source.copies or self.filters is not None)
         self.acquiring: LinkTransaction | None = None
         self.resuming: deque[Resumed] = deque()
@@ -167,10 +166,8 @@ class OutgoingLink(Consumer):
 
     def go_on_copying(self) -> None:
         """A link that copies goes on where it was when it was detached (3.5.2)."""
-        selection = self.queue.selections.get(self)
-        positions = self.terminus.positions
-        if selection is not None and self.copies and len(positions) == len(selection.positions):
-            selection.positions = positions
+        if self.copies:
+            self.queue.set_positions(self, self.terminus.positions)
 
     def deliver(self, entry: Entry) -> None:
         session = self.session
@@ -513,9 +510,9 @@ class OutgoingLink(Consumer):
             self._end_rest()
             if session.is_open:
                 session.parked.remove(self)
-        selection = self.queue.selections.get(self)
-        if selection is not None:
-            self.terminus.positions = selection.positions
+        positions = self.queue.positions_of(self)
+        if positions:
+            self.terminus.positions = positions
         self.queue.remove_consumer(self)
         held = self.terminus.held
         deliveries = session.deliveries_of(self)

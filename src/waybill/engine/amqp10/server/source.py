@@ -25,7 +25,6 @@ from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.exchange import TopicExchange
 from waybill.model.queue import Queue
-from waybill.model.stream import Stream
 from waybill.model.virtual_host import QUEUE as BOUND_QUEUE
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
@@ -111,7 +110,7 @@ class SourceNode:
             connection.check_permission("read", "queue", node.name)
             check_consumer(self.session, queue)
             self._distribute(queue)
-            self._filter(STREAM_FILTERS if isinstance(queue, Stream) else QUEUE_FILTERS)
+            self._filter(STREAM_FILTERS if queue.is_append_only else QUEUE_FILTERS)
             self._known = queue
         elif node.kind == EXCHANGE_NODE or (node.kind == PLAIN and node.name in virtual_host.exchanges):
             self._check_subscription(node)
@@ -141,7 +140,7 @@ class SourceNode:
     def _distribute(self, queue: Queue | None) -> None:
         """A stream has its messages for everybody; of a queue there may be copies."""
         mode = self.asked.distribution_mode
-        if isinstance(queue, Stream):
+        if queue is not None and queue.is_append_only:
             if mode == DISTRIBUTION_MOVE:
                 raise link_fault(NOT_IMPLEMENTED, f"stream '{queue.name}' keeps its messages: it cannot move them")
             mode = DISTRIBUTION_COPY

@@ -1,0 +1,129 @@
+"""Delivery of a queue's messages to its consumers: one after the other, as far as their credit goes.
+
+`serve` is the hot path of every delivery. It gives a run of messages to a consumer that is alone and needs nothing
+special, and one message at a time to all others.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from waybill.model.consumer import Consumer
+from waybill.model.dead_letter import EXPIRED
+from waybill.model.entry import Entry
+from waybill.model.runtime import BYTES_PER_UNIT
+
+if TYPE_CHECKING:
+    from waybill.model.message_queue import MessageQueue
+
+MAX_SEQUENCE: Final = (1 << 62) - 1
+
+
+def serve(queue: "MessageQueue", lowest: i64) -> bool:
+    """Deliver to consumers of at least this priority that do not select, in rotation, as far as their credit goes.
+
+    False if the next message has to wait for the store (`DeliveryGate`), or for the next turn.
+    """
+    line = queue.line
+    if queue.ready_count == 0 or not line.front:
+        return True
+    runtime = queue.runtime
+    now = runtime.now
+    gate = queue.delivery_gate
+    is_persistent = queue.is_persistent
+    lane = queue.lane
+    last: i64 = 0
+    is_free = True
+    while queue.ready_count > 0:
+        if runtime.work_left <= 0:
+            runtime.put_off(queue)
+            is_free = False
+            break
+        front = line.front
+        if not front or front[0].priority < lowest:
+            break
+        consumer = front[0]
+        if not consumer.is_active or consumer.selects or not consumer.has_credit():
+            _step_over(queue, consumer)
+            continue
+        if len(front) == 1 and not queue.uses_priorities and _deliver_run(queue, consumer):
+            continue
+        if queue.has_levels:
+            lane = queue.first_lane()
+        entry = lane.pop() or queue.load(lane)
+        if entry is None:
+            if lane.is_blocked:
+                break
+            continue
+        if is_persistent and entry.sequence > gate.limit:
+            lane.push_front(entry)
+            gate.ask(entry.sequence)
+            is_free = False
+            break
+        front.rotate(-1)
+        last = entry.sequence
+        _deliver_one(queue, consumer, entry, now)
+    if is_persistent and last != 0:
+        gate.went_to(last)
+    if queue.ready_count > 0:
+        queue.arm_expiry()
+    return is_free
+
+
+def _step_over(queue: "MessageQueue", consumer: Consumer) -> None:
+    """The first consumer in line has no credit, selects, or has left."""
+    if consumer.is_active and not consumer.selects:
+        queue.runtime.work_left -= 1
+        consumer.is_active = False
+    queue.line.drop_first()
+
+
+def _deliver_one(queue: "MessageQueue", consumer: Consumer, entry: Entry, now: float) -> None:
+    size = entry.message.size
+    queue.runtime.work_left -= 1 + size // BYTES_PER_UNIT
+    queue.ready_count -= 1
+    queue.ready_bytes -= queue.counted(entry.message) if queue.counts_bodies else size
+    if entry.expires_at > 0.0 and entry.expires_at <= now and not _lives_for_now(entry):
+        queue.kill(entry, EXPIRED)
+        return
+    if consumer.no_ack:
+        consumer.deliver(entry)
+        queue.remove(entry)
+        return
+    queue.unsettled_count += 1
+    consumer.unsettled_count += 1
+    consumer.deliver(entry)
+
+
+def _deliver_run(queue: "MessageQueue", consumer: Consumer) -> bool:
+    """Deliver as many messages as the only consumer with credit may take, while nothing is special about them.
+
+    False if the first message has to be delivered by itself.
+    """
+    if queue.has_levels or queue.counts_bodies or consumer.no_ack:
+        return False
+    allowance = consumer.allowance()
+    if allowance < 2:
+        return False
+    lane = queue.lane
+    before = lane.head_bytes
+    last = queue.delivery_gate.limit if queue.is_persistent else MAX_SEQUENCE
+    run = lane.pop_run(allowance, last, queue.runtime.now)
+    count: i64 = len(run)
+    if count == 0:
+        return False
+    size = before - lane.head_bytes
+    queue.ready_count -= count
+    queue.ready_bytes -= size
+    queue.runtime.work_left -= count + size // BYTES_PER_UNIT
+    queue.unsettled_count += count
+    consumer.unsettled_count += count
+    consumer.deliver_all(run)
+    if queue.is_persistent:
+        queue.delivery_gate.went_to(run[-1].sequence)
+    return True
+
+
+def _lives_for_now(entry: Entry) -> bool:
+    """Whether its time to live is 0: a consumer that has credit already gets it, and nobody later."""
+    return entry.expires_at == entry.message.published_at and not entry.redelivered
