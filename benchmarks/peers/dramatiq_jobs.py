@@ -31,8 +31,8 @@ def run_sleep(number: int) -> None:
         meter.report_and_exit()
 
 
-noop = dramatiq.actor(run_noop, actor_name="noop", queue_name=QUEUE)
-sleep = dramatiq.actor(run_sleep, actor_name="sleep", queue_name=QUEUE)
+noop = dramatiq.actor(actor_name="noop", queue_name=QUEUE)(run_noop)
+sleep = dramatiq.actor(actor_name="sleep", queue_name=QUEUE)(run_sleep)
 
 
 def push() -> None:
