@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
+.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -120,6 +120,9 @@ ATHERIS := build/atheris
 $(ATHERIS)/stamp: $(VENV)/stamp
 	@$(RUN) -m pip install -q --disable-pip-version-check --target $(ATHERIS) 'atheris>=3'
 	@touch $@
+
+siege: $(BUILT)/stamp ## what attackers send by the hundred thousand, over sockets; ATTACK=the name of one
+	@$(BUILT_RUN) -m tests.security $(ATTACK)
 
 search-coverage: $(ATHERIS)/stamp ## the same, made up by what they reach in the source (atheris); `make search` goes on from there
 	@PYTHONPATH="$(CURDIR)/src:$(CURDIR)/$(ATHERIS)" $(RUN) -m tests.search.coverage --cases $(CASES) --seed $(SEARCH_SEED)

@@ -2,6 +2,8 @@
 
 import json
 
+from mypy_extensions import i64
+
 
 class Binding:
     """From the exchange `source` to the queue or exchange `destination`; equal if all but the bound object is equal."""
@@ -16,6 +18,7 @@ class Binding:
         self.arguments = arguments
         self.key = binding_key(source, destination, destination_kind, routing_key, arguments)
         self.is_persistent = False
+        self.footprint: i64 = 0
 
 
 def binding_key(

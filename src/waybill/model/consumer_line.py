@@ -14,13 +14,15 @@ from waybill.model.consumer import Consumer
 
 # Marked ones are taken out when there are so many, and more than others.
 STALE_MAX: Final = 64
+# The front of every line in which nobody stands; nothing is ever added to it. An empty deque has 760 octets.
+NOBODY: Final[deque[Consumer]] = deque()
 
 
 class ConsumerLine:
     """`front` is the line of the highest priority: never empty while somebody stands in line."""
 
     def __init__(self) -> None:
-        self.front: deque[Consumer] = deque()
+        self.front = NOBODY
         self._lines: dict[int, deque[Consumer]] = {}
         self._order: list[int] = []
         self._stale: i64 = 0
@@ -60,7 +62,7 @@ class ConsumerLine:
                     self.append(consumer)
 
     def clear(self) -> None:
-        self.front = deque()
+        self.front = NOBODY
         self._lines = {}
         self._order = []
 
@@ -72,4 +74,4 @@ class ConsumerLine:
                 self.front = line
                 return
             del self._lines[-heapq.heappop(order)]
-        self.front = deque()
+        self.front = NOBODY

@@ -11,10 +11,15 @@ NO_LOCATION = 0
 class EntryQueue(Drainable):
     """What an entry belongs to: a queue that settles, rejects and takes back what it delivered.
 
-    `is_append_only`: consuming removes nothing, and outcomes only give credit back (a stream).
+    `is_append_only`: consuming removes nothing, and outcomes only give credit back (a stream). `footprint`: what it
+    counts for beside its messages (see `waybill.model.footprint`).
     """
 
     is_append_only: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.footprint: i64 = 0
 
     def accept(self, entry: "Entry") -> None:
         """The consumer is done with the message: it is removed for good."""

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, too_many_steps
 from waybill.model.topic_trie import TopicTrie
@@ -37,6 +39,7 @@ class Exchange:
         self.alternate: str | None = alternate
         self.onward: dict[str, Binding] = {}
         self.incoming: dict[str, Binding] = {}
+        self.footprint: i64 = 0
         # What the last match has cost beyond the bindings that it found.
         self.steps = 0
 

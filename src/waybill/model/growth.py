@@ -19,18 +19,19 @@ def check_growth(runtime: Runtime, what: str) -> None:
 
 def check_arguments(what: str, arguments: dict[str, object]) -> None:
     """Raises InvalidArgument if the arguments of a declaration are too large."""
-    size = _size_of(arguments) if arguments else 0
+    size = size_of(arguments) if arguments else 0
     if size > ARGUMENTS_BYTES_MAX:
         raise InvalidArgument(f"the arguments of {what} have about {size} bytes, {ARGUMENTS_BYTES_MAX} are allowed")
 
 
-def _size_of(value: object) -> int:
+def size_of(value: object) -> int:
+    """About how many bytes a value of an argument has."""
     if isinstance(value, str):
         return VALUE_BYTES + len(value)
     if isinstance(value, (bytes, bytearray)):
         return VALUE_BYTES + len(value)
     if isinstance(value, dict):
-        return VALUE_BYTES + sum(_size_of(key) + _size_of(item) for key, item in value.items())
+        return VALUE_BYTES + sum(size_of(key) + size_of(item) for key, item in value.items())
     if isinstance(value, (list, tuple)):
-        return VALUE_BYTES + sum(_size_of(item) for item in value)
+        return VALUE_BYTES + sum(size_of(item) for item in value)
     return VALUE_BYTES

@@ -26,6 +26,7 @@ from waybill.model.runtime import Runtime
 
 CHUNK_LENGTH: Final = 512
 CHUNK_BYTES: Final = 1 << 20
+LANE_BYTES: Final = 2000
 HEAD_LIMIT_BYTES: Final = 8 << 20
 HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
 HEAD_LIMIT_LENGTH: Final = 32768
@@ -75,6 +76,10 @@ class _Chunk:
         del self.sizes[index]
         if self.delivery_counts is not None:
             del self.delivery_counts[index]
+
+
+# Of each lane without one; nothing is ever added to it. An empty deque has 760 octets.
+NO_BACKLOG: Final[deque[_Chunk]] = deque()
 
 
 def _index_after(entries: deque[Entry], sequence: i64) -> i64:
@@ -136,12 +141,14 @@ class Lane:
         self.returned: list[tuple[int, Entry]] = []
         self.head_bytes: i64 = 0
         self.is_spilling = False
-        self.backlog: deque[_Chunk] = deque()
+        self.backlog = NO_BACKLOG
         self.sealed: list[Entry] = []
         self.sealed_batch: i64 = 0
         self.tail: list[Entry] = []
         self.tail_bytes: i64 = 0
         self._retry: ReadRetry | None = None
+        queue.footprint += LANE_BYTES
+        runtime.add_footprint(LANE_BYTES)
 
     @property
     def is_blocked(self) -> bool:
@@ -393,7 +400,7 @@ class Lane:
         self.returned = []
         self.head = deque()
         self.head_bytes = 0
-        self.backlog = deque()
+        self.backlog = NO_BACKLOG
         self.sealed = []
         self.tail = []
         self.tail_bytes = 0
@@ -453,6 +460,8 @@ class Lane:
                 or entries[index].is_stored != first.is_stored
                 or entries[index].redelivered != first.redelivered
             ):
+                if self.backlog is NO_BACKLOG:
+                    self.backlog = deque()
                 self.backlog.append(_Chunk(entries[start:index]))
                 start = index
         for entry in entries:

@@ -32,6 +32,7 @@ BYTES_PER_UNIT: Final = 16_384
 HELD_LIMIT_BYTES: Final = 512 << 20
 TIMER_RETRY_S: Final = 1.0
 CHORE_TRIES_MAX: Final = 3
+FOOTPRINT_MIN_BYTES: Final = 16 << 20
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -71,6 +72,7 @@ class Runtime:
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
     `held_bytes` counts what is not finished: bodies in pieces, transactions; at most `held_limit_bytes` are taken.
+    `footprint_bytes` is what all that is declared and attached takes (see `footprint`); messages have so much less.
     `streams_max` streams may be declared: each has a file open.
     """
 
@@ -89,10 +91,17 @@ class Runtime:
         self.memory_limit_bytes: i64 = memory_limit_bytes
         self.held_bytes: i64 = 0
         self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
+        self.footprint_bytes: i64 = 0
+        self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 4 * 3, FOOTPRINT_MIN_BYTES)
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
         # Why nothing new may be kept on the disk; empty while there is room.
         self.disk_alarm = ""
+
+    def add_footprint(self, size: i64) -> None:
+        """Something was declared or attached that takes so much; less than nothing for what is gone."""
+        self.footprint_bytes += size
+        self.memory_limit_bytes -= size
 
     def mark_dirty(self, queue: Drainable) -> None:
         if not queue.is_dirty:

@@ -21,6 +21,7 @@ from waybill.model.errors import (
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import make_exchange
 from waybill.model.fan_out import publish_to
+from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.message import Address, Message
 from waybill.model.message_queue import MessageQueue
@@ -110,15 +111,20 @@ class VirtualHost(DelayHost):
             return existing
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
-        check_arguments(f"exchange '{name}' in vhost '{self.name}'", arguments)
+        what = f"exchange '{name}' in vhost '{self.name}'"
+        check_arguments(what, arguments)
+        footprint = exchange_size(name, type_name, arguments, is_durable=durable)
+        check_footprint(self.runtime, what, footprint)
         if durable:
-            check_growth(self.runtime, f"exchange '{name}' in vhost '{self.name}'")
+            check_growth(self.runtime, what)
         exchange = make_exchange(name, type_name, durable, auto_delete, internal, arguments)
         delay_id = 0
         if isinstance(exchange, DelayedExchange):
             delay_id = int(self.runtime.store.new_id())
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
         exchange.alternate = self.policies.alternate_of(name, arguments)
+        exchange.footprint = footprint
+        self.runtime.add_footprint(footprint)
         self.exchanges[name] = exchange
         self.epoch += 1
         if durable:
@@ -177,8 +183,10 @@ class VirtualHost(DelayHost):
             return
         del self.exchanges[exchange.name]
         self.epoch += 1
+        self.runtime.add_footprint(-exchange.footprint)
         if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
             exchange.waiting.discard()
+            self.runtime.add_footprint(-exchange.waiting.footprint)
         if exchange.durable:
             self.runtime.store.undefine(EXCHANGE, self._key(exchange.name))
 
@@ -219,9 +227,11 @@ class VirtualHost(DelayHost):
                 f"({self.max_queues}) is reached"
             )
         runtime = self.runtime
-        check_arguments(f"queue '{name}' in vhost '{self.name}'", arguments)
+        what = f"queue '{name}' in vhost '{self.name}'"
+        check_arguments(what, arguments)
+        check_footprint(runtime, what, queue_size(name, arguments, is_persistent=durable and exclusive_to is None))
         if durable and exclusive_to is None:
-            check_growth(runtime, f"queue '{name}' in vhost '{self.name}'")
+            check_growth(runtime, what)
         if arguments.get("x-queue-type") == STREAM and runtime.stream_count >= runtime.streams_max:
             raise PreconditionFailed(
                 f"cannot declare stream '{name}' in vhost '{self.name}': the node may have {runtime.streams_max} "
@@ -274,6 +284,9 @@ class VirtualHost(DelayHost):
         if self.policies.policies or self.policies.operator_policies:
             queue.set_policy(self.policies.queue_settings(queue.policy.type, name, arguments))
         self.queues[name] = queue
+        footprint = queue_size(name, arguments, is_persistent=queue.is_persistent)
+        queue.footprint += footprint
+        self.runtime.add_footprint(footprint)
         if owner is not None:
             self._exclusive.setdefault(owner, {})[name] = queue
         self.epoch += 1
@@ -328,6 +341,7 @@ class VirtualHost(DelayHost):
         if queue.is_persistent:
             self.runtime.store.undefine(QUEUE, self._key(queue.name))
         count = queue.discard()
+        self.runtime.add_footprint(-queue.footprint)
         self.watchers.gone("queue", queue.name)
         return count
 
@@ -385,6 +399,7 @@ class VirtualHost(DelayHost):
     def _add_binding(self, source: Exchange, binding: Binding, *, durable: bool) -> None:
         what = f"a binding of '{binding.destination}' to '{source.name}' in vhost '{self.name}'"
         check_arguments(what, binding.arguments)
+        check_footprint(self.runtime, what, _binding_size(source, binding, is_durable=durable))
         source.check(binding)
         if durable and source.durable:
             check_growth(self.runtime, what)
@@ -406,6 +421,8 @@ class VirtualHost(DelayHost):
 
     def _link(self, source: Exchange, binding: Binding) -> None:
         source.add(binding)
+        binding.footprint = _binding_size(source, binding, is_durable=source.durable)
+        self.runtime.add_footprint(binding.footprint)
         if binding.destination_kind == QUEUE:
             self.queues[binding.destination].bindings[binding.key] = binding
         else:
@@ -419,6 +436,7 @@ class VirtualHost(DelayHost):
         if source is None or source.bindings.get(binding.key) is not binding:
             return None
         self.epoch += 1
+        self.runtime.add_footprint(-binding.footprint)
         if binding.is_persistent:
             self.runtime.store.undefine("binding", self._key(binding.key))
         if binding.destination_kind == QUEUE:
@@ -479,6 +497,8 @@ class VirtualHost(DelayHost):
         if isinstance(exchange, DelayedExchange) and isinstance(delay_id, int):
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
         exchange.alternate = self.policies.alternate_of(exchange.name, exchange.arguments)
+        exchange.footprint = exchange_size(exchange.name, exchange.type, exchange.arguments, is_durable=True)
+        self.runtime.add_footprint(exchange.footprint)
         self.exchanges[exchange.name] = exchange
         return exchange
 
@@ -620,6 +640,10 @@ class VirtualHost(DelayHost):
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         self._burial.dead_letter(queue, message, reason)
+
+
+def _binding_size(source: Exchange, binding: Binding, *, is_durable: bool) -> int:
+    return binding_size(source.type, binding.key, binding.routing_key, binding.arguments, is_durable=is_durable)
 
 
 def arguments_of(definition: dict[str, object]) -> dict[str, object]:

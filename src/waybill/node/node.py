@@ -191,7 +191,9 @@ class Node(Host):
         """
         runtime = self.runtime
         runtime.now = now
-        if self.alarm or runtime.memory_bytes + runtime.held_bytes > self._memory_alarm_bytes:
+        if self.alarm or (
+            runtime.memory_bytes + runtime.footprint_bytes + runtime.held_bytes > self._memory_alarm_bytes
+        ):
             self._check_alarms()
         if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
             self._look_at_disk()
@@ -351,8 +353,11 @@ class Node(Host):
     def _check_alarms(self) -> None:
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
-        # What is not finished never raises an alarm alone: nothing would be read that could finish it.
-        used = int(self.runtime.memory_bytes) + min(int(self.runtime.held_bytes), limit // 2)
+        runtime = self.runtime
+        # What is not finished never raises an alarm alone: nothing would be read that could finish it. Nor does what is
+        # declared and attached: nobody who may not publish would take it back for that.
+        used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 2)
+        used += min(int(runtime.footprint_bytes), limit // 2)
         if self._is_disk_low:
             alarm = self._disk_alarm
         elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):

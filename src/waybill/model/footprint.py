@@ -1,0 +1,59 @@
+"""What is declared and attached takes memory, too: estimates, made when something comes and taken back when it goes.
+
+Messages make room for it. But whatever only grows could leave none to messages: what would not fit into the footprint
+of the node (`Runtime.footprint_limit_bytes`) is refused. A quarter of it is kept for connections, so that who has used
+up the rest by declaring keeps nobody out.
+
+The figures are of plain Python, and rather too large; compiled objects take about half.
+`tests/security/test_footprint.py` compares them with what is allocated.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.errors import ResourceRefused
+from waybill.model.growth import size_of
+from waybill.model.runtime import Runtime
+
+DELAYED: Final = "x-delayed-message"
+QUEUE_BYTES: Final = 2300  # and its lanes
+DURABLE_BYTES: Final = 500
+EXCHANGE_BYTES: Final = 900
+DELAY_BYTES: Final = 3500
+BINDING_BYTES: Final = 700
+WORD_BYTES: Final = 360
+TEXTS: Final = 2
+"""So many times a name or argument is kept: in an entity, in a key, in a definition."""
+
+
+def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
+    """Raises ResourceRefused if so much more must not be declared."""
+    limit = runtime.footprint_limit_bytes
+    if runtime.footprint_bytes + size > limit - (limit >> 2):
+        raise ResourceRefused(
+            f"cannot keep {what}: all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB, of "
+            f"{limit >> 20} that it may take on this node; delete something first, or give the node more memory"
+        )
+
+
+def queue_size(name: str, arguments: dict[str, object], *, is_persistent: bool) -> int:
+    size = QUEUE_BYTES + (len(name) + size_of(arguments)) * TEXTS
+    return size + DURABLE_BYTES if is_persistent else size
+
+
+def exchange_size(name: str, exchange_type: str, arguments: dict[str, object], *, is_durable: bool) -> int:
+    size = EXCHANGE_BYTES + (len(name) + size_of(arguments)) * TEXTS
+    if exchange_type == DELAYED:
+        size += DELAY_BYTES
+    return size + DURABLE_BYTES if is_durable else size
+
+
+def binding_size(
+    exchange_type: str, key: str, routing_key: str, arguments: dict[str, object], *, is_durable: bool
+) -> int:
+    """`key`: of the binding, with all of its names."""
+    size = BINDING_BYTES + len(key) * TEXTS + size_of(arguments) * TEXTS
+    if exchange_type in {"topic", DELAYED}:
+        size += WORD_BYTES * (routing_key.count(".") + 1)
+    return size + DURABLE_BYTES if is_durable else size

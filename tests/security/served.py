@@ -1,0 +1,86 @@
+"""A bystander in a process of its own: publishes one durable message after the other, and takes and settles each.
+
+    python -m tests.security.served PORT PID
+
+Each round ends when the message is confirmed and has come. After each it prints how many there were, and the most that
+one took: in milliseconds, and in those for which the broker PID used the CPU, which say the same on a busy machine.
+"""
+
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
+from waybill.wire.amqp091.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicPublish,
+    ChannelOpen,
+    ConfirmSelect,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    QueueDeclare,
+)
+from waybill.wire.amqp091.properties import BasicProperties
+
+QUEUE: Final = "bystander"
+TIMEOUT_S: Final = 30.0
+PAUSE_S: Final = 0.005
+ACK: Final = b"\x00\x3c\x00\x50"
+DELIVER: Final = b"\x00\x3c\x00\x3c"
+BLOCKED: Final = b"\x00\x0a\x00\x3c"
+CAPABILITIES: Final[dict[str, object]] = {"capabilities": {"connection.blocked": True}}
+HELLO: Final = PROTOCOL_HEADER + b"".join(
+    method_frame(channel, method)
+    for channel, method in (
+        (0, ConnectionStartOk(CAPABILITIES, "PLAIN", b"\0guest\0guest")),
+        (0, ConnectionTuneOk(2047, 131_072, 0)),
+        (0, ConnectionOpen("/")),
+        (1, ChannelOpen()),
+        (1, QueueDeclare(QUEUE, durable=True)),
+        (1, ConfirmSelect()),
+        (1, BasicConsume(QUEUE)),
+    )
+)
+MESSAGE: Final = method_frame(1, BasicPublish("", QUEUE)) + content_frames(
+    1, BasicProperties(delivery_mode=2), b"bystander", 0
+)
+SETTLED: Final = method_frame(1, BasicAck(0, multiple=True))
+
+
+def cpu_s(process: int) -> float:
+    """What a process has used of the CPU so far."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+def main() -> int:
+    port, broker = int(sys.argv[1]), int(sys.argv[2])
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+    connection.sendall(HELLO)
+    rounds = 0
+    longest_ms = longest_cpu_ms = 0.0
+    while True:
+        began, used = time.monotonic(), cpu_s(broker)
+        connection.sendall(MESSAGE)
+        heard = b""
+        while not (ACK in heard and DELIVER in heard):
+            data = connection.recv(1 << 16)
+            if not data:
+                print("cut off", flush=True)
+                return 1
+            heard += data
+            if BLOCKED in heard:
+                print("blocked", flush=True)
+        connection.sendall(SETTLED)
+        rounds += 1
+        longest_ms = max(longest_ms, (time.monotonic() - began) * 1000)
+        longest_cpu_ms = max(longest_cpu_ms, (cpu_s(broker) - used) * 1000)
+        print(rounds, round(longest_ms), round(longest_cpu_ms), flush=True)
+        time.sleep(PAUSE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
