@@ -1,12 +1,16 @@
 """`waybill store` and `waybill definitions`: what they say and how they end, over a directory that a broker left."""
 
 import asyncio
+import errno
 import json
+import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from xxhash import xxh3_64_digest
 
 from waybill.broker import Broker
 from waybill.cli.main import main
@@ -105,3 +109,96 @@ def test_definitions_that_are_none(directory: Path, tmp_path: Path, text: str) -
     target = tmp_path / "definitions.json"
     target.write_text(text)
     assert run("definitions", "import", "--data-dir", str(directory), str(target)).exit_code == 1
+
+
+def odd(directory: Path, what: str) -> None:
+    """Make a data directory into one that cannot be examined."""
+    match what:
+        case "empty":
+            for path in sorted(directory.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+        case "foreign":
+            odd(directory, "empty")
+            (directory / "notes.txt").write_text("mine")
+        case "a link":
+            (directory / "definitions.log").rename(directory.parent / "elsewhere")
+            (directory / "definitions.log").symlink_to(directory.parent / "elsewhere")
+        case "a linked lock":
+            (directory.parent / "precious").write_text("precious")
+            (directory / "lock").symlink_to(directory.parent / "precious")
+        case "a pipe":
+            (directory / "definitions.log").unlink()
+            os.mkfifo(directory / "definitions.log")
+        case "a file for a directory":
+            shutil.rmtree(directory / "messages")
+            (directory / "messages").write_text("no directory")
+        case "a directory for a file":
+            [log] = (directory / "messages").glob("*.log")
+            log.unlink()
+            log.mkdir()
+        case "a newer version":
+            [log] = (directory / "messages").glob("*.log")
+            octets = bytearray(log.read_bytes())
+            octets[8:10] = b"\0\2"
+            octets[24:32] = xxh3_64_digest(bytes(octets[:24]))
+            log.write_bytes(octets)
+
+
+SAID = {
+    "empty": "there is no data of a broker here",
+    "foreign": "there is no data of a broker here",
+    "a link": "it is a symbolic link",
+    "a linked lock": "it is a symbolic link",
+    "a pipe": "it is no plain file",
+    "a file for a directory": "Not a directory",
+    "a directory for a file": "01.log: ",
+    "a newer version": "use the version that wrote it",
+}
+
+
+@pytest.mark.parametrize("verb", ["check", "repair", "rebuild"])
+@pytest.mark.parametrize("what", SAID)
+def test_what_cannot_be_examined_is_refused_and_left_as_it_is(directory: Path, what: str, verb: str) -> None:
+    odd(directory, what)
+    before = sorted(path for path in directory.parent.rglob("*"))
+    result = run("store", verb, str(directory), *(["--yes"] if verb == "rebuild" else []))
+    assert result.exit_code == 2, result.output
+    assert SAID[what] in result.output
+    assert "Errno" not in result.output
+    assert "Traceback" not in result.output
+    assert sorted(path for path in directory.parent.rglob("*")) == before
+    if what == "a linked lock":
+        assert (directory.parent / "precious").read_text() == "precious"
+
+
+def test_what_can_only_be_read_can_be_checked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def read_only(path: os.PathLike[str], flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr("os.open", read_only)
+    result = run("store", "check", str(directory))
+    assert (result.exit_code, "no damage" in result.output) == (0, True)
+    result = run("store", "repair", str(directory))
+    assert result.exit_code == 2
+    assert f"{directory / 'lock'}: Read-only file system" in result.output
+
+
+def test_rebuilding_twice_keeps_the_first_definitions(directory: Path) -> None:
+    first = (directory / "definitions.log").read_bytes()
+    for _ in range(2):
+        assert run("store", "rebuild", "--yes", str(directory)).exit_code == 0
+    assert (directory / "definitions.log.lost").read_bytes() == first
+    assert (directory / "definitions.log.lost.2").exists()
+    assert run("store", "check", str(directory)).exit_code == 0
+
+
+async def test_what_a_broker_uses_is_left_alone(directory: Path) -> None:
+    async with Broker(port=0, data_dir=directory):
+        for verb in (["check"], ["repair"], ["rebuild", "--yes"]):
+            result = run("store", *verb, str(directory))
+            assert result.exit_code == 2
+            assert f"is in use by process {os.getpid()}: stop it first" in result.output

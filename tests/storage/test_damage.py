@@ -221,3 +221,72 @@ def test_a_message_of_an_unknown_format_is_reported() -> None:
     journal = Journal.open(disk, [])
     assert list(journal.recovered(1)) == []
     assert len(journal.report.damage) == 50
+
+
+def killed_disk() -> tuple[SimulatedDisk, int]:
+    """A directory whose last batch was synced, and nothing says so. Returns where that batch begins, too."""
+    disk = new_disk()
+    journal = open_journal(disk)
+    journal.define("queue", "q", {"id": 1})
+    commit_durably(journal)
+    start = len(disk.content(FIRST_SEGMENT).rstrip(b"\0")) if FIRST_SEGMENT in disk.file_names() else 32
+    stream = journal.stream(9, 1 << 20)
+    for sequence in range(3):
+        journal.put(1, sequence, message(content_of(sequence)))
+        stream.append(message(content_of(sequence)), sequence)
+        journal.define("queue", str(sequence), {"id": sequence})
+    commit_durably(journal)
+    disk.kill()
+    return disk, start
+
+
+def test_a_flipped_bit_in_the_last_batch_is_no_torn_end() -> None:
+    _, start = killed_disk()
+    for place in range(start, start + 400, 7):
+        disk, _ = killed_disk()
+        content = disk.content(FIRST_SEGMENT).rstrip(b"\0")
+        if place >= len(content):
+            break
+        disk.flip_bit(FIRST_SEGMENT, place)
+        assert [damage.name for damage in check(disk).damage], place
+        journal = open_journal(disk)
+        assert [damage.name for damage in journal.report.damage] == [FIRST_SEGMENT] * len(journal.report.damage), place
+        assert journal.report.damage, place
+        found = sequences_found(journal)
+        assert len(found) >= 2, place
+        journal.close()
+        repair(disk)
+        assert check(disk).damage == []
+        journal = open_journal(disk)
+        assert sequences_found(journal) == found, place
+        journal.close()
+
+
+@pytest.mark.parametrize("name", ["definitions.log", "streams/9/00000000000000000000.log"])
+def test_a_flipped_bit_in_the_last_batch_of_another_file_is_no_torn_end(name: str) -> None:
+    size = len(killed_disk()[0].content(name))
+    for place in range(0, size, 11):
+        disk, _ = killed_disk()
+        disk.flip_bit(name, place)
+        assert name in {damage.name for damage in check(disk).damage}, place
+        journal = open_journal(disk)
+        stream = journal.stream(9, 1 << 20)
+        entries = stream.read(0, 10, 1 << 20)
+        assert len(entries) >= 2, place
+        assert len(list(journal.definitions("queue"))) == 4, place
+        assert name in {damage.name for damage in journal.report.damage}, place
+        journal.close()
+
+
+def test_a_sector_that_was_never_written_is_a_torn_end() -> None:
+    disk = new_disk()
+    journal = open_journal(disk)
+    journal.put(1, 0, message(b"x" * 2000))
+    commit_durably(journal)
+    disk.kill()
+    disk.overwrite(FIRST_SEGMENT, 1024, bytes(512))
+    assert check(disk).damage == []
+    journal = open_journal(disk)
+    assert journal.report.damage == []
+    assert journal.report.torn_bytes > 0
+    journal.close()

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,15 @@ from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.node.node import FORMATS
 from waybill.storage.check import CheckReport, check, repair
 from waybill.storage.rebuild import rebuild
-from waybill.transport.disk import FILE_FLAGS, DirectoryLock, DiskFile, DiskFilesystem
+from waybill.transport.disk import (
+    FILE_FLAGS,
+    LOCK_NAME,
+    DataDirectoryInUse,
+    DirectoryLock,
+    DiskFile,
+    DiskFilesystem,
+    open_file,
+)
 
 DAMAGED: Final = 1
 UNREADABLE: Final = 2
@@ -31,8 +40,8 @@ class CannotLook(click.ClickException):
 def command() -> None:
     """Check or repair a data directory while no broker works on it.
 
-    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory cannot be read or a broker
-    uses it.
+    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory cannot be read, is none of
+    a broker, or a broker uses it.
     """
 
 
@@ -40,8 +49,11 @@ def command() -> None:
 @directory_argument
 @json_option
 def check_command(directory: Path, *, as_json: bool) -> None:
-    """Read everything in DIRECTORY and compare the checksums. Changes nothing."""
-    report = _examine(directory, check)
+    """Read everything in DIRECTORY and compare the checksums.
+
+    Changes nothing: the directory may be a backup that cannot be written to.
+    """
+    report = _examine(directory, check, changes=False)
     _show(report, as_json=as_json, is_repaired=False)
     if report.damage:
         raise click.exceptions.Exit(DAMAGED)
@@ -52,7 +64,7 @@ def check_command(directory: Path, *, as_json: bool) -> None:
 @json_option
 def repair_command(directory: Path, *, as_json: bool) -> None:
     """Take damaged records out of DIRECTORY. What they held is lost; everything else stays."""
-    _show(_examine(directory, repair), as_json=as_json, is_repaired=True)
+    _show(_examine(directory, repair, changes=True), as_json=as_json, is_repaired=True)
 
 
 @command.command("rebuild")
@@ -62,20 +74,18 @@ def rebuild_command(directory: Path, *, yes: bool) -> None:
     """Make new definitions for the messages in DIRECTORY, when its own are lost and there is no backup.
 
     Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
-    `waybill definitions import`.
+    `waybill definitions import`. What is left of the old definitions is kept in `definitions.log.lost`.
     """
     if not yes:
         raise click.UsageError("All names, users and rights that are left are put aside: say so with --yes.")
-    try:
-        lock = DirectoryLock(directory)
-    except OSError as error:
-        raise CannotLook(str(error)) from None
+    lock = _lock(directory, changes=True)
     try:
         queues, streams = rebuild(DiskFilesystem(directory), list(FORMATS))
     except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
-        raise CannotLook(f"{directory}: {error}") from None
+        raise CannotLook(_said(directory, error)) from None
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
     for name, count in queues.items():
         click.echo(f"{name}: {count:,} messages")
     for name in streams:
@@ -83,37 +93,62 @@ def rebuild_command(directory: Path, *, yes: bool) -> None:
     click.echo("no user is defined: import some with `waybill definitions import`")
 
 
-def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport]) -> CheckReport:
+def _said(directory: Path, error: Exception) -> str:
+    """What went wrong, and where, without the number of an error."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return f"{directory}: {error}"
+    return f"{error.filename or directory}: {error.strerror}"
+
+
+def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
+    """Keep brokers out. None where nothing can be written, if nothing is to be: no broker works there either."""
+    try:
+        return DirectoryLock(directory)
+    except DataDirectoryInUse as error:
+        raise CannotLook(str(error)) from None
+    except OSError as error:
+        if changes or error.errno not in {EROFS, EACCES, EPERM} or (directory / LOCK_NAME).exists():
+            raise CannotLook(_said(directory, error)) from None
+        return None
+
+
+def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport], *, changes: bool) -> CheckReport:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    try:
-        lock = DirectoryLock(directory)
-    except OSError as error:
-        raise CannotLook(str(error)) from None
+    lock = _lock(directory, changes=changes)
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     try:
         with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("reading", total=sum(path.stat().st_size for path in directory.rglob("*.log")))
-            return work(WatchedFilesystem(directory, lambda size: progress.advance(task, size)))
+            task = progress.add_task("reading", total=_size(directory))
+            flags = FILE_FLAGS if changes else FILE_FLAGS & ~os.O_RDWR
+            return work(WatchedFilesystem(directory, flags, lambda size: progress.advance(task, size)))
     except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
-        raise CannotLook(f"{directory}: {error}") from None
+        raise CannotLook(_said(directory, error)) from None
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
+
+
+def _size(directory: Path) -> int:
+    """Bytes that are to be read, for the bar."""
+    logs = [path for pattern in ("*.log", "messages/*.log", "streams/*/*.log") for path in directory.glob(pattern)]
+    return sum(path.lstat().st_size for path in logs)
 
 
 class WatchedFilesystem(DiskFilesystem):
-    """A disk that tells how much was read from it."""
+    """A disk that tells how much was read from it. Its files are opened with `flags`."""
 
-    def __init__(self, root: Path, when_read: Callable[[int], None]) -> None:
+    def __init__(self, root: Path, flags: int, when_read: Callable[[int], None]) -> None:
         super().__init__(root)
         self._directory = root
+        self._flags = flags
         self._when_read = when_read
 
     def open(self, name: str) -> DiskFile:
         """A file whose reads are told."""
-        return WatchedFile(os.open(self._directory / name, FILE_FLAGS), self._when_read)
+        return WatchedFile(open_file(self._directory / name, self._flags), self._when_read)
 
 
 class WatchedFile(DiskFile):

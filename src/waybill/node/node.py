@@ -21,6 +21,7 @@ from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.model.delay import DelayedExchange
+from waybill.model.errors import DefinitionsLost
 from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
@@ -32,6 +33,7 @@ from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
 from waybill.node.recovery import report_recovery
 from waybill.storage.commit import Commit
+from waybill.storage.definitions import WAY_OUT
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
@@ -113,6 +115,7 @@ class Node(Host):
         self._certificate_login_from = options.certificate_login_from
         self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
         self._random_bytes = options.random_bytes
+        self._restoring = ""
         self._dirty: list[ServerEngine] = []
         self._confirming: list[ServerEngine] = []
         # Connections that have failed, for the transport to cut.
@@ -133,7 +136,12 @@ class Node(Host):
         """A node on a data directory, or without one in memory. Raises what `Journal.open` raises."""
         if filesystem is None:
             return Node(MemoryStore(), options, now)
-        node = Node(Journal.open(filesystem, list(FORMATS)), options, now)
+        journal = Journal.open(filesystem, list(FORMATS))
+        try:
+            node = Node(journal, options, now)
+        except Exception:
+            journal.close(clean=False)
+            raise
         node._filesystem = filesystem
         # Backlogs are on disk: what fills memory beyond the limit is held by consumers, who need some more.
         node._memory_alarm_bytes *= 4
@@ -142,20 +150,38 @@ class Node(Host):
 
     def _recover(self) -> None:
         store = self.runtime.store
-        self.administration.recover()
-        for _, definition in store.definitions(EXCHANGE):
-            exchange = self._host_of(definition).restore_exchange(definition)
-            if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
-                self._recover_messages(exchange.waiting)
-        for _, definition in store.definitions(QUEUE):
-            self._recover_messages(self._host_of(definition).restore_queue(definition))
-        for _, definition in store.definitions("binding"):
-            self._host_of(definition).restore_binding(definition)
+        try:
+            waiting = self._restore_definitions()
+        except (OSError, DefinitionsLost):
+            raise
+        except Exception as error:
+            raise DefinitionsLost(f"the definitions make no sense: {self._restoring}: {error!r}. {WAY_OUT}") from error
+        for queue in waiting:
+            self._recover_messages(queue)
         self.termini.recover(self.virtual_hosts)
         store.remove_unclaimed()
         if isinstance(self._store, Journal):
             self._store.report_to(self.runtime.operator_log)
             report_recovery(self._store, self.runtime.operator_log)
+
+    def _restore_definitions(self) -> list[Queue]:
+        """Make all that is defined. Returns the queues whose messages are to be recovered."""
+        store = self.runtime.store
+        self._restoring = "users and virtual hosts"
+        self.administration.recover()
+        queues: list[Queue] = []
+        for key, definition in store.definitions(EXCHANGE):
+            self._restoring = f"exchange {key!r}"
+            exchange = self._host_of(definition).restore_exchange(definition)
+            if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
+                queues.append(exchange.waiting)
+        for key, definition in store.definitions(QUEUE):
+            self._restoring = f"queue {key!r}"
+            queues.append(self._host_of(definition).restore_queue(definition))
+        for key, definition in store.definitions("binding"):
+            self._restoring = f"binding {key!r}"
+            self._host_of(definition).restore_binding(definition)
+        return queues
 
     def _recover_messages(self, queue: Queue) -> None:
         store = self.runtime.store

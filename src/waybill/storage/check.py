@@ -8,6 +8,7 @@ concern: the next start cuts it off.
 
 from dataclasses import dataclass, field
 from errno import ENOENT
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -25,10 +26,12 @@ from waybill.storage.log import (
     batch_header,
     check_file_header,
     file_header,
+    numbers_in,
 )
 from waybill.storage.manifest import NAME as MANIFEST_NAME
 from waybill.storage.manifest import Extent, Manifest, encode_manifest, lacks_manifest, read_manifest, write_manifest
 from waybill.storage.record import (
+    MAX_NUMBER,
     RECORD_HEAD_SIZE,
     VOID,
     mended,
@@ -39,8 +42,11 @@ from waybill.storage.record import (
 )
 from waybill.storage.report import MISSING, Damage, cut_short
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
+from waybill.storage.segment import Segment, segment_numbers
 from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
-from waybill.storage.stream import NUMBER_MASK
+from waybill.storage.stream import NUMBER_MASK, OFFSET_DIGITS, stream_ids
+
+NO_STORE: Final = "there is no data of a broker here: name the directory that the broker was given by --data-dir"
 
 
 @dataclass
@@ -57,12 +63,11 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class _LogName:
-    """A log file, with what its header has to say. Files of one `group` follow each other."""
+    """A log file, with what its header has to say."""
 
     name: str
     purpose: int
     number: int
-    group: str
 
 
 def check(filesystem: Filesystem) -> CheckReport:
@@ -94,7 +99,22 @@ def _check_manifest(filesystem: Filesystem, manifest: Manifest, report: CheckRep
         if is_used or DEFINITIONS_NAME in manifest.extents:
             report.damage.append(Damage(DEFINITIONS_NAME, 0, MISSING))
         elif not manifest.is_present:
-            raise FileNotFoundError(ENOENT, "there is no data of a broker")
+            raise FileNotFoundError(ENOENT, NO_STORE)
+
+
+def check_versions(filesystem: Filesystem) -> None:
+    """Raise UnsupportedStoreVersion if any file is of a version that cannot be read, FileNotFoundError without any."""
+    manifest = read_manifest(filesystem)
+    groups = _groups(filesystem, manifest)
+    if not (manifest.is_present or any(groups)):
+        raise FileNotFoundError(ENOENT, NO_STORE)
+    for names in groups:
+        for log in names:
+            file = filesystem.open(log.name)
+            try:
+                check_file_header(log.name, file.read(0, FILE_HEADER_SIZE), log.purpose, log.number)
+            finally:
+                file.close()
 
 
 def repair(filesystem: Filesystem) -> CheckReport:
@@ -162,17 +182,15 @@ def _groups(filesystem: Filesystem, manifest: Manifest) -> list[list[_LogName]]:
         file = filesystem.open(DEFINITIONS_NAME)
         number = file_number(file.read(0, FILE_HEADER_SIZE), manifest.extents.get(DEFINITIONS_NAME))
         file.close()
-        groups.append([_LogName(DEFINITIONS_NAME, DEFINITIONS, number, "")])
-    groups.append(_logs_in(filesystem, MESSAGES_DIRECTORY, JOURNAL))
-    for name in filesystem.list_directory(STREAMS_DIRECTORY):
+        groups.append([_LogName(DEFINITIONS_NAME, DEFINITIONS, number)])
+    groups.append([_LogName(Segment(number).log.name, JOURNAL, number) for number in segment_numbers(filesystem)])
+    for stream_id in stream_ids(filesystem):
         # Only the last file of a stream can be torn, so each stands for itself.
-        groups.extend([log] for log in _logs_in(filesystem, f"{STREAMS_DIRECTORY}/{name}", STREAM))
+        directory = f"{STREAMS_DIRECTORY}/{stream_id}"
+        for offset in numbers_in(filesystem.list_directory(directory), OFFSET_DIGITS, MAX_NUMBER):
+            name = f"{directory}/{offset:0{OFFSET_DIGITS}d}.log"
+            groups.append([_LogName(name, STREAM, offset & NUMBER_MASK)])
     return groups
-
-
-def _logs_in(filesystem: Filesystem, directory: str, purpose: int) -> list[_LogName]:
-    names = [name for name in filesystem.list_directory(directory) if name.endswith(".log") and name[:-4].isdigit()]
-    return [_LogName(f"{directory}/{name}", purpose, int(name[:-4]) & NUMBER_MASK, directory) for name in names]
 
 
 def _highest_durable(filesystem: Filesystem, names: list[_LogName], manifest: Manifest) -> i64:
@@ -210,7 +228,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, manifest: Ma
     report.bytes += int(reader.size)
     _check_size(log, int(reader.size), manifest.extents.get(log.name), report)
     if not check_file_header(log.name, reader.read(0, FILE_HEADER_SIZE), log.purpose, log.number):
-        if durable <= i64(log.number) << 32 and not manifest.is_clean:
+        if durable <= i64(log.number) << 32 and not manifest.is_clean and not reader.is_flipped(0):
             report.torn_bytes += reader.torn_bytes(0)
             file.close()
             return
@@ -219,7 +237,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, manifest: Ma
     while offset < reader.size:
         is_whole = reader.load(offset)
         if not is_whole or reader.bad_count > 0:
-            if durable <= (log.number << 32) | offset:
+            if durable <= (log.number << 32) | offset and not reader.is_flipped(offset):
                 torn_bytes = reader.torn_bytes(offset)
                 report.torn_bytes += torn_bytes
                 if torn_bytes and manifest.is_clean:
@@ -245,7 +263,8 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
     offset: i64 = FILE_HEADER_SIZE
     while offset < reader.size:
         is_whole = reader.load(offset)
-        if (not is_whole or reader.bad_count > 0) and durable <= (log.number << 32) | offset:
+        is_unknown = durable <= (log.number << 32) | offset
+        if (not is_whole or reader.bad_count > 0) and is_unknown and not reader.is_flipped(offset):
             # The torn end stays as it is.
             replacement.append(file.read(offset, int(reader.size - offset)))
             break

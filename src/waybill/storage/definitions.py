@@ -27,7 +27,15 @@ from waybill.storage.log import (
     file_header,
 )
 from waybill.storage.manifest import Extent
-from waybill.storage.record import DEFINE, KIND_OFFSET, RECORD_HEAD_SIZE, mended, record_length, small_record
+from waybill.storage.record import (
+    DEFINE,
+    KIND_OFFSET,
+    MAX_NUMBER,
+    RECORD_HEAD_SIZE,
+    mended,
+    record_length,
+    small_record,
+)
 from waybill.storage.report import RecoveryReport, cut_short
 
 NAME: Final = "definitions.log"
@@ -36,6 +44,7 @@ HISTORY_RECORDS: Final = 1000  # so many superseded records are kept, whatever t
 # Which ids have been given back lately: their messages may still be there, and are wanted no more.
 DELETED: Final = "deleted"
 DELETED_IDS: Final = 4096
+MAX_REPLACEMENTS: Final = 0x7FFFFFFF
 ID_FIELDS: Final = ("id", "delay_id", "records")
 WAY_OUT: Final = (
     "Put the file back from a backup and run `waybill store repair` on the directory; or let `waybill store rebuild "
@@ -82,12 +91,26 @@ def _unpack_extension(code: int, data: memoryview) -> object:
     raise ValueError(f"unknown extension {code} in a definition")
 
 
+def _decoded(record: bytes) -> tuple[str, str, dict[str, object] | None, int]:
+    """Kind, key, value and next id. Raises what the decoder raises, and ValueError."""
+    fields = msgspec.msgpack.decode(record, ext_hook=_unpack_extension)
+    if not isinstance(fields, list) or len(fields) != 4:
+        raise ValueError("it is no list of four")
+    kind, key, value, next_id = fields
+    if not isinstance(kind, str) or not isinstance(key, str) or not (value is None or isinstance(value, dict)):
+        raise ValueError("its kind, key and value are of other types")
+    if not isinstance(next_id, int) or not 0 <= next_id <= MAX_NUMBER:
+        raise ValueError("its next id is out of range")
+    return kind, key, value, next_id
+
+
 def file_number(head: bytes, extent: Extent | None) -> int:
     """The number of the file with this header, which may be bad."""
     number = int.from_bytes(head[16:24], "big", signed=True) if len(head) >= 24 else 1
     if extent is not None and not check_file_header(NAME, head, DEFINITIONS, number):
         return int(extent.number)
-    return number
+    # No other number leaves room for offsets in a position: such a header is bad.
+    return number if 1 <= number <= MAX_REPLACEMENTS else 1
 
 
 def missing_end(extent: Extent | None, number: i64, size: i64) -> str:
@@ -128,12 +151,13 @@ class Definitions:
             self.begin()
             return
         file = filesystem.open(NAME)
+        self.log.file = file
         head = file.read(0, FILE_HEADER_SIZE)
         number = file_number(head, extent)
+        self.log.number = number
         reader = LogReader(file, number)
         if not check_file_header(NAME, head, DEFINITIONS, number):
             if reader.size <= FILE_HEADER_SIZE or reader.find_batch(FILE_HEADER_SIZE) == reader.size:
-                file.close()
                 if extent is not None or is_used:
                     raise DefinitionsLost(f"{NAME} is empty: what exists and who may use it is lost. {WAY_OUT}")
                 report.torn_bytes += int(reader.size)
@@ -142,7 +166,6 @@ class Definitions:
             report.damaged(NAME, 0, "the file header is bad")
         lacking = missing_end(extent, number, reader.size)
         if lacking:
-            file.close()
             raise DefinitionsLost(f"{lacking}: what was defined last is lost. {WAY_OUT}")
         end = self._scan(reader, report, 0 if extent is None else extent.position)
         if reader.unreadable is not None:
@@ -152,8 +175,6 @@ class Definitions:
             file.truncate(end)
         file.sync()
         self.filesystem.sync_directory("")
-        self.log = LogFile("", NAME, DEFINITIONS, number)
-        self.log.file = file
         self.log.is_begun = True
         self.log.size = end
         self.log.durable_size = end
@@ -177,7 +198,7 @@ class Definitions:
                     if reader.number > 1:
                         # It has taken the place of another file, with all of its first batch.
                         known_durable = max(known_durable, (reader.number << 32) | (FILE_HEADER_SIZE + 1))
-                if known_durable <= (reader.number << 32) | offset:
+                if known_durable <= (reader.number << 32) | offset and not reader.is_flipped(offset):
                     return offset
                 if not is_whole:
                     reader.salvage(offset)
@@ -201,13 +222,22 @@ class Definitions:
         if data[index + KIND_OFFSET] != DEFINE:
             return
         record = data[index + RECORD_HEAD_SIZE : index + record_length(data, index, len(data))]
-        kind, key, value, next_id = msgspec.msgpack.decode(record, ext_hook=_unpack_extension)
-        if kind == DELETED:
-            for number in value["ids"]:
-                self._note_deleted(number)
-        else:
-            self._set(kind, key, value)
+        try:
+            kind, key, value, next_id = _decoded(record)
+            if kind == DELETED:
+                self._note_all_deleted(value)
+            else:
+                self._set(kind, key, value)
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise DefinitionsLost(f"{NAME} has a definition that makes no sense: {error}. {WAY_OUT}") from error
         self.next_id = max(self.next_id, next_id)
+
+    def _note_all_deleted(self, value: dict[str, object] | None) -> None:
+        numbers = value["ids"] if value is not None else None
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+            raise ValueError("deleted ids are a list of integers")
+        for number in numbers:
+            self._note_deleted(number)
 
     def _set(self, kind: str, key: str, value: dict[str, object] | None) -> None:
         self._record_count += 1

@@ -48,7 +48,7 @@ from waybill.storage.report import MISSING, RecoveryReport
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
 from waybill.storage.segment import Requeued, Segment
 from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
-from waybill.storage.stream import JournalStream
+from waybill.storage.stream import JournalStream, stream_ids
 
 NOT_REQUEUED: Final = Requeued(0, b"")
 # Nothing was committed for so long: then all that is there is marked as durable, and while it is busy so often.
@@ -132,10 +132,9 @@ class Journal(MessageLog):
             self._next_sequences[queue_id] = int(table.highest) + 1
             if table.live > 0:
                 self._recovered[queue_id] = table
-        for name in filesystem.list_directory(STREAMS_DIRECTORY):
-            if name.isdigit():
-                self._stream_names[int(name)] = filesystem.list_directory(f"{STREAMS_DIRECTORY}/{name}")
-                highest_id = max(highest_id, int(name))
+        for stream_id in stream_ids(filesystem):
+            self._stream_names[stream_id] = filesystem.list_directory(f"{STREAMS_DIRECTORY}/{stream_id}")
+            highest_id = max(highest_id, stream_id)
         for extent in manifest.within(STREAMS_DIRECTORY):
             stream_id = int(extent.name.split("/")[1])
             self._unclaimed_extents.setdefault(stream_id, []).append(extent)

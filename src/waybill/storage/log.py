@@ -35,7 +35,10 @@ from waybill.storage.filesystem import File, Filesystem
 from waybill.storage.record import (
     MAX_RECORD_BYTES,
     RECORD_HEAD_SIZE,
+    is_flipped,
+    lacks_end,
     mended_length,
+    record_fits,
     record_is_whole,
     record_length,
 )
@@ -142,9 +145,37 @@ def check_file_header(name: str, data: bytes, purpose: i64, number: i64) -> bool
     major = read_i32_be(data, 8) >> 16
     if major > VERSION_MAJOR:
         raise UnsupportedStoreVersion(
-            f"{name} has format version {major}, this version of waybill reads {VERSION_MAJOR} and older"
+            f"{name} has format version {major}, and this version of waybill reads {VERSION_MAJOR} and older: "
+            "use the version that wrote it, or a newer one"
         )
     return i64(read_i32_be(data, 12)) == purpose and read_i64_be(data, 16) == number
+
+
+def flipped_header(data: bytes, digest_at: i64) -> bytes | None:
+    """A bad header as it was, if only one bit of it is wrong: its bytes up to a digest, and the digest. None if not."""
+    octets = bytearray(data[: digest_at + 8])
+    if len(octets) < digest_at + 8:
+        return None
+    for index in range(len(octets)):
+        for bit in range(8):
+            octets[index] ^= 1 << bit
+            tried = bytes(octets)
+            if xxh3_64_digest(tried[:digest_at]) == tried[digest_at:]:
+                return None if lacks_end(data, tried) else tried
+            octets[index] ^= 1 << bit
+    return None
+
+
+def numbers_in(names: list[str], width: int, limit: i64) -> list[int]:
+    """The numbers of the log files among the names of a directory, in order. What else lies there is none of ours."""
+    found: list[int] = []
+    for name in names:
+        stem = name[:-4]
+        if name.endswith(".log") and stem.isascii() and stem.isdigit() and len(stem) <= 20:
+            number = int(stem)
+            if name == f"{number:0{width}d}.log" and number < limit:
+                found.append(number)
+    return sorted(found)
 
 
 def knows_manifest(data: bytes) -> bool:
@@ -228,7 +259,7 @@ class LogReader:
         if size < 0 or read_i64_be(data, start + 8) != (self.number << 32) | offset:
             return False
         self.durable = read_i64_be(data, start + 16)
-        if offset + BATCH_HEADER_SIZE + size > self.size:
+        if size > self.size - offset - BATCH_HEADER_SIZE:
             return False
         self.end_offset = offset + BATCH_HEADER_SIZE + size
         return True
@@ -247,13 +278,39 @@ class LogReader:
         `end_offset` is then the next place with a good batch header, or the end of the file.
         """
         first = offset + BATCH_HEADER_SIZE
-        # What looks like a header within a whole record is a part of somebody's message.
-        self.end_offset = self.find_batch(self._end_of_whole_records(first, offset + 1))
+        size = self._flipped_size(offset)
+        if size >= 0:
+            self.end_offset = first + size
+        else:
+            # What looks like a header within a whole record is a part of somebody's message.
+            self.end_offset = self.find_batch(self._end_of_whole_records(first, offset + 1))
         self.records = []
         self.bad_count = 0
         self.bad = []
         if first < self.end_offset and self._require(first, self.end_offset - first):
             self._check_records(first - self.base, self.end_offset - self.base)
+
+    def is_flipped(self, offset: i64) -> bool:
+        """Whether one wrong bit is all that `load` has found wrong at an offset; 0 stands for the file header.
+
+        Then the batch was on the disk as a whole, and the disk has changed it since: that is no torn end.
+        """
+        if offset == 0:
+            return flipped_header(self.read(0, FILE_HEADER_SIZE), FILE_HEADER_SIZE - 8) is not None
+        if not self.load(offset):
+            return self._flipped_size(offset) >= 0
+        if self.bad_count != 1:
+            return False
+        start, stop = self.bad[0]
+        return is_flipped(self.data[start:stop], is_last=stop >= self.end_offset - self.base)
+
+    def _flipped_size(self, offset: i64) -> i64:
+        """Bytes of records behind a batch header of which one bit is wrong, or -1."""
+        header = flipped_header(self.read(offset, BATCH_HEADER_SIZE), BATCH_HEADER_SIZE - 8)
+        if header is None or read_i64_be(header, 8) != (self.number << 32) | offset:
+            return -1
+        size = batch_size(header, 0)
+        return size if size <= self.size - offset - BATCH_HEADER_SIZE else -1
 
     def _end_of_whole_records(self, offset: i64, otherwise: i64) -> i64:
         """Where whole records end that begin at an offset; `otherwise` if there is none."""
@@ -297,7 +354,7 @@ class LogReader:
         data = self.data
         while index < end:
             length = record_length(data, index, end)
-            if length > 0 and record_is_whole(data, index, length):
+            if length > 0 and record_is_whole(data, index, length) and record_fits(data, index, length):
                 records.append(index)
             else:
                 records.append(-1)

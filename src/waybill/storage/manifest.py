@@ -31,17 +31,21 @@ from waybill.storage.log import (
     check_file_header,
     file_header,
     knows_manifest,
+    numbers_in,
 )
 from waybill.storage.record import (
     KIND_OFFSET,
     MANIFEST,
+    MAX_NUMBER,
     RECORD_HEAD_SIZE,
     record_is_whole,
     record_length,
     small_record,
 )
+from waybill.storage.segment import MAX_SEGMENTS, NUMBER_DIGITS
 
 NAME: Final = "manifest"
+MAX_BYTES: Final = 256 << 20  # two million files
 REPLACEMENT_NAME: Final = "manifest.new"
 
 
@@ -158,7 +162,8 @@ def read_manifest(filesystem: Filesystem) -> Manifest:
     manifest.is_present = True
     file = filesystem.open(NAME)
     try:
-        data = file.read(0, file.size())
+        size = file.size()
+        data = file.read(0, size) if size <= MAX_BYTES else b""
     finally:
         file.close()
     if not _read(manifest, data):
@@ -186,10 +191,29 @@ def _read(manifest: Manifest, data: bytes) -> bool:
     manifest.next_id = read_i64_be(data, at)
     at += 8
     while at < len(data):
-        name_end = at + 2 + (data[at] << 8 | data[at + 1])
-        name = data[at + 2 : name_end].decode()
-        manifest.extents[name] = Extent(
+        name_end = at + 2 + (data[at] << 8 | data[at + 1]) if at + 2 <= len(data) else len(data)
+        if name_end + 24 > len(data):
+            return False
+        name = data[at + 2 : name_end].decode("utf-8", "replace")
+        extent = Extent(
             name, read_i64_be(data, name_end), read_i64_be(data, name_end + 8), read_i64_be(data, name_end + 16)
         )
+        if not _may_be(extent):
+            return False
+        manifest.extents[name] = extent
         at = name_end + 24
-    return True
+    return 0 <= manifest.next_id <= MAX_NUMBER
+
+
+def _may_be(extent: Extent) -> bool:
+    """Whether a store can have such a file: a name from a manifest is used to open and make files."""
+    if not (0 <= extent.number <= MAX_SEGMENTS and extent.size >= 0 and 0 <= extent.next_offset <= MAX_NUMBER):
+        return False
+    directory, _, name = extent.name.rpartition("/")
+    if directory == "":
+        return name == "definitions.log"
+    if directory == "messages":
+        return numbers_in([name], NUMBER_DIGITS, MAX_SEGMENTS) != []
+    parent, _, stream_id = directory.partition("/")
+    is_id = stream_id.isascii() and stream_id.isdigit() and len(stream_id) < 20 and stream_id == str(int(stream_id))
+    return parent == "streams" and is_id and numbers_in([name], 20, MAX_NUMBER) != []

@@ -47,13 +47,12 @@ from waybill.storage.record import (
     record_length,
     small_record,
 )
-from waybill.storage.segment import FORGOTTEN, Requeued, Segment
+from waybill.storage.segment import FORGOTTEN, MAX_SEGMENT_OFFSET, Requeued, Segment
 
 SETTLE_RECORD_BYTES: Final = 4096  # 256 settles: little is lost with one damaged record
 # A batch of so little costs mostly its sync, which a file that need not grow halves. Large ones would be written twice.
 SMALL_BATCH_BYTES: Final = 16 << 10
 RESERVE_BYTES: Final = 256 << 10
-MAX_SEGMENT_OFFSET: Final = 0xFFFFFFFF
 NEAR_READ_BYTES: Final = 8 << 10
 SEQUENTIAL_READ_BYTES: Final = 256 << 10
 SEQUENTIAL_GAP_BYTES: Final = 64 << 10

@@ -1,12 +1,13 @@
 """Making definitions for what a data directory holds, when its own are lost for good.
 
 Every queue with messages and every stream gets a name of its own, `recovered.` and its id. Nobody gets any right: users
-are for an operator to import. The old file, if any is left, is kept beside the new one.
+are for an operator to import. The old file, if any is left, is kept beside the new one, and so are older ones.
 """
 
 from typing import Final
 
 from waybill.model.message import MessageFormat
+from waybill.storage.check import check_versions
 from waybill.storage.definitions import NAME, Definitions
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
@@ -21,10 +22,12 @@ VIRTUAL_HOST: Final = "/"
 def rebuild(filesystem: Filesystem, formats: list[MessageFormat]) -> tuple[dict[str, int], list[str]]:
     """Replace the definitions. Returns how many messages each queue has, by name, and the names of streams.
 
-    Raises OSError, and UnsupportedStoreVersion.
+    Raises OSError, and UnsupportedStoreVersion: then nothing was changed.
     """
-    if NAME in filesystem.list_directory(""):
-        filesystem.rename(NAME, OLD_NAME)
+    check_versions(filesystem)
+    names = filesystem.list_directory("")
+    if NAME in names:
+        filesystem.rename(NAME, _free_name(names))
         filesystem.sync_directory("")
     manifest = read_manifest(filesystem)
     if MANIFEST_NAME in filesystem.list_directory(""):
@@ -46,6 +49,16 @@ def rebuild(filesystem: Filesystem, formats: list[MessageFormat]) -> tuple[dict[
     return {f"{PREFIX}{queue_id}": count for queue_id, count in sorted(messages.items())}, [
         f"{PREFIX}{stream_id}" for stream_id in streams
     ]
+
+
+def _free_name(names: list[str]) -> str:
+    """Where to keep the old file."""
+    name = OLD_NAME
+    number = 1
+    while name in names:
+        number += 1
+        name = f"{OLD_NAME}.{number}"
+    return name
 
 
 def _define_queue(journal: Journal, queue_id: int, arguments: dict[str, object]) -> None:

@@ -57,6 +57,8 @@ KIND_OFFSET: Final = 12
 MAX_NAME_BYTES: Final = 0xFFFF
 MAX_RECORD_BYTES: Final = 0x7FFFFFFF
 MAX_MENDED_BYTES: Final = 32 << 10
+MAX_NUMBER: Final = 1 << 62  # of sequences, offsets and ids
+SECTOR_BYTES: Final = 512
 MAX_CACHED_ADDRESSES: Final = 4096
 
 
@@ -145,6 +147,65 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
         seed = xxh3_64_intdigest(data[index + DIGEST_SIZE : head_end])
         return xxh3_64_digest(data[head_end:stop], seed) == data[index : index + DIGEST_SIZE]
     return xxh3_64_digest(data[index + DIGEST_SIZE : stop]) == data[index : index + DIGEST_SIZE]
+
+
+def record_fits(data: bytes, index: i64, length: i64) -> bool:
+    """Whether the fields of a record whose digest is right can be what a store has written.
+
+    A digest proves nothing against somebody who can write to the disk: numbers are checked before they are used.
+    """
+    kind: i64 = data[index + KIND_OFFSET]
+    first = index + RECORD_HEAD_SIZE
+    if kind in (PUT, ENTRY):
+        # A timestamp may be anything.
+        numbers = read_i64_be(data, first + 8) | (read_i64_be(data, first) if kind == PUT else 0)
+        return 0 <= numbers <= MAX_NUMBER
+    size = length - RECORD_HEAD_SIZE
+    if kind == SETTLE:
+        return size % 16 == 0
+    if kind == REFERENCE:
+        return (
+            size == 24
+            and 0 <= read_i64_be(data, first) | read_i64_be(data, first + 8) <= MAX_NUMBER
+            and 0 < read_i64_be(data, first + 16) <= index
+        )
+    if kind == REQUEUE:
+        return size >= 24
+    if kind == PURGE:
+        return size >= 16 and size % 8 == 0 and read_i64_be(data, first + 8) <= MAX_NUMBER
+    if kind == MARK:
+        return size >= 24 and size % 8 == 0 and _are_numbers(data, first + 8, first + 24)
+    if kind == GIVEN:
+        return size == 16 and _are_numbers(data, first + 8, first + 16)
+    return True
+
+
+def _are_numbers(data: bytes, start: i64, stop: i64) -> bool:
+    """Whether all integers from one byte to another are sequences, or -1 for none."""
+    while start < stop:
+        if not -1 <= read_i64_be(data, start) <= MAX_NUMBER:
+            return False
+        start += 8
+    return True
+
+
+def is_flipped(record: bytes, *, is_last: bool) -> bool:
+    """Whether one wrong bit, and nothing else, is what makes a record bad. `is_last`: nothing follows it.
+
+    A crash hardly ever leaves that behind: it leaves out sectors, which are zeros then or older bytes, or the end.
+    """
+    if bytes(SECTOR_BYTES) in record:
+        return False
+    if mended_length(record, 0, len(record)) == len(record):
+        return True
+    good = mended(record)
+    return good is not None and not (is_last and lacks_end(record, good))
+
+
+def lacks_end(data: bytes, good: bytes) -> bool:
+    """Whether zeros in the place of its end are all that makes `data` differ from `good`."""
+    end = len(data.rstrip(b"\0"))
+    return data[:end] == good[:end]
 
 
 def mended_length(data: bytes, index: i64, end: i64) -> i64:

@@ -36,15 +36,10 @@ from waybill.storage.record import (
     record_length,
 )
 from waybill.storage.report import MISSING, RecoveryReport, cut_short
-from waybill.storage.segment import DIRECTORY, Requeued, Segment
+from waybill.storage.segment import DIRECTORY, MAX_SEGMENT_OFFSET, Requeued, Segment, segment_numbers
 
 ENTIRE_QUEUE: Final = 1 << 62
 NO_MARK: Final = Mark()
-
-
-def segment_numbers(names: list[str]) -> list[int]:
-    """The numbers of the segments among the names of a directory, in order."""
-    return sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
 
 
 class Recovery:
@@ -67,7 +62,7 @@ class Recovery:
 
     def run(self) -> None:
         """Read everything, cut off what is torn. Nothing is changed before all of it was read."""
-        files = [self._open(number) for number in segment_numbers(self.log.filesystem.list_directory(DIRECTORY))]
+        files = [self._open(number) for number in segment_numbers(self.log.filesystem)]
         self._files = files
         self._compare({segment.log.name: segment for segment in files})
         cut: tuple[int, int] | None = None
@@ -147,7 +142,7 @@ class Recovery:
                 highest = max(highest, other.highest_durable(FILE_HEADER_SIZE))
             reader.file = open_logs.file(self._files[index].log)
             self._known_durable = highest
-        if self._known_durable > position:
+        if self._known_durable > position or self._readers[index].is_flipped(offset):
             return True
         unreadable = self._readers[index].unreadable
         if unreadable is not None:
@@ -248,7 +243,8 @@ class Recovery:
         data = reader.data
         self.report.is_clean = kind == CLEAN
         if kind == PUT:
-            self._put(segment, data, index, (segment.number << 32) | (reader.base + index))
+            if reader.base + index <= MAX_SEGMENT_OFFSET:
+                self._put(segment, data, index, (segment.number << 32) | (reader.base + index))
         elif kind == SETTLE:
             stop = index + record_length(data, index, len(data))
             for at in range(index + RECORD_HEAD_SIZE, stop, 16):

@@ -1,13 +1,26 @@
 """What the journal knows of one segment of its log while it is in use."""
 
+from typing import Final
+
 from librt.strings import BytesWriter, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
-from waybill.storage.log import JOURNAL, LogFile
+from waybill.storage.filesystem import Filesystem
+from waybill.storage.log import JOURNAL, LogFile, numbers_in
 from waybill.storage.record import REQUEUE, integers, small_record
 
-DIRECTORY = "messages"
-FORGOTTEN = -1  # in place of a queue id: the other number is the offset of a record that one holder has forgotten
+DIRECTORY: Final = "messages"
+NUMBER_DIGITS: Final = 8
+MAX_SEGMENTS: Final = 0x7FFFFFFF
+MAX_SEGMENT_OFFSET: Final = 0xFFFFFFFF
+FORGOTTEN: Final = (
+    -1
+)  # in place of a queue id: the other number is the offset of a record that one holder has forgotten
+
+
+def segment_numbers(filesystem: Filesystem) -> list[int]:
+    """The numbers of the segments that have a file, in order."""
+    return numbers_in(filesystem.list_directory(DIRECTORY), NUMBER_DIGITS, MAX_SEGMENTS)
 
 
 class Requeued:
@@ -32,7 +45,7 @@ class Segment:
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
-        self.log = LogFile(DIRECTORY, f"{number:08d}.log", JOURNAL, number)
+        self.log = LogFile(DIRECTORY, f"{number:0{NUMBER_DIGITS}d}.log", JOURNAL, number)
         self.is_present = True
         self.is_from_before = False
         # Some of it cannot be read now. It stays for whoever can read it, until `repair` says that nobody will.

@@ -25,6 +25,7 @@ from waybill.storage.log import (
     batch_header,
     batch_size,
     check_file_header,
+    numbers_in,
 )
 from waybill.storage.manifest import Extent, extent_of
 from waybill.storage.open_logs import OpenLogs
@@ -32,6 +33,7 @@ from waybill.storage.read_faults import TRIES_MAX, ReadFaults
 from waybill.storage.record import (
     ENTRY,
     KIND_OFFSET,
+    MAX_NUMBER,
     RECORD_HEAD_SIZE,
     VOID,
     AddressWriter,
@@ -45,9 +47,18 @@ from waybill.storage.report import MISSING, RecoveryReport, cut_short
 
 DIRECTORY: Final = "streams"
 NUMBER_MASK: Final = 0x7FFFFFFF
+OFFSET_DIGITS: Final = 20
 INDEX_BYTES: Final = 64 << 10
 READ_BYTES: Final = 256 << 10
 MAX_PLACES: Final = 64
+
+
+def stream_ids(filesystem: Filesystem) -> list[int]:
+    """The streams that have a directory."""
+    names = [name for name in filesystem.list_directory(DIRECTORY) if name.isascii() and name.isdigit()]
+    return [
+        int(name) for name in names if len(name) <= OFFSET_DIGITS and name == str(int(name)) and int(name) < MAX_NUMBER
+    ]
 
 
 class StreamSegment:
@@ -55,7 +66,9 @@ class StreamSegment:
 
     def __init__(self, stream_id: i64, first_offset: i64) -> None:
         self.first_offset: i64 = first_offset
-        self.log = LogFile(f"{DIRECTORY}/{stream_id}", f"{first_offset:020d}.log", STREAM, first_offset & NUMBER_MASK)
+        self.log = LogFile(
+            f"{DIRECTORY}/{stream_id}", f"{first_offset:0{OFFSET_DIGITS}d}.log", STREAM, first_offset & NUMBER_MASK
+        )
         self.is_indexed = True
         self.marked_size: i64 = 0
         # Some page of it cannot be read: what is on it is stepped over.
@@ -126,7 +139,7 @@ class JournalStream(StreamLog):
 
     def recover(self, names: list[str] | None, extents: list[Extent], report: RecoveryReport) -> None:
         """Open the files of the stream's directory; None: there is none. `extents`: what the manifest knows of them."""
-        firsts = sorted(int(name[:-4]) for name in names or [] if name.endswith(".log") and name[:-4].isdigit())
+        firsts = numbers_in(names or [], OFFSET_DIGITS, MAX_NUMBER)
         self.is_new = names is None
         for extent in extents:
             self._known_end = max(self._known_end, extent.next_offset)
@@ -212,7 +225,7 @@ class JournalStream(StreamLog):
                 if known_durable < 0:
                     known_durable = LogReader(file, segment.log.number).highest_durable(offset)
                     known_durable = max(known_durable, marked_durable)
-                if known_durable <= (segment.log.number << 32) | offset:
+                if known_durable <= (segment.log.number << 32) | offset and not reader.is_flipped(offset):
                     if reader.unreadable is not None:
                         raise reader.unreadable
                     report.torn_bytes += int(reader.size - offset)

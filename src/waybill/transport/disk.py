@@ -9,8 +9,10 @@ import contextlib
 import fcntl
 import os
 import queue
+import stat
 import threading
 from collections.abc import Callable
+from errno import EINVAL, ELOOP
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,12 +24,28 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
-FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
+# A file that is a link would lead the store, which may run as root, to write into somebody else's.
+FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @mypyc_attr(native_class=False)
 class DataDirectoryInUse(OSError):
     """Another process works on the data directory."""
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A descriptor of a plain file. Raises OSError, for a link or a pipe as well."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno != ELOOP:
+            raise
+        raise OSError(ELOOP, "it is a symbolic link, and the store follows none", str(path)) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISDIR(mode):
+        os.close(descriptor)
+        raise OSError(EINVAL, "it is no plain file", str(path))
+    return descriptor
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -108,11 +126,11 @@ class DiskFilesystem:
 
     def create(self, name: str) -> DiskFile:
         """Open a new, empty file; an older one of that name is emptied."""
-        return DiskFile(os.open(self._root / name, FILE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o600))
+        return DiskFile(open_file(self._root / name, FILE_FLAGS | os.O_CREAT | os.O_TRUNC))
 
     def open(self, name: str) -> DiskFile:
         """Open a file that exists."""
-        return DiskFile(os.open(self._root / name, FILE_FLAGS))
+        return DiskFile(open_file(self._root / name, FILE_FLAGS))
 
     def list_directory(self, name: str) -> list[str]:
         """Names in a directory, sorted; empty if there is no such directory."""
@@ -166,13 +184,13 @@ class DirectoryLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def _try(self, root: Path) -> int:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(self._path, FILE_FLAGS | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
-            raise DataDirectoryInUse(f"{root} is in use by process {holder}") from error
+            raise DataDirectoryInUse(f"{root} is in use by process {holder}: stop it first") from error
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                 return descriptor
