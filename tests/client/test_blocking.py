@@ -1,11 +1,14 @@
 """The client without an event loop."""
 
+import inspect
 import threading
 
 import pytest
 
-from waybill.client import NotFound, blocking
-from waybill.client.errors import ConnectFailed, MessageReturned
+from waybill.client import Channel, Connection, NotFound, blocking, connect
+from waybill.client.errors import ConnectFailed, ConnectionClosed, MessageReturned
+from waybill.client.hosts import ChannelHost
+from waybill.engine.amqp091.client.events import ChannelEvents
 
 
 def test_publish_and_consume(broker_uri: str, name: str) -> None:
@@ -45,3 +48,55 @@ def test_no_thread_is_left(broker_uri: str) -> None:
     connection.close()
     connection.close()
     assert threading.active_count() == before
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments_and_defaults() -> None:
+    differing = {
+        "publish_nowait",
+        "consume",
+        "restore",
+        "give_up",
+        "abandon",
+        "present",
+        "open_now",
+        "check_loop",
+        "call",
+    }
+    differing |= {name for name in dir(ChannelEvents) if not name.startswith("_")}
+    hosted = {name for name in dir(ChannelHost) if not name.startswith("_")} - {"flowing"}
+    for waits, blocks, left_out in (
+        (Channel, blocking.Channel, differing),
+        (Connection, blocking.Connection, hosted | {"ask_aside", "check_loop"}),
+    ):
+        names = {name for name in dir(waits) if not name.startswith("_")} - left_out
+        assert names <= set(dir(blocks))
+        for name in names:
+            ours, theirs = getattr(waits, name), getattr(blocks, name)
+            if callable(ours):
+                assert [(one.name, one.kind, one.default) for one in inspect.signature(ours).parameters.values()] == [
+                    (one.name, one.kind, one.default) for one in inspect.signature(theirs).parameters.values()
+                ], name
+    assert inspect.signature(connect).parameters.keys() == inspect.signature(blocking.connect).parameters.keys()
+
+
+def test_after_the_close_every_call_says_so(waybill_uri: str) -> None:
+    connection = blocking.connect(waybill_uri)
+    channel = connection.channel()
+    channel.declare_queue("blocking-closed", exclusive=True)
+    channel.publish(b"x", routing_key="blocking-closed")
+    delivery = channel.get("blocking-closed")
+    assert delivery is not None
+    connection.close()
+    for call in (connection.channel, channel.drain, lambda: channel.publish(b"x"), lambda: channel.get("q")):
+        with pytest.raises(ConnectionClosed):
+            call()
+    delivery.ack()
+    assert not delivery.is_current
+    channel.close()
+
+
+def test_a_channel_with_confirms_says_that_it_has_no_transactions(waybill_uri: str) -> None:
+    with blocking.connect(waybill_uri) as connection:
+        with pytest.raises(ValueError, match="confirms=False"):
+            connection.channel().tx_select()
+        connection.channel(confirms=False).tx_select()

@@ -207,7 +207,7 @@ async def test_exchanges_and_bindings(channel: Channel, name: str) -> None:
 
 
 async def test_transactions(connection: Connection, name: str) -> None:
-    channel = await connection.channel()
+    channel = await connection.channel(confirms=False)
     await channel.declare_queue(name, exclusive=True)
     await channel.tx_select()
     await channel.publish(b"gone", routing_key=name)

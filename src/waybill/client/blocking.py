@@ -8,80 +8,46 @@
         for delivery in channel.consume("greetings", inactivity_timeout=1.0):
             delivery.ack()
 
-The asyncio client runs on a thread of its own; any number of threads may use one connection. Every call returns when it
-is done and raises what its asyncio counterpart raises. Ctrl-C interrupts a call at once.
+The asyncio client runs on a thread of its own; any number of threads may use one connection. Methods have the names,
+the arguments, the defaults and the errors of their asyncio counterparts, where they are described, and return when they
+are done. Only `consume` differs: it is iterated over. Callbacks are called on the client's thread, must be quick, and
+cannot call the client (RuntimeError). Ctrl-C interrupts a call at once. After `close` every call raises
+ConnectionClosed, also those that other threads wait in.
 """
 
-import asyncio
-import concurrent.futures
-import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 from waybill.client.channel import Channel as AsyncChannel
 from waybill.client.connection import Connection as AsyncConnection
 from waybill.client.connection import connect as connect_async
 from waybill.client.consumer import Consumer
+from waybill.client.loop_thread import LoopThread
+from waybill.client.publishing import WINDOW, OutgoingMessage, Unpublished
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.topology_methods import Arguments, QueueDeclared
+from waybill.client.uri import Address
 from waybill.engine.amqp091.client.delivery import Delivery as AsyncDelivery
-from waybill.transport.loop import new_event_loop
+from waybill.engine.amqp091.client.delivery import ReturnedMessage
 from waybill.transport.loop import run as run  # noqa: PLC0414 - for whoever may use the client only
 from waybill.wire.amqp091.properties import BasicProperties
-
-T = TypeVar("T")
 
 DEFAULT_PREFETCH_COUNT: Final = 100
 POLL_INTERVAL_S: Final = 0.5
 
 
-def connect(uri: str, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
+def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
     """Connect. Raises InvalidURI, ConnectFailed, AuthenticationFailed or a ProtocolError."""
     return Connection(uri, name=name, reconnect=reconnect)
-
-
-class LoopThread:
-    """An event loop on a daemon thread."""
-
-    def __init__(self) -> None:
-        self.loop = new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="waybill-client", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop; its result or exception. An interrupted caller cancels it."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("a callback on the client's own thread cannot wait for the client")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except (KeyboardInterrupt, concurrent.futures.CancelledError):
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        finally:
-            self.loop.close()
 
 
 class Connection:
     """See `waybill.client.Connection`."""
 
-    def __init__(self, uri: str, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> None:
+    def __init__(self, uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> None:
         self._connection: AsyncConnection = connect_async(uri, name=name, reconnect=reconnect)
         self._thread = LoopThread()
         try:
@@ -102,15 +68,52 @@ class Connection:
     def is_open(self) -> bool:
         return self._connection.is_open
 
-    def channel(self, *, confirms: bool = True, prefetch_count: int = 0) -> "Channel":
-        """A new channel; unlike the asyncio client's, it has confirms unless told otherwise."""
-        channel = self._thread.call(self._connection.channel(confirms=confirms, prefetch_count=prefetch_count))
-        return Channel(self._thread, channel)
+    @property
+    def open_channel_count(self) -> int:
+        return self._connection.open_channel_count
+
+    @property
+    def blocked(self) -> str | None:
+        return self._connection.blocked
+
+    @property
+    def flowing(self) -> bool:
+        return self._connection.flowing
+
+    @property
+    def server_properties(self) -> dict[str, object]:
+        return self._connection.server_properties
+
+    @property
+    def heartbeat_s(self) -> int:
+        return self._connection.heartbeat_s
+
+    @property
+    def reconnections(self) -> int:
+        return self._connection.reconnections
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._connection.on_reconnect(callback)
+
+    def on_loss(self, callback: Callable[[Exception], None]) -> None:
+        self._connection.on_loss(callback)
+
+    def on_blocked(self, callback: Callable[[str | None], None]) -> None:
+        self._connection.on_blocked(callback)
+
+    def current_queue_name(self, queue: str) -> str:
+        return self._connection.current_queue_name(queue)
+
+    def channel(self, *, confirms: bool = True, prefetch_count: int = 0, coalesce_acks: bool = False) -> "Channel":
+        opening = self._connection.channel(
+            confirms=confirms, prefetch_count=prefetch_count, coalesce_acks=coalesce_acks
+        )
+        return Channel(self._thread, self, self._thread.call(opening))
 
     def close(self) -> None:
-        """Close the connection and end its thread."""
+        """Close the connection and end its thread. A second call does nothing."""
         try:
-            if not self._thread.loop.is_closed():
+            if not self._thread.stopped:
                 self._thread.call(self._connection.close())
         finally:
             self._thread.stop()
@@ -120,10 +123,14 @@ class Connection:
 
 
 class Delivery:
-    """A message for this thread; see `waybill.client.Delivery`."""
+    """A message for this thread; see `waybill.client.Delivery`.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, delivery: AsyncDelivery) -> None:
-        self._loop = loop
+    Settlements are written soon, on the client's thread, so they return nothing. Like there, one of a delivery that is
+    settled, or whose channel is gone, does nothing: the broker delivers it again.
+    """
+
+    def __init__(self, thread: LoopThread, delivery: AsyncDelivery) -> None:
+        self._thread = thread
         self._delivery = delivery
         self.body = delivery.body
         self.delivery_tag = delivery.delivery_tag
@@ -132,29 +139,37 @@ class Delivery:
         self.routing_key = delivery.routing_key
         self.redelivered = delivery.redelivered
         self.message_count = delivery.message_count
+        self.encoded_properties = delivery.encoded_properties
 
     @property
     def properties(self) -> BasicProperties:
         """Decoded when first asked for. Raises DecodeError."""
         return self._delivery.properties
 
+    @property
+    def is_current(self) -> bool:
+        return self._delivery.is_current
+
     def ack(self, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - the bit of basic.ack
-        """Acknowledge it (`multiple`: and all before it on this channel). Written soon, on the client's thread."""
-        self._loop.call_soon_threadsafe(self._delivery.ack, multiple)
+        """Acknowledge it (`multiple`: and all before it on this channel)."""
+        self._thread.soon(self._delivery.ack, multiple)
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - bits of basic.nack
         """Refuse it: back to the queue, or with `requeue=False` to the dead letter exchange."""
-        self._loop.call_soon_threadsafe(self._delivery.nack, requeue, multiple)
+        self._thread.soon(self._delivery.nack, requeue, multiple)
 
     def reject(self, requeue: bool = True) -> None:  # noqa: FBT001, FBT002 - the bit of basic.reject
-        self._loop.call_soon_threadsafe(self._delivery.reject, requeue)
+        """As `nack`, but with the method of plain 0-9-1."""
+        self._thread.soon(self._delivery.reject, requeue)
 
 
 class Channel:
     """See `waybill.client.Channel`; every method waits for its end."""
 
-    def __init__(self, thread: LoopThread, channel: AsyncChannel) -> None:
+    def __init__(self, thread: LoopThread, connection: Connection, channel: AsyncChannel) -> None:
         self._thread = thread
+        self._call = thread.call
+        self._connection = connection
         self._channel = channel
 
     def __enter__(self) -> Self:
@@ -165,6 +180,22 @@ class Channel:
     ) -> None:
         self.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self._channel.is_open
+
+    @property
+    def closed(self) -> bool:
+        return self._channel.closed
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    def unconfirmed_count(self) -> int:
+        return self._channel.unconfirmed_count
+
     def publish(
         self,
         body: bytes,
@@ -174,23 +205,37 @@ class Channel:
         properties: BasicProperties | bytes | None = None,
         mandatory: bool = False,
     ) -> None:
-        self._thread.call(
-            self._channel.publish(
-                body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=mandatory
-            )
+        publishing = self._channel.publish(
+            body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=mandatory
         )
+        self._call(publishing)
 
     def publish_many(
         self,
-        bodies: list[bytes],
+        messages: Iterable[OutgoingMessage | bytes],
         *,
         exchange: str = "",
         routing_key: str = "",
         properties: BasicProperties | bytes | None = None,
         mandatory: bool = False,
-    ) -> None:
-        """Publish messages of one kind in a pipeline; return when all are confirmed. Raises the first error."""
-        self._thread.call(self._publish_many(bodies, exchange, routing_key, properties, mandatory=mandatory))
+        window: int = WINDOW,
+    ) -> list[Unpublished]:
+        """As the asyncio client's. An iterable is read on the client's thread."""
+        publishing = self._channel.publish_many(
+            messages,
+            exchange=exchange,
+            routing_key=routing_key,
+            properties=properties,
+            mandatory=mandatory,
+            window=window,
+        )
+        return self._call(publishing)
+
+    def drain(self) -> None:
+        self._call(self._channel.drain())
+
+    def on_return(self, callback: Callable[[ReturnedMessage], None] | None) -> None:
+        self._channel.on_return(callback)
 
     def declare_exchange(
         self,
@@ -203,20 +248,29 @@ class Channel:
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        self._thread.call(
-            self._channel.declare_exchange(
-                name,
-                type,
-                durable=durable,
-                auto_delete=auto_delete,
-                internal=internal,
-                passive=passive,
-                arguments=arguments,
-            )
+        declaring = self._channel.declare_exchange(
+            name,
+            type,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            passive=passive,
+            arguments=arguments,
         )
+        self._call(declaring)
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        self._thread.call(self._channel.delete_exchange(name, if_unused=if_unused))
+        self._call(self._channel.delete_exchange(name, if_unused=if_unused))
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        self._call(self._channel.bind_exchange(destination, source, routing_key, arguments))
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        self._call(self._channel.unbind_exchange(destination, source, routing_key, arguments))
 
     def declare_queue(
         self,
@@ -228,43 +282,34 @@ class Channel:
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> QueueDeclared:
-        return self._thread.call(
-            self._channel.declare_queue(
-                name,
-                durable=durable,
-                exclusive=exclusive,
-                auto_delete=auto_delete,
-                passive=passive,
-                arguments=arguments,
-            )
+        declaring = self._channel.declare_queue(
+            name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, passive=passive, arguments=arguments
         )
+        return self._call(declaring)
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        return self._call(self._channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
+
+    def purge_queue(self, name: str) -> int:
+        return self._call(self._channel.purge_queue(name))
 
     def bind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None) -> None:
-        self._thread.call(self._channel.bind_queue(queue, exchange, routing_key, arguments))
+        self._call(self._channel.bind_queue(queue, exchange, routing_key, arguments))
 
     def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        self._thread.call(self._channel.unbind_queue(queue, exchange, routing_key, arguments))
-
-    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        return self._thread.call(self._channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
-
-    def purge_queue(self, name: str) -> int:
-        return self._thread.call(self._channel.purge_queue(name))
+        self._call(self._channel.unbind_queue(queue, exchange, routing_key, arguments))
 
     def qos(self, prefetch_count: int, *, global_: bool = False) -> None:
-        self._thread.call(self._channel.qos(prefetch_count, global_=global_))
-
-    def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
-        delivery = self._thread.call(self._channel.get(queue, no_ack=no_ack))
-        return None if delivery is None else Delivery(self._thread.loop, delivery)
+        self._call(self._channel.qos(prefetch_count, global_=global_))
 
     def consume(
         self,
         queue: str,
         *,
         prefetch_count: int = DEFAULT_PREFETCH_COUNT,
+        consumer_tag: str = "",
         no_ack: bool = False,
         exclusive: bool = False,
         arguments: Arguments | None = None,
@@ -274,45 +319,47 @@ class Channel:
 
         Ends after `inactivity_timeout` seconds without a message (None: never). Deliveries that were fetched but not
         iterated over go back to the queue. Raises NotFound, AccessRefused, ... at the first step, ConnectionClosed if
-        the connection is given up.
+        the connection is closed or given up.
         """
         deliveries: SimpleQueue[AsyncDelivery] = SimpleQueue()
         self.qos(prefetch_count)
-        consumer = self._thread.call(
-            self._channel.consume(queue, deliveries.put, no_ack=no_ack, exclusive=exclusive, arguments=arguments)
+        starting = self._channel.consume(
+            queue, deliveries.put, consumer_tag=consumer_tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments
         )
+        consumer = self._call(starting)
         try:
             while True:
                 delivery = _next_delivery(deliveries, consumer, inactivity_timeout)
                 if delivery is None:
                     return
-                yield Delivery(self._thread.loop, delivery)
+                yield Delivery(self._thread, delivery)
         finally:
-            if not self._thread.loop.is_closed():
-                self._thread.call(consumer.cancel())
-                self._thread.loop.call_soon_threadsafe(_hand_back, deliveries, no_ack)
+            if not self._thread.stopped:
+                self._call(consumer.cancel())
+                self._thread.soon(_hand_back, deliveries, no_ack)
+
+    def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
+        delivery = self._call(self._channel.get(queue, no_ack=no_ack))
+        return None if delivery is None else Delivery(self._thread, delivery)
+
+    def recover(self, *, requeue: bool = True) -> None:
+        self._call(self._channel.recover(requeue=requeue))
+
+    def flow(self, active: bool) -> None:  # noqa: FBT001 - the argument of channel.flow
+        self._call(self._channel.flow(active))
+
+    def tx_select(self) -> None:
+        self._call(self._channel.tx_select())
+
+    def tx_commit(self) -> None:
+        self._call(self._channel.tx_commit())
+
+    def tx_rollback(self) -> None:
+        self._call(self._channel.tx_rollback())
 
     def close(self) -> None:
-        self._thread.call(self._channel.close())
-
-    async def _publish_many(
-        self,
-        bodies: list[bytes],
-        exchange: str,
-        routing_key: str,
-        properties: BasicProperties | bytes | None,
-        *,
-        mandatory: bool,
-    ) -> None:
-        futures = []
-        for body in bodies:
-            await self._channel.drain()
-            futures.append(
-                self._channel.publish_nowait(
-                    body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=mandatory
-                )
-            )
-        await asyncio.gather(*futures)
+        if not self._thread.stopped:
+            self._call(self._channel.close())
 
 
 def _next_delivery(

@@ -157,9 +157,25 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         channel.publisher.publish(body, exchange, routing_key, properties, mandatory, future)
         return future
 
-    async def publish_many(self, messages: Iterable[OutgoingMessage], *, window: int = WINDOW) -> list[Unpublished]:
-        """Publish many, pipelined; those that failed, see `waybill.client.pipeline.publish_all`."""
-        return await publish_all(self, messages, window=window)
+    async def publish_many(
+        self,
+        messages: Iterable[OutgoingMessage | bytes],
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | bytes | None = None,
+        mandatory: bool = False,
+        window: int = WINDOW,
+    ) -> list[Unpublished]:
+        """Publish in order, with at most `window` confirms awaited at a time; the messages that failed, in order.
+
+        A message that is bytes is a body, published as `exchange`, `routing_key`, `properties` and `mandatory` say; an
+        OutgoingMessage says that itself. An iterable is read as it goes: it need not fit into memory. Raises
+        ConnectionClosed, PublishTimeout, or EncodeError for a message that AMQP cannot express; those before it are on
+        their way then.
+        """
+        kind = OutgoingMessage(b"", routing_key, exchange, properties, mandatory)
+        return await publish_all(self, messages, kind, window)
 
     async def drain(self) -> None:
         """Return when publishing is welcome: the transport is not above its high-water mark, the broker blocks nobody.
@@ -252,13 +268,20 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     # Transactions
 
     async def tx_select(self) -> None:
-        """Make the channel transactional. Does not survive a reopening: a transaction never does."""
+        """Make the channel transactional. Does not survive a reopening: a transaction never does.
+
+        Raises ValueError for a channel with confirms: the protocol has one or the other.
+        """
+        if self._confirming:
+            raise ValueError("a channel with confirms has no transactions: open it with confirms=False")
         await self.call(TxSelect())
 
     async def tx_commit(self) -> None:
+        """Do what was published and settled since the last commit. ConnectionLost leaves its fate unknown."""
         await self.call(TxCommit())
 
     async def tx_rollback(self) -> None:
+        """Undo what was published and settled since the last commit."""
         await self.call(TxRollback())
 
     # The end

@@ -135,11 +135,14 @@ class Connection(ChannelHost):
         """The name that a server-named queue of this connection has on the present incarnation."""
         return self.declarations.current_name(queue)
 
-    async def channel(self, *, confirms: bool = False, prefetch_count: int = 0, coalesce_acks: bool = False) -> Channel:
-        """A new channel.
+    async def channel(self, *, confirms: bool = True, prefetch_count: int = 0, coalesce_acks: bool = False) -> Channel:
+        """A new channel, opened anew by itself after errors and reconnects. Waits while the connection is away.
 
-        `confirms`: the broker confirms each publish. `coalesce_acks`: acknowledgements of one turn of the loop are
-        sent as one with the `multiple` bit where that means the same, which saves the broker work.
+        `confirms`: the broker confirms each publish; False for publishes without an answer, and for transactions.
+        `prefetch_count`: how many deliveries a consumer may hold unacknowledged, 0 to 65,535, 0 for no limit.
+        `coalesce_acks`: acknowledgements of one turn of the loop are sent as one with the `multiple` bit where that
+        means the same, which saves the broker work. Raises ChannelLimitReached, ConnectionClosed, ConnectionLost,
+        RequestTimeout, or ValueError for a prefetch count out of range.
         """
         self.check_loop()
         channel = Channel(self, confirms=confirms, prefetch_count=prefetch_count, coalesce_acks=coalesce_acks)

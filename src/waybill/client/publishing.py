@@ -36,13 +36,9 @@ class Unpublished:
 
 
 async def publish_all(
-    channel: Publisher, messages: Iterable[OutgoingMessage], *, window: int = WINDOW
+    channel: Publisher, messages: Iterable[OutgoingMessage | bytes], kind: OutgoingMessage, window: int
 ) -> list[Unpublished]:
-    """Publish in order, with at most `window` confirms awaited at a time; the messages that failed, in order.
-
-    An iterable is read as it goes: it need not fit into memory. Raises ConnectionClosed, or EncodeError for a message
-    that AMQP cannot express; those before it are on their way then.
-    """
+    """See `Channel.publish_many`. A body alone is published as `kind` says."""
     check_whole("window", window, 1, MAX_WINDOW)
     failures: list[Unpublished] = []
     waiting: deque[tuple[OutgoingMessage, asyncio.Future[None]]] = deque()
@@ -54,9 +50,10 @@ async def publish_all(
         except ClientError as error:
             failures.append(Unpublished(message, error))
 
-    for index, message in enumerate(messages):
+    for index, given in enumerate(messages):
         if index % DRAIN_EVERY == 0:
             await channel.drain()
+        message = given if isinstance(given, OutgoingMessage) else _of_kind(kind, given)
         future = channel.publish_nowait(
             message.body,
             exchange=message.exchange,
@@ -70,3 +67,7 @@ async def publish_all(
     while waiting:
         await settle()
     return failures
+
+
+def _of_kind(kind: OutgoingMessage, body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(body, kind.routing_key, kind.exchange, kind.properties, kind.mandatory)

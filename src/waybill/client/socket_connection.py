@@ -7,7 +7,7 @@ from dataclasses import replace
 from os import urandom
 from typing import Final
 
-from waybill.client.errors import AuthenticationFailed, ConnectFailed, error_of
+from waybill.client.errors import AuthenticationFailed, ConnectFailed, ProtocolError, error_of
 from waybill.client.uri import Address
 from waybill.engine.amqp091.client.connection import ClientEngine
 from waybill.engine.amqp091.client.events import CloseReason, ConnectionEvents, Initiator
@@ -70,7 +70,7 @@ class SocketConnection(ConnectionEvents):
         except TimeoutError:
             pump.abort()
             raise ConnectFailed(f"{address}: no answer within {address.connect_timeout_s:g} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # The latter for a host that is no name.
             pump.abort()
             raise ConnectFailed(f"{address}: {error}") from error
         except BaseException:
@@ -151,8 +151,8 @@ class SocketConnection(ConnectionEvents):
         """RabbitMQ answers a bad login with 403, or (for a client that could not take that) by hanging up."""
         if reason.code == ACCESS_REFUSED:
             return AuthenticationFailed(f"{self._address}: {reason.text}")
-        if reason.initiator is Initiator.SERVER and reason.code:
-            error = error_of(reason)
+        error = error_of(reason)
+        if reason.initiator is Initiator.SERVER and isinstance(error, ProtocolError):
             error.args = (f"{self._address}: {error}",)
             return error
         return ConnectFailed(f"{self._address}: {reason.text} during the handshake")

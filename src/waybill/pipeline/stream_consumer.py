@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from waybill.client import Channel, Connection, Consumer, Delivery, ProtocolError, ReconnectPolicy, connect
-from waybill.client.blocking import LoopThread
+from waybill.client.loop_thread import LoopThread
 from waybill.pipeline.message import OFFSET_HEADER
 
 _POLL_S: Final = 0.5

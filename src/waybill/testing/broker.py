@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from waybill.broker import Broker, Clock
 from waybill.client import BasicProperties, connect
-from waybill.client.blocking import LoopThread
+from waybill.client.loop_thread import LoopThread
 from waybill.node.node import Filesystem, Node
 from waybill.ojs import Jobs, State, Topology
 from waybill.testing.enqueued import EnqueuedJob, jobs_of

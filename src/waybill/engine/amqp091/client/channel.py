@@ -180,6 +180,8 @@ class ClientChannel:
         request = self._requests.take(method)
         if isinstance(method, ChannelOpenOk):
             self._move(method.NAME)
+        elif self.state is ChannelState.OPENING:
+            raise ProtocolViolation(COMMAND_INVALID, f"{method.NAME} on a channel that is {self.state.value}")
         elif isinstance(method, BasicCancelOk):
             self.deliveries.remove_consumer(method.consumer_tag)
         elif isinstance(method, BasicRecoverOk):

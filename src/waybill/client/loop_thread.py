@@ -1,0 +1,84 @@
+"""An event loop on a thread of its own, for callers without one."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from waybill.client.errors import ConnectionClosed
+from waybill.transport.loop import new_event_loop
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs work on its loop until it is stopped. Any number of threads may call."""
+
+    def __init__(self) -> None:
+        self.loop = new_event_loop()
+        # A submission comes before the end of the loop, which then ends it, or is refused.
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="waybill-client", daemon=True)
+        self._thread.start()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no more work."""
+        return self._stopped
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop; its result or exception. An interrupted caller cancels it.
+
+        Raises ConnectionClosed if the loop is stopped, before or meanwhile, and RuntimeError on the loop's own thread.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a callback on the client's own thread cannot wait for the client")
+        with self._lock:
+            if self._stopped:
+                work.close()
+                raise ConnectionClosed("the connection is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            if self._stopped:
+                raise ConnectionClosed("the connection was closed by another thread") from None
+            raise
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call on the loop without waiting; not at all once it is stopped."""
+        with self._lock:
+            if not self._stopped:
+                self.loop.call_soon_threadsafe(callback, *arguments)
+
+    def stop(self) -> None:
+        """End the loop and its thread; what runs there is cancelled. A second call does nothing."""
+        with self._lock:
+            if not self._stopped:
+                self._stopped = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(_cancel_all())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+
+async def _cancel_all() -> None:
+    """End what still runs, so that the threads that wait for it are told."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
