@@ -95,7 +95,8 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
-        raise click.ClickException(f"cannot use the TLS files: {error}") from None
+        files = ", ".join(str(one) for one in (tls_certificate, tls_key, tls_ca) if one is not None)
+        raise click.ClickException(f"cannot use the TLS files {files}: {error}") from None
     try:
         run(_serve(broker))
     except OSError as error:

@@ -47,27 +47,37 @@ def export_command(data_dir: Path, file: Path) -> None:
     if str(file) == "-":
         click.echo(octets, nl=False)
         return
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as target:
-        target.write(octets)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as target:
+            target.write(octets)
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror) from None
 
 
 @command.command("import")
 @data_dir_option
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, allow_dash=True, path_type=Path))
-def import_command(data_dir: Path, file: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what was imported and refused as JSON.")
+def import_command(data_dir: Path, file: Path, *, as_json: bool) -> None:
     """Define what FILE says (`-`: standard input). What is there and not in FILE stays."""
     document = read_document(file)
     with opened_node(data_dir, makes_guest=not document.get("users")) as node:
         report = import_definitions(node, document)
-    show_report(report)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        show_report(report)
     if report.errors:
         raise click.exceptions.Exit(1)
 
 
 def read_document(file: Path) -> Document:
     """The definitions in a file. Raises click's errors."""
-    octets = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        octets = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror) from None
     try:
         return msgspec.json.decode(octets, type=dict[str, object])
     except msgspec.DecodeError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Coroutine
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
+from waybill.cli.guarded import INTERRUPTED
 from waybill.cli.target import Target
 from waybill.client import (
     AccessRefused,
@@ -30,9 +30,6 @@ from waybill.transport.loop import run
 
 T = TypeVar("T")
 
-INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells have it."""
-
 
 class Failed(click.ClickException):
     """A cause, and a way out. With `--json` both go to the standard error as JSON."""
@@ -40,15 +37,9 @@ class Failed(click.ClickException):
     def __init__(self, cause: str, way_out: str = "") -> None:
         super().__init__(cause)
         self.way_out = way_out
-        context = click.get_current_context(silent=True)
-        self._as_json = context is not None and bool(context.params.get("as_json"))
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print both."""
-        if self._as_json:
-            document = {"error": self.message, "way_out": self.way_out}
-            click.echo(json.dumps(document), file=file, err=file is None)
-            return
         super().show(file)
         if self.way_out:
             click.echo(f"Way out: {self.way_out}", file=file, err=file is None)

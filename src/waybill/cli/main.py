@@ -8,6 +8,7 @@ import click
 
 from waybill import __version__
 from waybill.cli.garbage import no_collection
+from waybill.cli.guarded import GuardedGroup
 
 # The verbs in the order in which `waybill --help` shows them, each with the line that it shows there: help must not
 # import what a verb needs.
@@ -35,7 +36,7 @@ def build_kind() -> str:
     return "compiled" if origin.endswith(tuple(EXTENSION_SUFFIXES)) else "interpreted"
 
 
-class LazyVerbs(click.Group):
+class LazyVerbs(GuardedGroup):
     """A group whose commands live in modules of this package, each called `command` there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

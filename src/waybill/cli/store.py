@@ -70,7 +70,8 @@ def repair_command(directory: Path, *, as_json: bool) -> None:
 @command.command("rebuild")
 @directory_argument
 @click.option("--yes", is_flag=True, help="Do it: the definitions that are left are put aside.")
-def rebuild_command(directory: Path, *, yes: bool) -> None:
+@json_option
+def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
     """Make new definitions for the messages in DIRECTORY, when its own are lost and there is no backup.
 
     Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
@@ -86,6 +87,9 @@ def rebuild_command(directory: Path, *, yes: bool) -> None:
     finally:
         if lock is not None:
             lock.release()
+    if as_json:
+        click.echo(msgspec.json.encode({"queues": queues, "streams": streams}))
+        return
     for name, count in queues.items():
         click.echo(f"{name}: {count:,} messages")
     for name in streams:

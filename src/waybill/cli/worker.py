@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
+from waybill.cli.target import Target
 from waybill.client import ClientError
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -34,11 +36,23 @@ def load_jobs(target: str) -> Jobs:
         found: object = import_module(module_name)
         for part in (attribute or "jobs").split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"{target}: {error}") from error
+    except Exception as error:
+        # The program is the user's: its error and where it was raised tell more than our frames.
+        raise click.BadParameter(f"{target}: {_raised(error)}") from error
     if not isinstance(found, Jobs):
         raise click.BadParameter(f"{target} is a {type(found).__name__}, not a waybill.Jobs")
     return found
+
+
+def _raised(error: Exception) -> str:
+    """An error of a program in one line, with the place where it was raised."""
+    if isinstance(error, (ImportError, AttributeError)):
+        return str(error)
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 @contextlib.contextmanager
@@ -146,9 +160,12 @@ def command(
     handler = logging.StreamHandler()
     handler.addFilter(JobLogFilter())
     logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
+    jobs = load_jobs(target)
+    broker = Target(jobs.uri)
+    _ = broker.address
     try:
         worker = Worker(
-            load_jobs(target),
+            jobs,
             queues=weights,
             concurrency=concurrency,
             processes=processes,
@@ -164,4 +181,6 @@ def command(
         try:
             run(work(worker, health_host, health_port, as_json=as_json))
         except ClientError as error:
-            raise click.ClickException(str(error)) from None
+            from waybill.cli.failure import explained
+
+            raise explained(error, broker) from None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from os import urandom
@@ -62,9 +63,9 @@ class SocketConnection(ConnectionEvents):
         made.pump = pump = Pump(
             lambda _: ClientEngine(settings, made, clock.now()), clock, on_lost=made._transport_lost
         )
+        context = _tls_context(address)
         try:
             async with asyncio.timeout(address.connect_timeout_s):
-                context = address.tls_context()
                 await made._loop.create_connection(lambda: pump.protocol, address.host, address.port, ssl=context)
                 await made._opened
         except TimeoutError:
@@ -156,3 +157,11 @@ class SocketConnection(ConnectionEvents):
             error.args = (f"{self._address}: {error}",)
             return error
         return ConnectFailed(f"{self._address}: {reason.text} during the handshake")
+
+
+def _tls_context(address: Address) -> ssl.SSLContext | None:
+    try:
+        return address.tls_context()
+    except (OSError, ValueError) as error:
+        files = ", ".join(str(one) for one in (address.authority, address.certificate, address.key) if one is not None)
+        raise ConnectFailed(f"{address}: cannot use the TLS files {files}: {error}") from error

@@ -11,5 +11,7 @@ BROKER_ERRORS: Final = (ClientError, InvalidURI, OSError)
 
 def explained(doing: str, uri: str, problem: BaseException) -> str:
     """`cannot read stream 'orders' on host:5672/vhost: ...`, for `doing` up to the preposition."""
-    text = (str(problem) or type(problem).__name__).replace(uri, "the URI")
+    text = str(problem) or type(problem).__name__
+    if "@" in uri:
+        text = text.replace(uri, "the URI")
     return f"{doing} {address(uri)}: {text}"

@@ -1,0 +1,61 @@
+"""What becomes of an error that no verb has explained: its cause in one line, as JSON with `--json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells have it."""
+JSON_WANTED: Final = "waybill.json_wanted"
+
+
+class GuardedGroup(click.Group):
+    """The root of the command. Faults of our own still show their traceback: they are for us to read."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether a machine reads the answer, also where a verb's own options cannot be parsed."""
+        ctx.meta[JSON_WANTED] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if not ctx.meta[JSON_WANTED]:
+                raise
+            show_json(error)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # Whoever read the output has enough: click ends in silence.
+        except OSError as error:
+            self._fail(ctx, str(error))
+        except Exception as error:
+            from waybill.client import ClientError
+            from waybill.ojs import JobsError
+
+            if not isinstance(error, (ClientError, JobsError)):
+                raise
+            self._fail(ctx, str(error))
+
+    def _fail(self, ctx: click.Context, cause: str) -> None:
+        error = click.ClickException(cause)
+        if ctx.meta[JSON_WANTED]:
+            show_json(error)
+        else:
+            error.show()
+        ctx.exit(error.exit_code)
+
+
+def show_json(error: click.ClickException) -> None:
+    """Print an error for a machine, to the standard error."""
+    way_out = getattr(error, "way_out", "")
+    if not way_out and isinstance(error, click.UsageError) and error.ctx is not None:
+        way_out = f"see `{error.ctx.command_path} --help`"
+    click.echo(json.dumps({"error": error.format_message(), "way_out": way_out}), err=True)
