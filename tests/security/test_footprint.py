@@ -7,9 +7,13 @@ from typing import Final
 
 import pytest
 
-from tests.engine.server.peer import Channel, Cut, NodeBench
+from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
+from tests.security.siege import login, login10, methods
+from tests.security.sieges import receiver, sender
 from waybill.wire.amqp091.methods import (
     BasicCancel,
+    BasicConsume,
+    ChannelOpen,
     ExchangeDeclare,
     ExchangeDelete,
     Method,
@@ -18,6 +22,8 @@ from waybill.wire.amqp091.methods import (
     QueueDelete,
     QueueUnbind,
 )
+from waybill.wire.amqp10.frames import frame as amqp10_frame
+from waybill.wire.amqp10.performatives import Begin
 
 LONG: Final = "x" * 200
 SOME: Final = 200
@@ -54,6 +60,8 @@ MADE: Final[dict[str, Make]] = {
     "binding of a long key": bound("amq.fanout", LONG),
     "topic binding": bound("amq.topic", "a.b.c.d."),
     "topic binding of many words": lambda n: QueueBind("q", "amq.topic", f"{n}." + "a." * 60, no_wait=True),
+    "consumer": lambda n: BasicConsume("q", f"c{n}", no_wait=True),
+    "consumer of a long tag": lambda n: BasicConsume("q", f"{LONG}{n}", no_wait=True),
     "headers binding": bound("amq.headers", "", name=LONG, other=1),
 }
 
@@ -85,6 +93,57 @@ def test_what_is_counted_is_what_is_allocated(kind: str) -> None:
     allocated = grown(channel, make, 10)
     counted = int(runtime.footprint_bytes) - before
     assert LEAST * allocated < counted < MOST * allocated, (counted // SOME, allocated // SOME)
+
+
+def measured(node: NodeBench, work: Callable[[int], None]) -> tuple[int, int]:
+    """What is counted and what is allocated for all that `work` does with numbers from 10 on."""
+    for n in range(10):
+        work(n)
+    before = int(node.node.runtime.footprint_bytes)
+    tracemalloc.start()
+    try:
+        gc.collect()
+        start = tracemalloc.get_traced_memory()[0]
+        for n in range(10, 60):
+            work(n)
+        gc.collect()
+        return int(node.node.runtime.footprint_bytes) - before, tracemalloc.get_traced_memory()[0] - start
+    finally:
+        tracemalloc.stop()
+
+
+def test_channels() -> None:
+    node = NodeBench(Cut.WHOLE)
+    wire = EngineWire(node)
+    wire.write(login())
+    counted, allocated = measured(node, lambda n: wire.write(methods(n + 2, ChannelOpen())))
+    assert LEAST * allocated < counted < MOST * allocated, (counted // 50, allocated // 50)
+
+
+def test_connections() -> None:
+    node = NodeBench(Cut.WHOLE)
+    wires: list[EngineWire] = []
+
+    def work(n: int) -> None:
+        wires.append(EngineWire(node))
+        wires[-1].write(login() if n % 2 else login10(f"c{n}"))
+
+    counted, allocated = measured(node, work)
+    assert LEAST * allocated < counted < MOST * allocated, (counted // 50, allocated // 50)
+
+
+def test_sessions_and_links() -> None:
+    node = NodeBench(Cut.WHOLE)
+    node.channel().declare("links")
+    wire = EngineWire(node)
+    wire.write(login10("many"))
+    begin = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100).encode()
+    counted, allocated = measured(node, lambda n: wire.write(amqp10_frame(n + 1, begin)))
+    assert LEAST * allocated < counted < MOST * allocated, (counted // 50, allocated // 50)
+    counted, allocated = measured(node, lambda n: wire.write(amqp10_frame(0, sender(f"l{n}", n, "/queues/links"))))
+    assert LEAST * allocated < counted < MOST * allocated, (counted // 50, allocated // 50)
+    counted, allocated = measured(node, lambda n: wire.write(amqp10_frame(1, receiver(f"l{n}", n, "/queues/links"))))
+    assert LEAST * allocated < counted < MOST * allocated, (counted // 50, allocated // 50)
 
 
 def test_what_is_gone_is_not_counted() -> None:

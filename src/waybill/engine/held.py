@@ -3,10 +3,14 @@
 Messages in queues are counted by the queues. What is counted here has not become a message of a queue yet, or waits for
 a slow reader. It counts towards the memory alarm, but never raises it alone: an alarm stops reading, and what is half
 there could then never be finished. What goes beyond a limit is refused instead, and given back at once.
+
+What a connection has attached (channels, consumers, sessions, links) is part of the footprint of the node, like what is
+declared (see `waybill.model.footprint`), and so is the connection.
 """
 
 from mypy_extensions import i64
 
+from waybill.model.footprint import CONNECTION_BYTES
 from waybill.model.runtime import Runtime
 
 
@@ -17,6 +21,8 @@ class HeldMemory:
         self._runtime = runtime
         self._limit: i64 = limit
         self.size: i64 = 0
+        self._attached: i64 = CONNECTION_BYTES
+        runtime.add_footprint(CONNECTION_BYTES)
 
     @property
     def is_full(self) -> bool:
@@ -42,6 +48,33 @@ class HeldMemory:
     def give_back(self, size: i64) -> None:
         self.size -= size
         self._runtime.held_bytes -= size
+
+    # --- what is attached ---
+
+    def can_attach(self, size: i64) -> bool:
+        return self._runtime.footprint_bytes + size <= self._runtime.footprint_limit_bytes
+
+    def attach(self, size: i64) -> None:
+        self._attached += size
+        self._runtime.add_footprint(size)
+
+    def detach(self, size: i64) -> None:
+        """Nothing is taken back twice, or once the connection is lost."""
+        size = min(size, self._attached)
+        self._attached -= size
+        self._runtime.add_footprint(-size)
+
+    def lost(self) -> None:
+        """The connection is gone, with all that was attached."""
+        self.detach(self._attached)
+
+    def no_room(self) -> str:
+        """What a peer is told who wants to attach more than fits."""
+        runtime = self._runtime
+        return (
+            f"all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB, of "
+            f"{runtime.footprint_limit_bytes >> 20} that it may take on this node"
+        )
 
     def refusal(self) -> str:
         """What a peer is told whose body or transaction does not fit."""

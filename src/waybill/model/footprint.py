@@ -23,6 +23,12 @@ EXCHANGE_BYTES: Final = 900
 DELAY_BYTES: Final = 3500
 BINDING_BYTES: Final = 700
 WORD_BYTES: Final = 360
+CONNECTION_BYTES: Final = 9000
+CHANNEL_BYTES: Final = 2600
+CONSUMER_BYTES: Final = 600
+SESSION_BYTES: Final = 4000
+LINK_BYTES: Final = 6000
+TERMINUS_BYTES: Final = 2000
 TEXTS: Final = 2
 """So many times a name or argument is kept: in an entity, in a key, in a definition."""
 
@@ -35,6 +41,10 @@ def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
             f"cannot keep {what}: all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB, of "
             f"{limit >> 20} that it may take on this node; delete something first, or give the node more memory"
         )
+
+
+def consumer_size(tag: str) -> int:
+    return CONSUMER_BYTES + len(tag) * TEXTS
 
 
 def queue_size(name: str, arguments: dict[str, object], *, is_persistent: bool) -> int:

@@ -21,7 +21,7 @@ from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.model.delay import DelayedExchange
-from waybill.model.errors import DefinitionsLost
+from waybill.model.errors import DefinitionsLost, NotAllowed
 from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
@@ -441,6 +441,9 @@ class Node(Host):
         return self._accounts.scram_keys(user)
 
     def check_connection_limits(self, user: User, virtual_host: str) -> None:
+        runtime = self.runtime
+        if runtime.footprint_bytes > runtime.footprint_limit_bytes:
+            raise NotAllowed(f"all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB already")
         self.administration.check_connection_limits(user, virtual_host)
 
     def virtual_host(self, name: str) -> VirtualHost | None:

@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp10.lifetime import Lifetime
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.model.entry import Entry
+from waybill.model.footprint import TERMINUS_BYTES, TEXTS
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
@@ -287,6 +288,8 @@ class Termini:
         if is_lasting and not (found is not None and found.is_kept and found.user == user):
             if self._kept_count >= self.limit:
                 return f"the node keeps {self.limit} links already, detached or to outlive their connection"
+            if self.runtime.footprint_bytes > self.runtime.footprint_limit_bytes:
+                return "all that is declared and attached takes what it may take on this node"
             if self._kept.get(user, 0) >= self.kept_per_user_max:
                 return (
                     f"user '{user}' has {self.kept_per_user_max} links already that are detached or would outlive "
@@ -310,6 +313,8 @@ class Termini:
         if is_kept != terminus.is_kept:
             terminus.is_kept = is_kept
             self._kept_count += 1 if is_kept else -1
+            size = TERMINUS_BYTES + (len(terminus.container_id) + len(terminus.name)) * TEXTS
+            self.runtime.add_footprint(size if is_kept else -size)
             _add(self._kept, terminus.user, 1 if is_kept else -1)
         if is_durable != terminus.is_kept_durable:
             terminus.is_kept_durable = is_durable

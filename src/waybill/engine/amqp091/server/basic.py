@@ -15,7 +15,8 @@ from waybill.engine.conversion.convert import (
     report_undeliverable,
 )
 from waybill.model.entry import Entry
-from waybill.model.errors import InvalidArgument, PreconditionFailed
+from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceRefused
+from waybill.model.footprint import consumer_size
 from waybill.model.queue import Queue
 from waybill.model.stream_filter import stream_filter
 from waybill.model.transaction import REJECT, RELEASE
@@ -78,6 +79,8 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         raise connection_fault(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", BASIC, method.METHOD_ID)
     if len(channel.consumers) >= connection.host.limits.consumers_per_channel_max:
         raise connection_fault(RESOURCE_ERROR, "too many consumers on this channel", BASIC, method.METHOD_ID)
+    if not connection.held.can_attach(consumer_size(tag)):
+        raise ResourceRefused(f"cannot add a consumer: {connection.held.no_room()}")
     is_stream = queue.is_append_only
     if is_stream:
         channel.has_streams = True
@@ -96,6 +99,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
     )
     queue.subscribe(consumer, method.arguments.get("x-stream-offset"), wanted)
     channel.consumers[tag] = consumer
+    connection.held.attach(consumer_size(tag))
     channel.consumer_timeout_s = max(channel.consumer_timeout_s, _timeout_s(method.arguments))
     if not method.no_wait:
         channel.send(BasicConsumeOk(tag))
@@ -119,6 +123,7 @@ def cancel(channel: Channel, method: BasicCancel) -> None:
     consumer = channel.consumers.pop(method.consumer_tag, None)
     if consumer is not None:
         consumer.is_cancelled = True
+        channel.connection.held.detach(consumer_size(consumer.tag))
         consumer.queue.remove_consumer(consumer)
         if consumer.queue.name == channel.reply_queue_name:
             channel.reply_queue_name = ""

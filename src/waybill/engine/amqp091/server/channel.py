@@ -17,6 +17,7 @@ from waybill.engine.amqp091.server.publish_route import Assembly, PublishRoute
 from waybill.engine.amqp091.server.task import Closing, Publishing, Settlement
 from waybill.model.entry import NO_LOCATION, Entry, Holder
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
+from waybill.model.footprint import CHANNEL_BYTES, consumer_size
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
@@ -40,6 +41,7 @@ from waybill.wire.amqp091.reply_codes import (
     NO_ROUTE,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
+    RESOURCE_ERROR,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class Channel(CommitWaiter):
     """`prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good."""
 
     def __init__(self, connection: "Connection", number: i64) -> None:
+        if not connection.held.can_attach(CHANNEL_BYTES):
+            raise connection_fault(RESOURCE_ERROR, connection.held.no_room(), 20, 10)
+        connection.held.attach(CHANNEL_BYTES)
         self.connection = connection
         self.number: i64 = number
         # The first three octets of its content frames as a number, and the first eleven of its acknowledgements.
@@ -591,7 +596,8 @@ class Channel(CommitWaiter):
 
     def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
         """The queue of a consumer is gone."""
-        self.consumers.pop(consumer.tag, None)
+        if self.consumers.pop(consumer.tag, None) is not None:
+            self.connection.held.detach(consumer_size(consumer.tag))
         if self.connection.knows_consumer_cancel:
             cancel = BasicCancel(consumer_tag=consumer.tag, no_wait=True)
             if self.late_cancels is None:
@@ -611,8 +617,11 @@ class Channel(CommitWaiter):
         self.is_open = False
         self.is_flowing = False
         consumers = list(self.consumers.values())
+        size = CHANNEL_BYTES
         for consumer in consumers:
             consumer.is_cancelled = True
+            size += consumer_size(consumer.tag)
+        self.connection.held.detach(size)
         self.consumers = {}
         self.end_assembly()
         self.rollback()

@@ -219,6 +219,7 @@ class Connection(ServerEngine):
 
     def connection_lost(self, now: float) -> None:
         self._set_closed()
+        self.held.lost()
         self.host.lost(self)
 
     def next_timeout(self) -> float | None:

@@ -23,6 +23,7 @@ from waybill.engine.amqp10.server.source import SourceNode
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import ModelError
+from waybill.model.footprint import LINK_BYTES
 from waybill.model.growth import check_growth
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED
@@ -68,6 +69,8 @@ def _check_count(session: "Session") -> None:
     count = sum(len(other.incoming) + len(other.outgoing) for other in connection.sessions.values())
     if count >= limit:
         raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a connection may have {limit} links")
+    if not connection.held.can_attach(LINK_BYTES):
+        raise link_fault(RESOURCE_LIMIT_EXCEEDED, connection.held.no_room())
 
 
 def _refuse(session: "Session", attach: Attach, handle: i64, fault: Fault) -> None:
@@ -244,6 +247,7 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     resumed = resumed_deliveries(terminus, node.queue, attach.unsettled, is_complete=not attach.incomplete_unsettled)
     link.resumes_only = attach.incomplete_unsettled
     session.outgoing[link.peer_handle] = link
+    link.connection.held.attach(LINK_BYTES)
     terminus.take(link.end)
     session.connection.host.termini.save(terminus)
     send_attach(

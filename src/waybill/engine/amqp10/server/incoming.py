@@ -22,6 +22,7 @@ from waybill.engine.amqp10.server.transaction import LinkTransaction, Posted
 from waybill.engine.amqp10.termini import QUEUE_FULL, LinkEnd, Terminus
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
+from waybill.model.footprint import LINK_BYTES
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.timers import Timer
@@ -79,7 +80,7 @@ class IncomingLink(Timer):
     """`peer_handle` is the peer's number for the link, `handle` ours. `delivery_count` is the sender's, modulo 2^32."""
 
     def __init__(self, session: "Session", attach: Attach, handle: i64, target: TargetNode, terminus: Terminus) -> None:
-        self.session = session
+        self.session: Session = session
         self.connection = session.connection
         self.name = attach.name
         self.peer_handle: i64 = attach.handle
@@ -93,6 +94,7 @@ class IncomingLink(Timer):
         self._taken_back: i64 = 0
         self.max_message_size: i64 = self.connection.host.limits.message_size_max
         self.terminus = terminus
+        self.connection.held.attach(LINK_BYTES)
         self.end = _IncomingEnd(self)
         self._pieces: BytesWriter | None = None
         self._held: i64 = 0
@@ -629,6 +631,7 @@ class IncomingLink(Timer):
         if not self.is_attached:
             return
         self.is_attached = False
+        self.connection.held.detach(LINK_BYTES)
         if self.target.node_kind == QUEUE:
             self.connection.virtual_host.watchers.remove(QUEUE, self.target.node_name, self._watch)
         terminus = self.terminus

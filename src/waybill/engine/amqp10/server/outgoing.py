@@ -31,6 +31,7 @@ from waybill.engine.conversion.convert import (
 )
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
+from waybill.model.footprint import LINK_BYTES
 from waybill.model.message import NO_TTL, Address
 from waybill.model.queue import Queue
 from waybill.model.runtime import BYTES_PER_UNIT
@@ -87,7 +88,7 @@ class OutgoingLink(Consumer):
         is_settled: bool,
     ) -> None:
         super().__init__(attach.name, is_settled, source.exclusive, source.priority)
-        self.session = session
+        self.session: Session = session
         self.connection = session.connection
         self.name = attach.name
         self.peer_handle: i64 = attach.handle
@@ -505,6 +506,7 @@ class OutgoingLink(Consumer):
         if not self.is_attached:
             return
         self.is_attached = False
+        self.connection.held.detach(LINK_BYTES)
         session = self.session
         if self._rest:
             self._end_rest()

@@ -30,6 +30,7 @@ from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
 from waybill.model.entry import Entry, Holder
 from waybill.model.errors import ModelError
+from waybill.model.footprint import SESSION_BYTES
 from waybill.model.store import CommitWaiter
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import Composite
@@ -44,6 +45,7 @@ from waybill.wire.amqp10.error import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
     Error,
@@ -72,6 +74,9 @@ class Session(CommitWaiter):
     """
 
     def __init__(self, connection: "Connection", channel: i64, begin: Begin) -> None:
+        if not connection.held.can_attach(SESSION_BYTES):
+            raise connection_fault(RESOURCE_LIMIT_EXCEEDED, connection.held.no_room())
+        connection.held.attach(SESSION_BYTES)
         self.connection = connection
         self.channel: i64 = channel
         self.is_open = True
@@ -539,6 +544,7 @@ class Session(CommitWaiter):
         if not self.is_open:
             return None
         self.is_open = False
+        self.connection.held.detach(SESSION_BYTES)
         self.peer_window = 0
         self.parked.clear()
         outgoing = list(self.outgoing.values())
