@@ -1,6 +1,9 @@
 """What a turn has no room for goes on in the next ones, and everybody comes to it."""
 
+import pytest
+
 from waybill.model.runtime import Drainable, Runtime
+from waybill.model.timers import Timer
 from waybill.storage.memory import MemoryStore
 
 
@@ -27,3 +30,31 @@ def test_queues_that_need_whole_turns_take_turns() -> None:
         runtime.begin_turn()
         runtime.catch_up()
     assert [queue.turns for queue in queues] == [2, 2, 2]
+
+
+class Expiring(Timer):
+    """A timer that needs some of a turn, and is due until it gets it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.has_done = False
+
+    def fire(self, now: float) -> None:
+        if self.runtime.work_left <= 0:
+            self.runtime.timers.schedule(now, self)
+        else:
+            self.has_done = True
+
+
+@pytest.mark.parametrize("units", [1, 2, 16])
+def test_a_timer_gets_on_however_short_a_turn_is(units: int) -> None:
+    runtime = Runtime(MemoryStore(), 1 << 20)
+    runtime.turn_units = units
+    timers = [Expiring(runtime) for _ in range(20)]
+    for timer in timers:
+        runtime.timers.schedule(0.0, timer)
+    for _ in timers:
+        runtime.begin_turn()
+        runtime.fire_timers()
+    assert all(timer.has_done for timer in timers)
+    assert runtime.timers.next_deadline() is None

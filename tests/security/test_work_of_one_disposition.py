@@ -10,6 +10,7 @@ from tests.engine.server.peer import Cut, NodeBench
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.model.entry import Entry
 from waybill.model.queue import Queue
+from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
@@ -160,3 +161,14 @@ def test_an_attach_that_names_a_great_many_is_charged_for_them(whole_bench: Node
     runtime.begin_turn()
     receive_frame(session.peer, session.channel, link.attach)
     assert runtime.turn_units - runtime.work_left > spent + (MESSAGES >> 5)
+
+
+def test_ranges_that_name_nothing_new_are_charged(whole_bench: NodeBench) -> None:
+    session, queue = deliver(whole_bench)
+    whole_bench.node.runtime.turn_units = TURN_UNITS
+    whole_bench.settle()
+    again = [Disposition(True, 0, 59, False, Accepted()) for _ in range(TURN_UNITS // 4)]
+    receive_frame(session.peer, session.channel, *again)
+    assert whole_bench.node.runtime.work_left <= 0
+    whole_bench.settle()
+    assert queue.unsettled_count == MESSAGES - 60

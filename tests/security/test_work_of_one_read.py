@@ -7,9 +7,20 @@ import pytest
 from tests.engine.amqp10.peer import Peer
 from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
 from waybill.engine.amqp091.server.throttle import THROTTLE_S
+from waybill.model.consumer import Consumer
+from waybill.model.consumer_line import consumers_in_order
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, method_frame
-from waybill.wire.amqp091.methods import BasicAck, BasicGet, BasicNack, BasicPublish, TxSelect, TxSelectOk
+from waybill.wire.amqp091.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicGet,
+    BasicNack,
+    BasicPublish,
+    BasicQos,
+    TxSelect,
+    TxSelectOk,
+)
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.types import Described, ULong
@@ -129,3 +140,48 @@ def test_a_polled_message_is_charged_for_its_conversion() -> None:
     runtime.begin_turn()
     receive(channel, method_frame(1, BasicGet("q")), bench.now)
     assert runtime.work_left < runtime.turn_units - 64
+
+
+def test_many_readers_of_a_stream_take_turns_to_read_and_to_leave() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    message = method_frame(1, BasicPublish("", "s")) + content_frames(1, BasicProperties(), b"1", 4096)
+    receive(channel, message * 512, bench.now)
+    bench.settle()
+    runtime = bench.node.runtime
+    stream = bench.node.virtual_hosts["/"].queues["s"]
+    first: dict[str, object] = {"x-stream-offset": "first"}
+    consumes = [method_frame(1, BasicConsume("s", f"c{i}", no_wait=True, arguments=first)) for i in range(100)]
+    receive(channel, method_frame(1, BasicQos(0, 1, False)) + b"".join(consumes), bench.now)
+    bench.node.work(bench.now)
+    # Each of them reads as many as it may ever want.
+    assert stream.unsettled_count < 100
+    bench.settle()
+    assert stream.unsettled_count == 100
+    runtime.begin_turn()
+    assert isinstance(channel.peer.wire, EngineWire)
+    channel.peer.wire.engine.connection_lost(bench.now)
+    assert runtime.work_left <= 0
+    bench.settle()
+    assert not stream.consumers
+
+
+def test_who_is_first_of_many_consumers_is_known_at_once() -> None:
+    consumers = consumers_in_order(has_single=True)
+    waiting = [ChannelLess(str(number)) for number in range(60_000)]
+    for consumer in waiting:
+        consumers[consumer] = None
+    began = time.process_time()
+    for consumer in waiting[:-1]:
+        del consumers[consumer]
+        next(iter(consumers))
+    # It was 1 s: all that had left stood in the way.
+    assert time.process_time() - began < 0.25
+
+
+class ChannelLess(Consumer):
+    """Somebody in line."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(tag, no_ack=True, exclusive=False, priority=0)

@@ -5,7 +5,7 @@ same however many there are: one that leaves is only marked, and stepped over wh
 """
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from mypy_extensions import i64
@@ -16,6 +16,14 @@ from waybill.model.consumer import Consumer
 STALE_MAX: Final = 64
 # The front of every line in which nobody stands; nothing is ever added to it. An empty deque has 760 octets.
 NOBODY: Final[deque[Consumer]] = deque()
+
+
+def consumers_in_order(*, has_single: bool) -> dict[Consumer, None]:
+    """An empty register of consumers; if only the first of them is served, one that finds its first at once.
+
+    A plain dict looks at the places of all who have left before it.
+    """
+    return OrderedDict() if has_single else {}
 
 
 class ConsumerLine:

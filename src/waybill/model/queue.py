@@ -7,6 +7,7 @@ from mypy_extensions import i64
 from waybill.model.binding import Binding
 from waybill.model.cancellation import Cancellation
 from waybill.model.consumer import Consumer
+from waybill.model.consumer_line import consumers_in_order
 from waybill.model.entry import Entry, EntryQueue
 from waybill.model.errors import AccessRefused
 from waybill.model.message import Message
@@ -68,7 +69,7 @@ class Queue(EntryQueue):
         self.arguments = arguments
         self.policy = QueuePolicy(arguments)
         self.bindings: dict[str, Binding] = {}
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers = consumers_in_order(has_single=self.policy.single_active_consumer)
         self.exclusive_consumer: Consumer | None = None
         self._leaving: dict[Consumer, None] = {}
         self.is_deleted = False

@@ -143,13 +143,14 @@ class Runtime:
             timer = timers.pop_due(self.now)
             if timer is None:
                 break
-            self.work_left -= 1
             try:
                 timer.fire(self.now)
             except Exception:
                 # Most timers schedule themselves: an exception must not be the last that is heard of one.
                 timers.schedule(self.now + TIMER_RETRY_S, timer)
                 raise
+            # Not before: a timer that finds nothing left does nothing, and would be due again at once, for ever.
+            self.work_left -= 1
 
     def put_off(self, queue: Drainable) -> None:
         """A queue stops draining because the turn is over."""

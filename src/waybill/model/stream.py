@@ -19,6 +19,9 @@ from waybill.model.timers import Timer
 
 READ_COUNT: Final = 512
 READ_BYTES: Final = 256 << 10
+# Of the CPU of a turn.
+READ_UNITS: Final = 8
+RECORDS_PER_UNIT_BITS: Final = 3
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
@@ -183,10 +186,14 @@ class Stream(Queue):
             self._retry.wait()
             return False
         self._retry.succeeded()
+        self.runtime.work_left -= READ_UNITS + (len(reader.records) >> RECORDS_PER_UNIT_BITS)
         return bool(reader.records)
 
     def consumer_removed(self, consumer: Consumer) -> None:
-        self._readers.pop(consumer, None)
+        reader = self._readers.pop(consumer, None)
+        if reader is not None:
+            # To free what was read for it takes its time, too.
+            self.runtime.work_left -= len(reader.records) >> RECORDS_PER_UNIT_BITS
         consumer.is_active = False
 
     def activate(self, consumer: Consumer) -> None:

@@ -493,7 +493,7 @@ class Session(CommitWaiter):
         unsettled = self.unsettled
         if count == 1:
             return [first] if first in unsettled else []
-        self.connection.host.runtime.work_left -= min(count, len(unsettled)) >> 6
+        self.connection.host.runtime.work_left -= 2 + (min(count, len(unsettled)) >> 4)
         if count > len(unsettled):
             return [number for number in unsettled if (number - first) & WRAP < count]
         numbers: list[i64] = []
