@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import waybill.model.dispatch
-import waybill.model.lane
+import waybill.model.priority_level
 import waybill.storage.log
 import waybill.storage.message_log
 from tests.simulation.front import Plants
@@ -29,9 +29,9 @@ from waybill.model.consumer_line import ConsumerLine
 from waybill.model.entry import Entry
 from waybill.model.errors import ReadPostponed
 from waybill.model.fan_out import publish_to
-from waybill.model.lane import Lane
 from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
+from waybill.model.priority_level import PriorityLevel
 from waybill.model.queue import Queue
 from waybill.model.queue_limits import QueueLimits
 from waybill.model.removal import Removal
@@ -192,14 +192,14 @@ def take_any(line: ConsumerLine, consumer: ChannelConsumer) -> None:
     consumer.priority = priority
 
 
-def to_lowest_lane(queue: MessageQueue) -> Lane:
-    return next(lane for lane in queue.lanes if lane.count)
+def to_lowest_level(queue: MessageQueue) -> PriorityLevel:
+    return next(level for level in queue.levels if level.count)
 
 
-def append_released(lane: Lane, entry: Entry) -> None:
+def append_released(level: PriorityLevel, entry: Entry) -> None:
     """What comes back goes to the end, and forgets that it was delivered."""
     entry.redelivered = False
-    lane.push(entry)
+    level.push(entry)
 
 
 def read_from_next(stream: Stream, start: object) -> int:
@@ -296,13 +296,13 @@ def shun_nothing(link: OutgoingLink, entry: Entry) -> bool:
     return True
 
 
-def drop_unread(lane: Lane) -> int:
+def drop_unread(level: PriorityLevel) -> int:
     """What cannot be read at once is given up."""
     try:
-        return int(_refill(lane))
+        return int(_refill(level))
     except ReadPostponed:
-        chunk = lane.backlog.popleft()
-        lane.count -= len(chunk.sequences)
+        chunk = level.backlog.popleft()
+        level.count -= len(chunk.sequences)
         return len(chunk.sequences)
 
 
@@ -313,7 +313,7 @@ def settle_nothing(log: MessageLog, queue_id: int, sequence: int, location: int)
 
 _append = ConsumerLine.append
 _commit = Transaction.commit
-_refill = Lane._refill
+_refill = PriorityLevel._refill
 _expire_due = MessageQueue.expire_due
 _drop_overflow = MessageQueue._drop_overflow
 _dead_letter = VirtualHost.dead_letter
@@ -357,9 +357,11 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
         ConsumerLine, "append", take_any, "higher consumer priorities come first", CALM, "plain"
     ),
     "message_priority_ignored": LogicBug(
-        MessageQueue, "first_lane", to_lowest_lane, "higher priorities come first", CALM, "levels"
+        MessageQueue, "first_level", to_lowest_level, "higher priorities come first", CALM, "levels"
     ),
-    "redelivery_unflagged": LogicBug(Lane, "push_front", append_released, "redelivered is honest", CALM, "plain"),
+    "redelivery_unflagged": LogicBug(
+        PriorityLevel, "push_front", append_released, "redelivered is honest", CALM, "plain"
+    ),
     "stream_read_elsewhere": LogicBug(
         Stream, "_offset_of", read_from_next, "a stream is read from where the reader asks", CALM, "log"
     ),
@@ -391,7 +393,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "undeliverable_here_ignored": LogicBug(
         OutgoingLink, "shun", shun_nothing, "undeliverable here is not delivered here again", CALM
     ),
-    READS: LogicBug(Lane, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
+    READS: LogicBug(PriorityLevel, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
     "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 
@@ -429,11 +431,11 @@ def can_be_planted(name: str) -> bool:
 
 
 @contextmanager
-def short_lanes() -> Iterator[None]:
+def short_levels() -> Iterator[None]:
     """Queues keep next to nothing in memory, so that what they deliver has to be read back."""
     with ExitStack() as stack:
         for limit, value in (("HEAD_LIMIT_LENGTH", 2), ("CHUNK_LENGTH", 2)):
-            stack.enter_context(patch.object(waybill.model.lane, limit, value))
+            stack.enter_context(patch.object(waybill.model.priority_level, limit, value))
         yield
 
 
@@ -451,7 +453,7 @@ def planted(name: str | None) -> Iterator[Planting]:
             yield Planting(Plants.only(name), STORE_TROUBLES[name])
             return
         if name == READS:
-            stack.enter_context(short_lanes())
+            stack.enter_context(short_levels())
         bug = LOGIC_BUGS[name]
         stack.enter_context(patch.object(bug.owner, bug.name, bug.wrong))
         yield Planting(Plants(), bug.troubles, bug.theme, True if bug.is_of_amqp10 else None)

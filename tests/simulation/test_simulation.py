@@ -9,7 +9,7 @@ from multiprocessing.pool import Pool
 
 import pytest
 
-from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, READ_ERRORS, can_be_planted, is_found_by, short_lanes
+from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, READ_ERRORS, can_be_planted, is_found_by, short_levels
 from tests.simulation.simulate import kept_seeds, run_seed, try_seed
 from tests.simulation.world import World
 
@@ -43,7 +43,7 @@ def test_promises_hold_under_faults(first: int, workers: Pool) -> None:
 
 
 def test_reads_that_fail_for_a_while_cost_nothing() -> None:
-    with short_lanes():
+    with short_levels():
         # The limits of the compiled build are compiled in: there is nothing to read back.
         for seed in range(0 if IS_COMPILED else READ_SEEDS):
             World(seed, troubles=READ_ERRORS, theme="plain", speaks_amqp10=False).run()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from waybill.model.message import Address, Message, MessageFormat
-from waybill.model.store import CommitWaiter, StreamLog
+from waybill.model.store import CommitWaiter, StoredStream
 from waybill.storage.commit import Commit
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal, JournalOptions
@@ -171,7 +171,7 @@ class History:
         raise Violation(f"no state since batch {floor} is like this: " + "; or ".join(differences))
 
     def check_stream(self) -> None:
-        self.stream: StreamLog = self.journal.stream(STREAM_ID, self.segment_bytes)
+        self.stream: StoredStream = self.journal.stream(STREAM_ID, self.segment_bytes)
         stream = self.stream
         contents = read_all(stream, int(stream.first_offset))
         if stream.committed_offset != stream.next_offset:
@@ -370,7 +370,7 @@ class History:
             self.journal.end_commit(commit)
 
 
-def read_all(stream: StreamLog, offset: int) -> list[bytes]:
+def read_all(stream: StoredStream, offset: int) -> list[bytes]:
     contents = []
     while records := stream.read(offset, 3, 2000):
         for record in records:

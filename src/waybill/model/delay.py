@@ -22,7 +22,7 @@ from waybill.model.timers import Timer
 
 DELAY: Final = "x-delay"
 # What waits longer than this is read back from the store instead of being kept in memory.
-KEPT_IN_MEMORY_S: Final = 10.0
+IN_MEMORY_S: Final = 10.0
 UNWRITTEN_RETRY_S: Final = 1.0
 RELEASE_UNITS: Final = 8
 
@@ -122,14 +122,14 @@ class DelayQueue(Queue):
         runtime = self.runtime
         store = self.store
         due = message.published_at + delay_ms_of(message.format.headers(message.content)) / 1000
-        kept: Message | None = message
-        if store.frees_memory and due - runtime.now >= KEPT_IN_MEMORY_S:
+        in_memory: Message | None = message
+        if store.frees_memory and due - runtime.now >= IN_MEMORY_S:
             if location == NO_LOCATION:
                 location = store.spill(message)
-            kept = None
+            in_memory = None
         else:
             runtime.memory_bytes += message.size
-        heapq.heappush(self._heap, (due, int(sequence), int(location), int(batch), is_stored, kept))
+        heapq.heappush(self._heap, (due, int(sequence), int(location), int(batch), is_stored, in_memory))
         if self._heap[0][1] == sequence:
             runtime.timers.schedule(due, self._timer)
 

@@ -31,7 +31,7 @@ def serve(queue: "MessageQueue", lowest: i64) -> bool:
     now = runtime.now
     gate = queue.delivery_gate
     is_persistent = queue.is_persistent
-    lane = queue.lane
+    level = queue.level
     last: i64 = 0
     is_free = True
     while queue.ready_count > 0:
@@ -49,14 +49,14 @@ def serve(queue: "MessageQueue", lowest: i64) -> bool:
         if len(front) == 1 and not queue.uses_priorities and _deliver_run(queue, consumer):
             continue
         if queue.has_levels:
-            lane = queue.first_lane()
-        entry = lane.pop() or queue.load(lane)
+            level = queue.first_level()
+        entry = level.pop() or queue.load(level)
         if entry is None:
-            if lane.is_blocked:
+            if level.is_blocked:
                 break
             continue
         if is_persistent and entry.sequence > gate.limit:
-            lane.push_front(entry)
+            level.push_front(entry)
             gate.ask(entry.sequence)
             is_free = False
             break
@@ -105,14 +105,14 @@ def _deliver_run(queue: "MessageQueue", consumer: Consumer) -> bool:
     allowance = consumer.allowance()
     if allowance < 2:
         return False
-    lane = queue.lane
-    before = lane.head_bytes
+    level = queue.level
+    before = level.head_bytes
     last = queue.delivery_gate.limit if queue.is_persistent else MAX_SEQUENCE
-    run = lane.pop_run(allowance, last, queue.runtime.now)
+    run = level.pop_run(allowance, last, queue.runtime.now)
     count: i64 = len(run)
     if count == 0:
         return False
-    size = before - lane.head_bytes
+    size = before - level.head_bytes
     queue.ready_count -= count
     queue.ready_bytes -= size
     queue.runtime.work_left -= count + size // BYTES_PER_UNIT

@@ -62,7 +62,7 @@ class Holder:
         self.unsettled_count: i64 = 0
         self.is_active = False
 
-    def regain(self) -> None:
+    def credit_available(self) -> None:
         """Something this holder had was settled while it was out of credit."""
         raise NotImplementedError
 

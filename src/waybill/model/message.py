@@ -48,7 +48,7 @@ class MessageFormat:
         del changes
         return content
 
-    def lane(self, priority: i64, levels: i64) -> i64:
+    def level(self, priority: i64, levels: i64) -> i64:
         """Which of a queue's `levels` of priority, 0 the lowest, a message of that priority belongs to."""
         return min(priority, levels - 1)
 

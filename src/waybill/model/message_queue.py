@@ -12,8 +12,8 @@ from waybill.model.deduplication import Deduplication
 from waybill.model.delivery_gate import DeliveryGate
 from waybill.model.dispatch import serve
 from waybill.model.entry import NO_LOCATION, Entry
-from waybill.model.lane import Lane
 from waybill.model.message import NO_TTL, Message
+from waybill.model.priority_level import PriorityLevel
 from waybill.model.queue import REFUSED, Queue, QueueHost
 from waybill.model.queue_limits import QueueLimits
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
@@ -53,13 +53,13 @@ class MessageQueue(Queue):
         self.delivery_gate = DeliveryGate(self)
         self._expiry = ExpiryTimer(self)
         self._disuse = DisuseTimer(self)
-        levels = max(self.policy.max_priority, 0) + 1
-        self.lane = Lane(self, self.runtime)
-        # A lane is made for the first message of its priority. Until then one that stays empty stands for it.
-        unused = Lane(self, self.runtime) if levels > 1 else None
-        self._unused_lane: Lane | None = unused
-        self.lanes: list[Lane] = [self.lane] if unused is None else [self.lane] + [unused] * (levels - 1)
-        self.has_levels = levels > 1
+        count = max(self.policy.max_priority, 0) + 1
+        self.level = PriorityLevel(self, self.runtime)
+        # A level is made for the first message of its priority. Until then one that stays empty stands for it.
+        unused = PriorityLevel(self, self.runtime) if count > 1 else None
+        self._unused_level: PriorityLevel | None = unused
+        self.levels: list[PriorityLevel] = [self.level] if unused is None else [self.level] + [unused] * (count - 1)
+        self.has_levels = count > 1
         self.deduplication = Deduplication() if self.policy.deduplicates else None
         self._apply_policy()
 
@@ -118,11 +118,11 @@ class MessageQueue(Queue):
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
         self.ready_bytes += size
-        lane = self.lane
+        level = self.level
         if self.has_levels:
-            lane = self._lane_of(message)
-        lane.push(entry)
-        if ttl != NO_TTL and lane.count == 1:
+            level = self._level_of(message)
+        level.push(entry)
+        if ttl != NO_TTL and level.count == 1:
             self._expiry.arm(entry.expires_at)
         if is_limited and self.limits.drops and self._overflows() and not self.store.is_in_atomic_section:
             self._drop_overflow()
@@ -153,18 +153,18 @@ class MessageQueue(Queue):
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
         self.ready_bytes += self.counted(message) if self.counts_bodies else message.size
-        lane = self._lane_of(message) if self.has_levels else self.lane
-        lane.recover(entry)
-        if ttl != NO_TTL and lane.count == 1:
+        level = self._level_of(message) if self.has_levels else self.level
+        level.recover(entry)
+        if ttl != NO_TTL and level.count == 1:
             self._expiry.arm(entry.expires_at)
 
-    def _lane_of(self, message: Message) -> Lane:
-        level = message.format.lane(message.priority, i64(len(self.lanes)))
-        lane = self.lanes[level]
-        if lane is self._unused_lane and self.has_levels:
-            lane = Lane(self, self.runtime)
-            self.lanes[level] = lane
-        return lane
+    def _level_of(self, message: Message) -> PriorityLevel:
+        index = message.format.level(message.priority, i64(len(self.levels)))
+        level = self.levels[index]
+        if level is self._unused_level and self.has_levels:
+            level = PriorityLevel(self, self.runtime)
+            self.levels[index] = level
+        return level
 
     def counted(self, message: Message) -> i64:
         """What a message adds to `ready_bytes`: its content, but where bodies are limited its body."""
@@ -190,11 +190,11 @@ class MessageQueue(Queue):
                 return
             runtime.work_left -= 1
             # When something must go, low priorities go first (0-9-1, 3.1.10).
-            lane = next(lane for lane in self.lanes if lane.count)
-            entry = self._take_from(lane)
+            level = next(level for level in self.levels if level.count)
+            entry = self._take_from(level)
             if entry is not None:
                 self.kill(entry, MAX_LENGTH)
-            elif lane.is_blocked:
+            elif level.is_blocked:
                 return
 
     # --- out ---
@@ -208,10 +208,10 @@ class MessageQueue(Queue):
 
     def take(self, no_ack: bool) -> Entry | None:
         while self.ready_count > 0:
-            lane = self.first_lane()
-            entry = self._take_from(lane)
+            level = self.first_level()
+            entry = self._take_from(level)
             if entry is None:
-                if lane.is_blocked:
+                if level.is_blocked:
                     return None
                 continue
             if 0.0 < entry.expires_at <= self.runtime.now:
@@ -233,31 +233,31 @@ class MessageQueue(Queue):
     def awaits_commit(self, entry: Entry) -> bool:
         return self.is_persistent and entry.sequence > self.delivery_gate.limit
 
-    def load(self, lane: Lane) -> Entry | None:
-        """Bring the next entries of a lane to memory and take the first; None if none of it can be read (now)."""
-        lost = lane.load()
+    def load(self, level: PriorityLevel) -> Entry | None:
+        """Bring the next entries of a level to memory and take the first; None if none of it can be read (now)."""
+        lost = level.load()
         self.ready_count -= lost
         if lost:
             self.runtime.operator_log.error(
                 "messages are stepped over", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
             )
-            self.ready_bytes = sum(other.size for other in self.lanes)
-        return lane.pop()
+            self.ready_bytes = sum(other.size for other in self.levels)
+        return level.pop()
 
-    def first_lane(self) -> Lane:
-        index: i64 = len(self.lanes) - 1
-        while self.lanes[index].count == 0:
+    def first_level(self) -> PriorityLevel:
+        index: i64 = len(self.levels) - 1
+        while self.levels[index].count == 0:
             index -= 1
-        return self.lanes[index]
+        return self.levels[index]
 
-    def _take_from(self, lane: Lane) -> Entry | None:
-        """The first entry of a lane, None if none of it can be read."""
-        entry = lane.pop() or self.load(lane)
+    def _take_from(self, level: PriorityLevel) -> Entry | None:
+        """The first entry of a level, None if none of it can be read."""
+        entry = level.pop() or self.load(level)
         if entry is None:
             return None
         self.ready_count -= 1
         self.ready_bytes -= self.counted(entry.message)
-        expires_at = lane.first_expiry()
+        expires_at = level.first_expiry()
         if expires_at > 0.0:
             self._expiry.arm(expires_at)
         return entry
@@ -326,10 +326,10 @@ class MessageQueue(Queue):
                 return
             if self.counts_deliveries and entry.is_stored:
                 self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
-        lane = self._lane_of(entry.message)
-        lane.push_front(entry)
+        level = self._level_of(entry.message)
+        level.push_front(entry)
         for selection in self.selections.values():
-            selection.went_back(self.lanes.index(lane), entry.sequence)
+            selection.went_back(self.levels.index(level), entry.sequence)
         self.ready_count += 1
         self.ready_bytes += self.counted(entry.message)
         if self.limits.drops and not self.store.is_in_atomic_section:
@@ -338,9 +338,9 @@ class MessageQueue(Queue):
             self._expiry.arm(entry.expires_at)
         self.runtime.mark_dirty(self)
 
-    def extract(self, lane: Lane, entry: Entry) -> None:
-        """Take an entry that `lane.first_after` found out of the queue, to deliver it."""
-        lane.extract(entry)
+    def extract(self, level: PriorityLevel, entry: Entry) -> None:
+        """Take an entry that `level.first_after` found out of the queue, to deliver it."""
+        level.extract(entry)
         self.ready_count -= 1
         self.ready_bytes -= self.counted(entry.message)
         if self.is_persistent:
@@ -348,10 +348,10 @@ class MessageQueue(Queue):
         self.arm_expiry()
 
     def claim(self, sequence: i64) -> Entry | None:
-        for lane in self.lanes:
-            entry = lane.first_after(sequence - 1)
+        for level in self.levels:
+            entry = level.first_after(sequence - 1)
             if entry is not None and entry.sequence == sequence:
-                self.extract(lane, entry)
+                self.extract(level, entry)
                 self.unsettled_count += 1
                 return entry
         return None
@@ -437,7 +437,7 @@ class MessageQueue(Queue):
 
     def _remove_all(self) -> Removal:
         count = int(self.ready_count)
-        removed = [lane.remove_all() for lane in self.lanes if lane.count]
+        removed = [level.remove_all() for level in self.levels if level.count]
         self.ready_count = 0
         self.ready_bytes = 0
         return Removal(self, self.deduplication, removed, count)
@@ -455,10 +455,10 @@ class MessageQueue(Queue):
         return removal.count
 
     def entries(self) -> list[Entry]:
-        return [entry for lane in reversed(self.lanes) for entry in lane.entries()]
+        return [entry for level in reversed(self.levels) for entry in level.entries()]
 
     def redelivered_sequences(self) -> list[int]:
-        return [sequence for lane in self.lanes for sequence in lane.redelivered_sequences()]
+        return [sequence for level in self.levels for sequence in level.redelivered_sequences()]
 
     # --- time ---
 
@@ -466,24 +466,24 @@ class MessageQueue(Queue):
         self._disuse.restart()
 
     def expire_due(self, now: float) -> None:
-        """Kill what has expired at the head of each lane."""
-        for lane in self.lanes:
-            while lane.count > 0:
-                expires_at = lane.first_expiry()
+        """Kill what has expired at the head of each level."""
+        for level in self.levels:
+            while level.count > 0:
+                expires_at = level.first_expiry()
                 if expires_at == 0.0 or expires_at > now or self.runtime.work_left <= 0:
                     break
                 self.runtime.work_left -= 1
-                entry = self._take_from(lane)
+                entry = self._take_from(level)
                 if entry is not None:
                     self.kill(entry, EXPIRED)
-                elif lane.is_blocked:
+                elif level.is_blocked:
                     break
         self.arm_expiry()
 
     def arm_expiry(self) -> None:
-        for lane in self.lanes:
-            expires_at = lane.first_expiry()
-            if expires_at > 0.0 and not lane.is_blocked:
+        for level in self.levels:
+            expires_at = level.first_expiry()
+            if expires_at > 0.0 and not level.is_blocked:
                 self._expiry.arm(expires_at)
 
     def read_again(self) -> None:

@@ -6,7 +6,7 @@ from waybill.model.timers import Timer
 
 
 class ExpiryTimer(Timer):
-    """Wakes a queue when the first message of a lane expires."""
+    """Wakes a queue when the first message of a level expires."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from waybill.model.backlog import Removed
 from waybill.model.deduplication import Deduplication
 from waybill.model.entry import NO_LOCATION
-from waybill.model.lane import Removed
 from waybill.model.queue import Queue
 from waybill.model.runtime import CountedChore
 

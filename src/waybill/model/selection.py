@@ -1,6 +1,6 @@
 """Consumers that choose: they take what suits them from anywhere in a queue, or look at messages without taking them.
 
-    consumer.selects    chooses(entry) is asked for each message, once in each lane from its beginning on
+    consumer.selects    chooses(entry) is asked for each message, once in each level from its beginning on
     consumer.copies     it gets copies: nothing that it does to them changes the queue (1.0, 3.5.7)
 
 Other consumers take from the head as ever, and never come here.
@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from waybill.model.consumer import Consumer
 from waybill.model.dispatch import serve
 from waybill.model.entry import Entry, EntryQueue
-from waybill.model.lane import Lane
+from waybill.model.priority_level import PriorityLevel
 
 if TYPE_CHECKING:
     from waybill.model.message_queue import MessageQueue
@@ -28,7 +28,7 @@ def serve_selections(queue: "MessageQueue") -> bool:
     """
     selections = list(queue.selections.values())
     if queue.uses_priorities:
-        selections.sort(key=_turn)
+        selections.sort(key=_serving_order)
     for selection in selections:
         consumer = selection.consumer
         if queue.uses_priorities and not consumer.copies and not serve(queue, consumer.priority + 1):
@@ -39,18 +39,18 @@ def serve_selections(queue: "MessageQueue") -> bool:
     return True
 
 
-def _turn(selection: "Selection") -> tuple[bool, int]:
+def _serving_order(selection: "Selection") -> tuple[bool, int]:
     """Copies come first: they take nothing from anybody."""
     return not selection.consumer.copies, -int(selection.consumer.priority)
 
 
 class Selection:
-    """How far one choosing consumer has looked, by lane: the last sequence that it was asked about."""
+    """How far one choosing consumer has looked, by level: the last sequence that it was asked about."""
 
     def __init__(self, queue: "MessageQueue", consumer: Consumer) -> None:
         self.queue = queue
         self.consumer = consumer
-        self.positions: list[i64] = [0 for _ in queue.lanes]
+        self.positions: list[i64] = [0 for _ in queue.levels]
         self._copied = Copied()
 
     def offer(self) -> None:
@@ -67,13 +67,13 @@ class Selection:
         """Go on to the next message that the consumer chooses. False if there is none, or none yet."""
         queue = self.queue
         consumer = self.consumer
-        for index in range(len(queue.lanes) - 1, -1, -1):
-            lane = queue.lanes[index]
+        for index in range(len(queue.levels) - 1, -1, -1):
+            level = queue.levels[index]
             while True:
                 if queue.runtime.work_left <= 0:
                     queue.runtime.put_off(queue)
                     return False
-                entry = lane.first_after(self.positions[index])
+                entry = level.first_after(self.positions[index])
                 if entry is None:
                     break
                 # Who has seen all costs nothing here: a turn must get on, however many there are.
@@ -87,14 +87,14 @@ class Selection:
                     if consumer.copies:
                         self._copy(entry)
                     else:
-                        self._take(lane, entry)
+                        self._take(level, entry)
                     return True
         return False
 
-    def _take(self, lane: Lane, entry: Entry) -> None:
+    def _take(self, level: PriorityLevel, entry: Entry) -> None:
         queue = self.queue
         consumer = self.consumer
-        queue.extract(lane, entry)
+        queue.extract(level, entry)
         if consumer.no_ack:
             consumer.deliver(entry)
             queue.remove(entry)
@@ -113,7 +113,7 @@ class Selection:
         self.consumer.deliver(copy)
 
     def went_back(self, index: i64, sequence: i64) -> None:
-        """A message is back in its place in a lane: it may be chosen (again)."""
+        """A message is back in its place in a level: it may be chosen (again)."""
         if not self.consumer.copies and self.positions[index] >= sequence:
             self.positions[index] = sequence - 1
 

@@ -73,7 +73,7 @@ class StreamRecord:
         self.message = message
 
 
-class StreamLog:
+class StoredStream:
     """An append-only log of messages with consecutive offsets, one a stream.
 
     Readers see offsets in `first_offset <= offset < committed_offset`; `next_offset` is what the next append gets.
@@ -220,7 +220,7 @@ class Store:
         """What is kept though nobody knows it: messages by id of a queue, and ids of streams."""
         raise NotImplementedError
 
-    def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
+    def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:
         """The log of a stream, made if it is not there."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from waybill.model.queue import Queue, QueueHost
 from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
 from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import BYTES_PER_UNIT, CountedChore, Runtime
-from waybill.model.store import CommitWaiter, StreamLog, StreamRecord
+from waybill.model.store import CommitWaiter, StoredStream, StreamRecord
 from waybill.model.stream_filter import StreamFilter
 from waybill.model.timers import Timer
 
@@ -52,7 +52,7 @@ class Stream(Queue):
         )
         policy = self.policy
         segment_bytes = policy.max_segment_bytes if policy.max_segment_bytes != NO_LIMIT else DEFAULT_SEGMENT_BYTES
-        self.log: StreamLog = runtime.store.stream(queue_id, segment_bytes)
+        self.log: StoredStream = runtime.store.stream(queue_id, segment_bytes)
         self._readers: dict[Consumer, StreamReader] = {}
         # Those that have not had their turn yet, the next one last.
         self._waiting: list[StreamReader] = []

@@ -13,7 +13,7 @@ from waybill.model.runtime import Runtime
 ACCEPT = "accept"
 REJECT = "reject"
 RELEASE = "release"
-KEPT_MESSAGE_BYTES: Final = 256
+HELD_MESSAGE_BYTES: Final = 256
 """About what a message costs beside its content."""
 UNITS_MAX: Final = 16_384
 """A transaction ends in one step, in which nobody else is served: it may hold as much as takes a moment."""

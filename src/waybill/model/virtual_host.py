@@ -5,8 +5,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import Binding, binding_key
-from waybill.model.burial import Burial
 from waybill.model.dead_letter import routing_keys_of
+from waybill.model.dead_lettering import DeadLettering
 from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
 from waybill.model.deletion import Deletion
 from waybill.model.errors import (
@@ -78,7 +78,7 @@ class VirtualHost(DelayHost):
         self.max_queues = NO_LIMIT
         self.watchers = Watchers()
         self._exclusive: dict[object, dict[str, Queue]] = {}
-        self._burial = Burial(self)
+        self._dead_lettering = DeadLettering(self)
         self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
@@ -639,7 +639,7 @@ class VirtualHost(DelayHost):
         publish_to(self.match(exchange, routing_keys, headers), due)
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        self._burial.dead_letter(queue, message, reason)
+        self._dead_lettering.dead_letter(queue, message, reason)
 
 
 def _binding_size(source: Exchange, binding: Binding, *, is_durable: bool) -> int:

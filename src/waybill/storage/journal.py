@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from waybill.model.errors import DamagedMessage, ReadPostponed, StoreFailed
 from waybill.model.message import Message, MessageFormat
 from waybill.model.operator_log import OperatorLog
-from waybill.model.store import CommitWaiter, StoredMessage, StreamLog
+from waybill.model.store import CommitWaiter, StoredMessage, StoredStream
 from waybill.storage.commit import Commit, DiskCommit, tell_waiters
 from waybill.storage.definitions import NAME as DEFINITIONS_NAME
 from waybill.storage.definitions import Definitions
@@ -245,7 +245,7 @@ class Journal(MessageLog):
 
     # --- streams ---
 
-    def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
+    def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:
         stream = self._streams.get(stream_id)
         if stream is None:
             stream = JournalStream(

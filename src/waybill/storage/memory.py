@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
-from waybill.model.store import AtomicSection, CommitWaiter, StoredMessage, StreamLog, StreamRecord
+from waybill.model.store import AtomicSection, CommitWaiter, StoredMessage, StoredStream, StreamRecord
 from waybill.storage.commit import Commit, CommittingStore, tell_waiters
 
 
@@ -138,7 +138,7 @@ class MemoryStore(CommittingStore):
         self._next_id = given + 1
         return given
 
-    def stream(self, stream_id: i64, segment_bytes: i64) -> StreamLog:
+    def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:
         stream = self._streams.get(stream_id)
         if stream is None:
             stream = MemoryStream(self, segment_bytes)
@@ -199,7 +199,7 @@ class _Chunk:
         self.records: list[StreamRecord] = []
 
 
-class MemoryStream(StreamLog):
+class MemoryStream(StoredStream):
     """A stream in memory."""
 
     def __init__(self, store: MemoryStore, segment_bytes: i64) -> None:

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from waybill.model.errors import ReadPostponed
 from waybill.model.message import Message
-from waybill.model.store import StreamLog, StreamRecord
+from waybill.model.store import StoredStream, StreamRecord
 from waybill.storage.commit import DiskCommit, Write
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
@@ -95,7 +95,7 @@ class Place:
         self.batch_end: i64 = batch_end
 
 
-class JournalStream(StreamLog):
+class JournalStream(StoredStream):
     """A stream on disk. It adds itself to `busy` when it has something that the next commit is to take."""
 
     def __init__(

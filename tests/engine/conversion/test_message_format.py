@@ -124,9 +124,9 @@ def test_body_size_counts_octets_of_data(content: bytes, size: int) -> None:
 def test_priorities_fall_into_equivalence_classes(
     levels: int, lowest: tuple[int, int], distinct: tuple[int, ...], highest: tuple[int, ...]
 ) -> None:
-    assert {AMQP10.lane(priority, levels) for priority in lowest} == {0}
-    assert [AMQP10.lane(priority, levels) for priority in distinct] == list(range(1, len(distinct) + 1))
-    assert {AMQP10.lane(priority, levels) for priority in highest} <= {levels - 1}
+    assert {AMQP10.level(priority, levels) for priority in lowest} == {0}
+    assert [AMQP10.level(priority, levels) for priority in distinct] == list(range(1, len(distinct) + 1))
+    assert {AMQP10.level(priority, levels) for priority in highest} <= {levels - 1}
 
 
 def test_headers_that_would_not_fit_a_frame_are_dropped_largest_first() -> None:

@@ -97,7 +97,7 @@ class Amqp10Format(MessageFormat):
         start: i64 = facts.message_annotations_end if facts.message_annotations != ABSENT else 0
         return changes + content[start:]
 
-    def lane(self, priority: i64, levels: i64) -> i64:
+    def level(self, priority: i64, levels: i64) -> i64:
         """Which of a queue's `levels` of priority, the lowest one being 0, a message belongs to (3.2.1)."""
         level = priority
         if levels < PRIORITIES:

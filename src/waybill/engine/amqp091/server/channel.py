@@ -24,7 +24,7 @@ from waybill.model.store import CommitWaiter
 from waybill.model.transaction import (
     ACCEPT,
     ACCEPT_UNITS,
-    KEPT_MESSAGE_BYTES,
+    HELD_MESSAGE_BYTES,
     OTHER_UNITS,
     RELEASE,
     Transaction,
@@ -64,7 +64,7 @@ MAX_TAG: Final = 2**64 - 1
 class PolledMessages(Holder):
     """Holds what a channel got by basic.get; there is no credit to regain."""
 
-    def regain(self) -> None:
+    def credit_available(self) -> None:
         pass
 
 
@@ -244,9 +244,9 @@ class Channel(CommitWaiter):
             raise channel_fault(
                 PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, PUBLISH
             )
-        if not self.connection.held.add(message.size + KEPT_MESSAGE_BYTES):
+        if not self.connection.held.add(message.size + HELD_MESSAGE_BYTES):
             raise channel_fault(PRECONDITION_FAILED, self.connection.held.refusal(), BASIC, PUBLISH)
-        transaction.held += message.size + KEPT_MESSAGE_BYTES
+        transaction.held += message.size + HELD_MESSAGE_BYTES
         transaction.publish(queues, message)
         if published.mandatory:
             self._mandatory.append((published, queues, message))
@@ -396,7 +396,7 @@ class Channel(CommitWaiter):
         self.unsettled_count -= len(entries)
         self.accept_run(entries)
         if self.prefetch != 0 or was_full:
-            self._regain_all()
+            self._wake_consumers()
 
     def accept_run(self, entries: list[Entry]) -> None:
         """As `_accept_all`, of deliveries that the channel does not count any more."""
@@ -410,7 +410,7 @@ class Channel(CommitWaiter):
         if holder is not None:
             holder.unsettled_count -= len(entries)
             if not holder.is_active and self.prefetch == 0:
-                holder.regain()
+                holder.credit_available()
 
     def acknowledge(self, data: bytes, offset: i64) -> None:
         """A basic.ack frame whose arguments start at `offset`."""
@@ -464,7 +464,7 @@ class Channel(CommitWaiter):
     def has_settled(self) -> None:
         """What a `Settlement` was for is settled."""
         if self.is_open and (self.prefetch != 0 or self._was_full):
-            self._regain_all()
+            self._wake_consumers()
 
     def _holds_of_stream(self, tag: i64, *, multiple: bool) -> bool:
         if not multiple:
@@ -498,9 +498,9 @@ class Channel(CommitWaiter):
             entry.holder = None
             holder.unsettled_count -= 1
             if not holder.is_active and self.prefetch == 0:
-                holder.regain()
+                holder.credit_available()
 
-    def _regain_all(self) -> None:
+    def _wake_consumers(self) -> None:
         """Wake the consumers that ran out of credit: each time another one first, or one could get all of it."""
         waiting = [consumer for consumer in self.consumers.values() if not consumer.is_active]
         self.connection.host.runtime.work_left -= (len(self.consumers) + len(waiting)) >> 2
@@ -508,7 +508,7 @@ class Channel(CommitWaiter):
             self._turn += 1
             first = self._turn % len(waiting)
             for consumer in waiting[first:] + waiting[:first]:
-                consumer.regain()
+                consumer.credit_available()
 
     def unknown_tag(self, tag: int, method_id: int) -> Exception:
         """What to raise for a tag that is not, or no longer, unsettled. One of 2^63 or more may come as negative."""
@@ -543,7 +543,7 @@ class Channel(CommitWaiter):
         for entry, _, _ in transaction.outcomes:
             self.give_credit(entry)
         if self.prefetch != 0:
-            self._regain_all()
+            self._wake_consumers()
         return accepted
 
     def rollback(self) -> None:
@@ -608,7 +608,7 @@ class Channel(CommitWaiter):
     def set_flow(self, *, active: bool) -> None:
         self.is_flowing = active
         if active:
-            self._regain_all()
+            self._wake_consumers()
 
     def close(self) -> Closing | None:
         """Free everything. What it held goes back to the queues, which is the chore that is returned."""

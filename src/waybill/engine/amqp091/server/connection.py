@@ -696,4 +696,4 @@ class Connection(ServerEngine):
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 if not consumer.is_active:
-                    consumer.regain()
+                    consumer.credit_available()

@@ -200,7 +200,7 @@ class ChannelConsumer(Consumer):
         self._tail = b"\x00" + end
         self._tail_again = b"\x01" + end
 
-    def regain(self) -> None:
+    def credit_available(self) -> None:
         if not self.is_cancelled:
             self.queue.activate(self)
 

@@ -677,12 +677,12 @@ class Connection(ServerEngine):
         if self.is_over:
             return
         self.is_stalled = False
-        self.regain_all()
+        self.wake_links()
 
-    def regain_all(self) -> None:
+    def wake_links(self) -> None:
         """Deliveries may go on, in all sessions."""
         for session in self.sessions.values():
-            session.regain_all()
+            session.wake_links()
 
 
 class _Turn(Chore):

@@ -342,9 +342,9 @@ class OutgoingLink(Consumer):
         held.give_back(len(self._rest))
         self._rest = b""
         if was_full and not held.is_full:
-            self.connection.regain_all()
+            self.connection.wake_links()
 
-    def regain(self) -> None:
+    def credit_available(self) -> None:
         if self.is_attached and self.has_credit():
             self.queue.activate(self)
 
@@ -388,7 +388,7 @@ class OutgoingLink(Consumer):
         if self.resuming:
             self.is_resuming = True
             self.connection.begin(Resumption(self))
-        self.regain()
+        self.credit_available()
         if flow.echo and not flow.drain:
             self.send_flow()
 
@@ -414,7 +414,7 @@ class OutgoingLink(Consumer):
         if self.terminus.lifetime is not None:
             self.terminus.lifetime.check()
         if not self.is_active:
-            self.regain()
+            self.credit_available()
 
     def send_flow(self) -> None:
         self.session.send_flow(
@@ -467,7 +467,7 @@ class OutgoingLink(Consumer):
         self.is_resuming = False
         if self.drains:
             session.wants_drain()
-        self.regain()
+        self.credit_available()
         return True
 
     def _resume_known(self, delivery: Resumed) -> None:

@@ -188,12 +188,12 @@ class Session(CommitWaiter):
             if self.parked[0].send_rest():
                 self.parked.popleft()
         if not self.parked:
-            self.regain_all()
+            self.wake_links()
 
-    def regain_all(self) -> None:
+    def wake_links(self) -> None:
         for link in self.outgoing.values():
             if not link.is_active:
-                link.regain()
+                link.credit_available()
             if link.drains:
                 self.wants_drain()
 
@@ -447,7 +447,7 @@ class Session(CommitWaiter):
             if link is not None:
                 link.unsettled_count -= 1
                 if not link.is_active:
-                    link.regain()
+                    link.credit_available()
 
     def _take_other_disposition(self, data: bytes, start: i64, end: i64) -> None:
         self.connection.accept_all()

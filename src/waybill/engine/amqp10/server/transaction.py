@@ -19,7 +19,7 @@ from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
-from waybill.model.transaction import ACCEPT_UNITS, KEPT_MESSAGE_BYTES, OTHER_UNITS, too_large
+from waybill.model.transaction import ACCEPT_UNITS, HELD_MESSAGE_BYTES, OTHER_UNITS, too_large
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE
@@ -154,7 +154,7 @@ class LinkTransaction:
 
     def hold(self, size: i64) -> bool:
         """Count one more message that is kept back. False if that is too much."""
-        size += KEPT_MESSAGE_BYTES
+        size += HELD_MESSAGE_BYTES
         if not self.control.connection.held.add(size):
             return False
         self._held += size

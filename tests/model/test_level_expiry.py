@@ -1,9 +1,10 @@
-"""When the first of a lane expires, whatever of it is in memory."""
+"""When the first of a level expires, whatever of it is in memory."""
 
 from waybill.engine.amqp091.message_format import AMQP091
+from waybill.model.backlog import Chunk
 from waybill.model.entry import Entry, EntryQueue
-from waybill.model.lane import Lane, _Chunk
 from waybill.model.message import NO_TTL, Address, Message
+from waybill.model.priority_level import PriorityLevel
 from waybill.model.runtime import Runtime
 from waybill.storage.memory import MemoryStore
 
@@ -17,12 +18,12 @@ def entry(queue: EntryQueue, sequence: int, expires_at: float) -> Entry:
 
 def test_what_came_back_before_the_backlog_says_when_the_first_expires() -> None:
     queue = EntryQueue()
-    lane = Lane(queue, Runtime(MemoryStore(), 1 << 20))
-    lane.backlog.append(_Chunk([entry(queue, 2, 1.0)]))
-    lane.count = 1
-    lane.push_front(entry(queue, 1, 3600.0))
-    assert lane.first_expiry() == 3600.0
-    first = lane.pop()
+    level = PriorityLevel(queue, Runtime(MemoryStore(), 1 << 20))
+    level.backlog.append(Chunk([entry(queue, 2, 1.0)]))
+    level.count = 1
+    level.push_front(entry(queue, 1, 3600.0))
+    assert level.first_expiry() == 3600.0
+    first = level.pop()
     assert first is not None
     assert first.sequence == 1
-    assert lane.first_expiry() == 1.0
+    assert level.first_expiry() == 1.0

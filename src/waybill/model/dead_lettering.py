@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COPIES_MAX: Final = 256
 """So many copies of a message may be made by deaths that follow each other without a client."""
 TARGETS_MAX: Final = 4096
-BURIAL_UNITS: Final = 12
+DEAD_LETTER_UNITS: Final = 12
 HEADER_UNIT_BYTES: Final = 64
 
 
@@ -44,13 +44,13 @@ class DeadLetter(Message):
         self.copies_left: i64 = copies_left
 
 
-class Burial:
+class DeadLettering:
     """The dead letters of one virtual host."""
 
     def __init__(self, host: "VirtualHost") -> None:
         self._host = host
         self._dead: list[tuple[Queue, Message, str]] = []
-        self._is_burying = False
+        self._is_publishing = False
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         """Publish a dead message where its queue says. What that kills in turn waits for its turn.
@@ -60,9 +60,9 @@ class Burial:
         if queue.policy.dead_letter_exchange is None:
             return
         self._dead.append((queue, message, reason))
-        if self._is_burying:
+        if self._is_publishing:
             return
-        self._is_burying = True
+        self._is_publishing = True
         try:
             with self._host.runtime.store.atomic():
                 while self._dead:
@@ -71,7 +71,7 @@ class Burial:
                     for killer, victim, why in dead:
                         self._bury(killer, victim, why)
         finally:
-            self._is_burying = False
+            self._is_publishing = False
 
     def _bury(self, queue: Queue, message: Message, reason: str) -> None:
         policy = queue.policy
@@ -80,7 +80,7 @@ class Burial:
         exchange = self._host.exchanges.get(policy.dead_letter_exchange)
         if exchange is None:
             return
-        self._host.runtime.work_left -= BURIAL_UNITS
+        self._host.runtime.work_left -= DEAD_LETTER_UNITS
         try:
             self._publish_dead(exchange, queue, message, reason)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:

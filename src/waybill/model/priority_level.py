@@ -12,13 +12,13 @@ costs the logarithm of how many are there, in whatever order they come.
 """
 
 import heapq
-from array import array
 from bisect import bisect_right
 from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.model.backlog import Chunk, Removed
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.read_retry import ReadRetry
@@ -35,51 +35,8 @@ RUN_BYTES: Final = 64 << 10
 READ_UNITS: Final = 4
 
 
-class _Chunk:
-    """Entries reduced to what reading them back needs. None of them was delivered before, unless all were."""
-
-    def __init__(self, entries: list[Entry]) -> None:
-        self.sequences = array("q", [entry.sequence for entry in entries])
-        self.locations = array("q", [entry.location for entry in entries])
-        expiries = [entry.expires_at for entry in entries]
-        self.expiries = array("d", expiries) if any(expiries) else None
-        self.sizes = array("q", [entry.message.size for entry in entries])
-        counts = [entry.delivery_count for entry in entries]
-        self.delivery_counts = array("q", counts) if any(counts) else None
-        # Messages that consumers have changed: they are not what the store reads back.
-        changed = {entry.sequence: entry for entry in entries if entry.changes}
-        self.changed: dict[int, Entry] | None = changed or None
-        self.are_stored = entries[0].is_stored
-        self.redelivered = entries[0].redelivered
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether `restore` has nothing to do."""
-        return self.expiries is None and self.delivery_counts is None and self.changed is None
-
-    def restore(self, entry: Entry, index: i64) -> None:
-        """Give an entry that was read back its expiry, and what consumers have left: failed deliveries, changes."""
-        if self.expiries is not None:
-            entry.expires_at = self.expiries[index]
-        if self.delivery_counts is not None:
-            entry.delivery_count = self.delivery_counts[index]
-        changed = self.changed.get(entry.sequence) if self.changed is not None else None
-        if changed is not None:
-            entry.message = changed.message
-            entry.changes = changed.changes
-
-    def remove(self, index: int) -> None:
-        del self.sequences[index]
-        del self.locations[index]
-        if self.expiries is not None:
-            del self.expiries[index]
-        del self.sizes[index]
-        if self.delivery_counts is not None:
-            del self.delivery_counts[index]
-
-
-# Of each lane without one; nothing is ever added to it. An empty deque has 760 octets.
-NO_BACKLOG: Final[deque[_Chunk]] = deque()
+# Of each level without one; nothing is ever added to it. An empty deque has 760 octets.
+NO_BACKLOG: Final[deque[Chunk]] = deque()
 
 
 def _index_after(entries: deque[Entry], sequence: i64) -> i64:
@@ -99,36 +56,7 @@ def _sequence_of(entry: Entry) -> int:
     return int(entry.sequence)
 
 
-class Removed:
-    """What a lane had when it was emptied."""
-
-    def __init__(self, runtime: Runtime, lists: list[list[Entry]], head: deque[Entry], backlog: deque[_Chunk]) -> None:
-        self._runtime = runtime
-        self._lists = lists
-        self._head = head
-        self._backlog = backlog
-
-    def take(self, count: int) -> list[tuple[int, int, bool]]:
-        """Sequence, location and whether it is stored of so many or some more entries; none if none are left."""
-        taken: list[tuple[int, int, bool]] = []
-        while len(taken) < count and (self._head or self._lists):
-            if self._head:
-                entry = self._head.popleft()
-            elif self._lists[-1]:
-                entry = self._lists[-1].pop()
-            else:
-                self._lists.pop()
-                continue
-            self._runtime.memory_bytes -= entry.message.size
-            taken.append((int(entry.sequence), int(entry.location), entry.is_stored))
-        while len(taken) < count and self._backlog:
-            chunk = self._backlog.popleft()
-            for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
-                taken.append((sequence, location, chunk.are_stored))
-        return taken
-
-
-class Lane:
+class PriorityLevel:
     """A FIFO of entries. `count` is its length, `size` their bytes of content."""
 
     def __init__(self, queue: EntryQueue, runtime: Runtime) -> None:
@@ -301,7 +229,7 @@ class Lane:
                 low = middle + 1
         return low
 
-    def _look(self, chunk: _Chunk, start: int) -> Entry | None:
+    def _look(self, chunk: Chunk, start: int) -> Entry | None:
         """The first entry of a chunk from an index on that can be read."""
         self.runtime.work_left -= READ_UNITS
         for index in range(start, len(chunk.sequences)):
@@ -315,7 +243,7 @@ class Lane:
                 continue
         return None
 
-    def _entry_of(self, chunk: _Chunk, index: int) -> Entry:
+    def _entry_of(self, chunk: Chunk, index: int) -> Entry:
         entry = Entry(self.queue, self.runtime.store.read(chunk.locations[index]), chunk.sequences[index])
         entry.location = chunk.locations[index]
         entry.is_stored = chunk.are_stored
@@ -366,7 +294,7 @@ class Lane:
     def load(self) -> i64:
         """Bring entries to memory. Returns how many are stepped over because they are damaged.
 
-        Afterwards `pop` has an entry, or the lane is empty, or it is blocked.
+        Afterwards `pop` has an entry, or the level is empty, or it is blocked.
         """
         lost: i64 = 0
         while not (self.loaded or self.head) and self.count > len(self.returned) and not self.is_blocked:
@@ -392,8 +320,8 @@ class Lane:
         backlog = sum(sum(chunk.sizes) for chunk in self.backlog)
         return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
 
-    def remove_all(self) -> "Removed":
-        """Empty the lane. What was in it is to be taken out of the result, which counts as memory until then."""
+    def remove_all(self) -> Removed:
+        """Empty the level. What was in it is to be taken out of the result, which counts as memory until then."""
         returned = [entry for _, entry in self.returned]
         removed = Removed(self.runtime, [self.loaded, returned, self.sealed, self.tail], self.head, self.backlog)
         self.loaded = []
@@ -462,7 +390,7 @@ class Lane:
             ):
                 if self.backlog is NO_BACKLOG:
                     self.backlog = deque()
-                self.backlog.append(_Chunk(entries[start:index]))
+                self.backlog.append(Chunk(entries[start:index]))
                 start = index
         for entry in entries:
             runtime.memory_bytes -= entry.message.size
@@ -485,7 +413,7 @@ class Lane:
             self._to_head(entry)
         return lost
 
-    def _read_back(self, chunk: _Chunk) -> i64:
+    def _read_back(self, chunk: Chunk) -> i64:
         """Load the entries of a chunk. Returns how many were lost."""
         lost: i64 = 0
         size: i64 = 0

@@ -1,0 +1,81 @@
+"""Messages of a priority level that are on the disk, reduced to what reading them back needs."""
+
+from array import array
+from collections import deque
+
+from mypy_extensions import i64
+
+from waybill.model.entry import Entry
+from waybill.model.runtime import Runtime
+
+
+class Chunk:
+    """Entries reduced to what reading them back needs. None of them was delivered before, unless all were."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.sequences = array("q", [entry.sequence for entry in entries])
+        self.locations = array("q", [entry.location for entry in entries])
+        expiries = [entry.expires_at for entry in entries]
+        self.expiries = array("d", expiries) if any(expiries) else None
+        self.sizes = array("q", [entry.message.size for entry in entries])
+        counts = [entry.delivery_count for entry in entries]
+        self.delivery_counts = array("q", counts) if any(counts) else None
+        # Messages that consumers have changed: they are not what the store reads back.
+        changed = {entry.sequence: entry for entry in entries if entry.changes}
+        self.changed: dict[int, Entry] | None = changed or None
+        self.are_stored = entries[0].is_stored
+        self.redelivered = entries[0].redelivered
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `restore` has nothing to do."""
+        return self.expiries is None and self.delivery_counts is None and self.changed is None
+
+    def restore(self, entry: Entry, index: i64) -> None:
+        """Give an entry that was read back its expiry, and what consumers have left: failed deliveries, changes."""
+        if self.expiries is not None:
+            entry.expires_at = self.expiries[index]
+        if self.delivery_counts is not None:
+            entry.delivery_count = self.delivery_counts[index]
+        changed = self.changed.get(entry.sequence) if self.changed is not None else None
+        if changed is not None:
+            entry.message = changed.message
+            entry.changes = changed.changes
+
+    def remove(self, index: int) -> None:
+        del self.sequences[index]
+        del self.locations[index]
+        if self.expiries is not None:
+            del self.expiries[index]
+        del self.sizes[index]
+        if self.delivery_counts is not None:
+            del self.delivery_counts[index]
+
+
+class Removed:
+    """What a level had when it was emptied."""
+
+    def __init__(self, runtime: Runtime, lists: list[list[Entry]], head: deque[Entry], backlog: deque[Chunk]) -> None:
+        self._runtime = runtime
+        self._lists = lists
+        self._head = head
+        self._backlog = backlog
+
+    def take(self, count: int) -> list[tuple[int, int, bool]]:
+        """Sequence, location and whether it is stored of so many or some more entries; none if none are left."""
+        taken: list[tuple[int, int, bool]] = []
+        while len(taken) < count and (self._head or self._lists):
+            if self._head:
+                entry = self._head.popleft()
+            elif self._lists[-1]:
+                entry = self._lists[-1].pop()
+            else:
+                self._lists.pop()
+                continue
+            self._runtime.memory_bytes -= entry.message.size
+            taken.append((int(entry.sequence), int(entry.location), entry.is_stored))
+        while len(taken) < count and self._backlog:
+            chunk = self._backlog.popleft()
+            for sequence, location in zip(chunk.sequences, chunk.locations, strict=True):
+                taken.append((sequence, location, chunk.are_stored))
+        return taken
