@@ -83,7 +83,7 @@ def exclusive_queues(siege: Siege, count: int) -> None:
 
 
 def queues_with_priorities(siege: Siege, count: int) -> None:
-    """255 lanes each, of which some are used."""
+    """255 priority levels each, of which some are used."""
     arguments: dict[str, object] = {"x-max-priority": 255}
 
     def pieces() -> Iterator[bytes]:

@@ -1,8 +1,13 @@
 """A binding: the rule by which an exchange sends messages on to a queue or to another exchange."""
 
 import json
+from typing import Final
 
 from mypy_extensions import i64
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+"""The kinds of a destination."""
 
 
 class Binding:

@@ -12,7 +12,7 @@ class Consumer(Holder):
     channel; link credit and session windows): the queue only asks `has_credit` before each message and `deliver`s.
 
     `no_ack`: what is delivered is settled at once. `priority`: higher ones are served first while they have credit.
-    `is_active`: the queue considers this consumer; an engine that regains credit calls `queue.activate(consumer)`.
+    `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.
     `selects`, `copies`: see `waybill.model.selection`.
     """
 

@@ -69,11 +69,11 @@ class DeadLettering:
                     dead = self._dead
                     self._dead = []
                     for killer, victim, why in dead:
-                        self._bury(killer, victim, why)
+                        self._publish(killer, victim, why)
         finally:
             self._is_publishing = False
 
-    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
+    def _publish(self, queue: Queue, message: Message, reason: str) -> None:
         policy = queue.policy
         if policy.dead_letter_exchange is None:
             return
@@ -116,7 +116,7 @@ class DeadLettering:
         headers.update(changes)
         targets = [
             target
-            for target in host.match(exchange, routing_keys, headers)
+            for target in host.router.match(exchange, routing_keys, headers)
             if reason == REJECTED or not closes_cycle(headers, target.name)
         ]
         if not targets:
@@ -129,7 +129,7 @@ class DeadLettering:
         dead = DeadLetter(
             message.format,
             content,
-            host.address(exchange.name, routing_keys[0]),
+            host.router.address(exchange.name, routing_keys[0]),
             message.durable,
             message.priority,
             host.runtime.now,

@@ -63,7 +63,7 @@ class Holder:
         self.is_active = False
 
     def credit_available(self) -> None:
-        """Something this holder had was settled while it was out of credit."""
+        """Something that this holder had is settled, and it was out of credit before."""
         raise NotImplementedError
 
 

@@ -17,7 +17,7 @@ from waybill.model.growth import size_of
 from waybill.model.runtime import Runtime
 
 DELAYED: Final = "x-delayed-message"
-QUEUE_BYTES: Final = 2300  # and its lanes
+QUEUE_BYTES: Final = 2300  # and its priority levels
 DURABLE_BYTES: Final = 500
 EXCHANGE_BYTES: Final = 900
 DELAY_BYTES: Final = 3500

@@ -4,42 +4,32 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.model.binding import Binding, binding_key
-from waybill.model.dead_letter import routing_keys_of
+from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
-from waybill.model.delay import DELAY, DelayedExchange, DelayHost, DelayQueue, delay_ms_of
+from waybill.model.delay import DelayedExchange, DelayHost, DelayQueue
+from waybill.model.delayed_publish import publish_due
 from waybill.model.deletion import Deletion
+from waybill.model.equivalence import check_same_exchange, check_same_queue
 from waybill.model.errors import (
     AccessRefused,
-    InvalidArgument,
     ModelError,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
-    too_many_steps,
 )
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import make_exchange
-from waybill.model.fan_out import publish_to
 from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
 from waybill.model.growth import check_arguments, check_growth
-from waybill.model.message import Address, Message
+from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
 from waybill.model.policy import Policies
 from waybill.model.queue import Queue
-from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS, NO_LIMIT, STREAM
+from waybill.model.queue_policy import CLASSIC, NO_LIMIT, STREAM
+from waybill.model.routing import Route, Router
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 from waybill.model.watch import Watchers
-
-QUEUE: Final = "queue"
-EXCHANGE: Final = "exchange"
-ADDRESS_LIMIT: Final = 4096
-# One unit of a turn's work is so many steps of routing. A message must not meet so much on its way that it holds up
-# everybody: who publishes it is told so.
-STEPS_PER_UNIT: Final = 8
-STEPS_MAX: Final = 32_768
-EXCHANGE_STEPS: Final = 4
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -49,20 +39,6 @@ PREDECLARED: Final = (
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
 )
-
-
-class Route:
-    """Where one exchange and routing key lead. Valid while `epoch` is the virtual host's.
-
-    `by_headers`: the way depends on each message's headers, so `queues` is empty and each message is matched by itself.
-    """
-
-    def __init__(self, address: Address, exchange: Exchange, epoch: i64) -> None:
-        self.address = address
-        self.exchange = exchange
-        self.epoch: i64 = epoch
-        self.queues: list[Queue] = []
-        self.by_headers = False
 
 
 class VirtualHost(DelayHost):
@@ -79,9 +55,9 @@ class VirtualHost(DelayHost):
         self.watchers = Watchers()
         self._exclusive: dict[object, dict[str, Queue]] = {}
         self._dead_lettering = DeadLettering(self)
-        self._addresses: dict[tuple[str, str], Address] = {}
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
+        self.router = Router(runtime, self.exchanges, self.queues, self.default_exchange)
         for exchange_name, type_name, internal in PREDECLARED:
             self.exchanges[exchange_name] = make_exchange(exchange_name, type_name, True, False, internal, {})  # noqa: FBT003
 
@@ -107,7 +83,7 @@ class VirtualHost(DelayHost):
         """Make an exchange, or check that the one there is the same (`PreconditionFailed` if it is not)."""
         existing = self.exchanges.get(name)
         if existing is not None:
-            self._check_same_exchange(existing, type_name, durable, auto_delete, internal, arguments)
+            check_same_exchange(self.name, existing, type_name, durable, auto_delete, internal, arguments)
             return existing
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -142,27 +118,6 @@ class VirtualHost(DelayHost):
                 },
             )
         return exchange
-
-    def _check_same_exchange(
-        self,
-        exchange: Exchange,
-        type_name: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        what = f"exchange '{exchange.name}' in vhost '{self.name}'"
-        _check_same("type", what, type_name, exchange.type)
-        _check_same("durable", what, durable, exchange.durable)
-        _check_same("auto_delete", what, auto_delete, exchange.auto_delete)
-        _check_same("internal", what, internal, exchange.internal)
-        _check_same(
-            "alternate-exchange",
-            what,
-            arguments.get("alternate-exchange"),
-            exchange.arguments.get("alternate-exchange"),
-        )
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> Deletion | None:
         """Remove an exchange and its bindings; one that is not there is no error. Returns the chore that does so."""
@@ -218,7 +173,7 @@ class VirtualHost(DelayHost):
         """Make a queue, or check that the one there is the same (`PreconditionFailed` if it is not)."""
         if name in self.queues:
             queue = self.queue(name, connection)
-            self._check_same_queue(queue, durable, auto_delete, exclusive_to, arguments)
+            check_same_queue(self.name, queue, durable, auto_delete, exclusive_to, arguments)
             queue.touch()
             return queue
         if self.max_queues != NO_LIMIT and len(self.queues) >= self.max_queues:
@@ -291,26 +246,6 @@ class VirtualHost(DelayHost):
             self._exclusive.setdefault(owner, {})[name] = queue
         self.epoch += 1
         return queue
-
-    def _check_same_queue(
-        self,
-        queue: Queue,
-        durable: bool,
-        auto_delete: bool,
-        exclusive_to: object | None,
-        arguments: dict[str, object],
-    ) -> None:
-        what = f"queue '{queue.name}' in vhost '{self.name}'"
-        _check_same("durable", what, durable, queue.durable)
-        _check_same("auto_delete", what, auto_delete, queue.auto_delete)
-        if (exclusive_to is None) != (queue.owner is None):
-            raise ResourceLocked(
-                f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'. The exclusive "
-                "property value does not match that of the original declaration."
-            )
-        for name in sorted(KNOWN_ARGUMENTS.intersection({*arguments, *queue.arguments})):
-            default = CLASSIC if name == "x-queue-type" else None
-            _check_same(name, what, arguments.get(name, default), queue.arguments.get(name, default))
 
     def delete_queue(self, name: str, connection: object, *, if_unused: bool, if_empty: bool) -> Deletion | None:
         """Remove a queue with its messages and bindings. Returns the chore that does so; None if there is no queue."""
@@ -533,87 +468,16 @@ class VirtualHost(DelayHost):
         exchange = self.exchange(exchange_name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
-        route = Route(self.address(exchange_name, routing_key), exchange, self.epoch)
-        if self._depends_on_headers(exchange):
+        route = Route(self.router.address(exchange_name, routing_key), exchange, self.epoch)
+        if self.router.depends_on_headers(exchange):
             route.by_headers = True
         else:
-            route.queues = self.match(exchange, [routing_key], {})
+            route.queues = self.router.match(exchange, [routing_key], {})
         return route
-
-    def address(self, exchange_name: str, routing_key: str) -> Address:
-        """One shared object for equal addresses, as long as there are not too many."""
-        key = (exchange_name, routing_key)
-        address = self._addresses.get(key)
-        if address is None:
-            if len(self._addresses) >= ADDRESS_LIMIT:
-                self._addresses.clear()
-            address = Address(exchange_name, routing_key)
-            self._addresses[key] = address
-        return address
-
-    def match(self, exchange: Exchange, routing_keys: list[str], headers: dict[str, object]) -> list[Queue]:
-        """The queues that a message reaches through an exchange, each once, whatever the number of ways to it.
-
-        Raises `PreconditionFailed` if it meets too much on its way (`STEPS_MAX`).
-        """
-        steps = 0
-        found: dict[str, Queue] = {}
-        seen: set[str] = {exchange.name}
-        pending = [exchange]
-        while pending:
-            current = pending.pop()
-            if isinstance(current, DelayedExchange) and current.waiting is not None and delay_ms_of(headers):
-                found[current.waiting.name] = current.waiting
-                continue
-            is_matched = False
-            for routing_key in routing_keys:
-                if current is self.default_exchange:
-                    queue = self.queues.get(routing_key)
-                    if queue is not None:
-                        is_matched = True
-                        found[queue.name] = queue
-                    continue
-                matched = current.match(routing_key, headers, STEPS_MAX)
-                steps += EXCHANGE_STEPS + current.steps + (len(matched) >> 3)
-                if steps > STEPS_MAX:
-                    self.runtime.work_left -= steps // STEPS_PER_UNIT
-                    raise too_many_steps(STEPS_MAX)
-                for binding in matched:
-                    is_matched = True
-                    if binding.destination_kind == QUEUE:
-                        found[binding.destination] = self.queues[binding.destination]
-                    elif binding.destination not in seen:
-                        seen.add(binding.destination)
-                        pending.append(self.exchanges[binding.destination])
-            if not is_matched and current.alternate is not None and current.alternate not in seen:
-                seen.add(current.alternate)
-                alternate = self.exchanges.get(current.alternate)
-                if alternate is not None:
-                    pending.append(alternate)
-        self.runtime.work_left -= steps // STEPS_PER_UNIT
-        return list(found.values())
-
-    def _depends_on_headers(self, exchange: Exchange) -> bool:
-        seen: set[str] = set()
-        pending: list[str | None] = [exchange.name]
-        while pending:
-            name = pending.pop()
-            if name is None or name in seen or name not in self.exchanges:
-                continue
-            seen.add(name)
-            self.runtime.work_left -= len(self.exchanges[name].onward) // STEPS_PER_UNIT
-            if len(seen) + len(pending) > STEPS_MAX:
-                raise too_many_steps(STEPS_MAX)
-            current = self.exchanges[name]
-            if current.routes_by_headers:
-                return True
-            pending.append(current.alternate)
-            pending.extend(binding.destination for binding in current.onward.values())
-        return False
 
     def route_due(self, exchange: DelayedExchange, message: Message) -> None:
         try:
-            self._publish_due(exchange, message)
+            publish_due(self.router, exchange, message, self.runtime.now)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
             # It must not keep back what is due after it.
             self.runtime.operator_log.warning(
@@ -621,22 +485,6 @@ class VirtualHost(DelayHost):
                 f"a message that waited in exchange '{exchange.name}' of vhost '{self.name}' is due and cannot be "
                 f"written: {error}",
             )
-
-    def _publish_due(self, exchange: DelayedExchange, message: Message) -> None:
-        headers = message.format.headers(message.content)
-        headers[DELAY] = -delay_ms_of(headers)
-        routing_keys = routing_keys_of(message, headers)
-        content = message.format.with_headers(message.content, {DELAY: headers[DELAY]}, [], keep_expiration=True)
-        due = Message(
-            message.format,
-            content,
-            message.address,
-            message.durable,
-            message.priority,
-            message.ttl_ms,
-            self.runtime.now,
-        )
-        publish_to(self.match(exchange, routing_keys, headers), due)
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         self._dead_lettering.dead_letter(queue, message, reason)
@@ -650,21 +498,3 @@ def arguments_of(definition: dict[str, object]) -> dict[str, object]:
     """The arguments in a definition that the store kept."""
     arguments = definition["arguments"]
     return arguments if isinstance(arguments, dict) else {}
-
-
-def _check_same(name: str, what: str, received: object, current: object) -> None:
-    if received == current and type(received) is type(current):
-        return
-    raise PreconditionFailed(
-        f"inequivalent arg '{name}' for {what}: received {_shown(received)} but current is {_shown(current)}"
-    )
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return f"'{str(value).lower()}'"
-    if isinstance(value, (str, int, float)):
-        return f"'{value}'"
-    raise InvalidArgument(f"an argument cannot be compared: {value!r}")

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from waybill.engine.scram import ScramKeys
+from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.policy import ALL, Policy
-from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
+from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Account
 from waybill.node.administration import UNLIMITED
 from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential

@@ -20,6 +20,7 @@ from waybill.engine.amqp10.termini import Termini
 from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
+from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.delay import DelayedExchange
 from waybill.model.errors import DefinitionsLost, NotAllowed
 from waybill.model.message import MessageFormat
@@ -27,7 +28,7 @@ from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
-from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
+from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user

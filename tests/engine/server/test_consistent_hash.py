@@ -6,7 +6,7 @@ from tests.conformance.requirement import requirement
 from tests.engine.server.disk_bench import DiskBench
 from tests.engine.server.peer import Channel, NodeBench
 from tests.security.restart import restarted
-from waybill.model.virtual_host import STEPS_MAX
+from waybill.model.routing import STEPS_MAX
 from waybill.wire.amqp091.methods import ExchangeDeclare, QueueBind, QueueUnbind, QueueUnbindOk
 
 pytestmark = pytest.mark.ours
@@ -115,7 +115,7 @@ def test_stored_weights_are_taken_whatever_they_come_to(node_bench: NodeBench) -
     exchange = again.exchanges["spread"]
     assert len(exchange.bindings) == 3
     # A heavy ring is arranged once, and neither refused nor made without end.
-    assert len(again.match(exchange, ["key"], {})) == 1
+    assert len(again.router.match(exchange, ["key"], {})) == 1
     assert exchange.steps < STEPS_MAX // 3
     exchange.match("key", {}, STEPS_MAX)
     assert exchange.steps == 0

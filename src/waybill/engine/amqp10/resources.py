@@ -23,11 +23,11 @@ from xxhash import xxh3_64_hexdigest
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp10.address import quoted, unquoted
 from waybill.engine.host import Host, User
-from waybill.model.binding import Binding
+from waybill.model.binding import EXCHANGE, QUEUE, Binding
 from waybill.model.errors import AccessRefused, NotAllowed
 from waybill.model.exchange import Exchange
 from waybill.model.queue import Queue
-from waybill.model.virtual_host import EXCHANGE, QUEUE, VirtualHost
+from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp091.field_table import EPOCH
 from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.types import Array, Timestamp, UInt, ULong

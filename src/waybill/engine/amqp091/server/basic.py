@@ -14,13 +14,13 @@ from waybill.engine.conversion.convert import (
     conversion_units,
     report_undeliverable,
 )
+from waybill.model.binding import QUEUE
 from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceRefused
 from waybill.model.footprint import consumer_size
 from waybill.model.queue import Queue
 from waybill.model.stream_filter import stream_filter
 from waybill.model.transaction import REJECT, RELEASE
-from waybill.model.virtual_host import QUEUE
 from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import frame
 from waybill.wire.amqp091.methods import (

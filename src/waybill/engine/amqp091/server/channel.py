@@ -20,6 +20,7 @@ from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.footprint import CHANNEL_BYTES, consumer_size
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
+from waybill.model.routing import Route
 from waybill.model.store import CommitWaiter
 from waybill.model.transaction import (
     ACCEPT,
@@ -31,7 +32,6 @@ from waybill.model.transaction import (
     publish_units,
     too_large,
 )
-from waybill.model.virtual_host import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
 from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
@@ -62,7 +62,7 @@ MAX_TAG: Final = 2**64 - 1
 
 
 class PolledMessages(Holder):
-    """Holds what a channel got by basic.get; there is no credit to regain."""
+    """Holds what a channel got by basic.get; polling needs no credit."""
 
     def credit_available(self) -> None:
         pass
@@ -143,7 +143,7 @@ class Channel(CommitWaiter):
         if facts.headers_size > 4 and (route.by_headers or self._has_copies(data, facts)):
             queues = self._route_by_headers(route, message)
         elif route.by_headers:
-            queues = virtual_host.match(route.exchange, [published.routing_key], {})
+            queues = virtual_host.router.match(route.exchange, [published.routing_key], {})
         if self.transaction is not None:
             self._publish_later(self.transaction, published, queues, message)
             return
@@ -276,7 +276,7 @@ class Channel(CommitWaiter):
             self.connection.check_topic("write", route.exchange.name, routing_key)
         if "BCC" in headers:
             message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
-        return self.connection.virtual_host.match(route.exchange, routing_keys, headers)
+        return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers)
 
     def _expiration(self, text: bytes) -> i64:
         if not text.isdigit() or len(text) > MAX_EXPIRATION_DIGITS:

@@ -10,7 +10,7 @@ from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.faults import connection_fault
-from waybill.model.virtual_host import Route
+from waybill.model.routing import Route
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.frames import FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID

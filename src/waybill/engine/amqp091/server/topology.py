@@ -4,9 +4,9 @@ from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO
 from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.engine.amqp091.server.task import Delete, Purge
+from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
-from waybill.model.virtual_host import EXCHANGE, QUEUE
 from waybill.wire.amqp091.methods import (
     ExchangeBind,
     ExchangeBindOk,

@@ -20,14 +20,15 @@ from waybill.engine.amqp10.server.strict import NOT_DURABLE, check_annotations, 
 from waybill.engine.amqp10.server.target import TargetNode
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Posted
 from waybill.engine.amqp10.termini import QUEUE_FULL, LinkEnd, Terminus
+from waybill.model.binding import QUEUE
 from waybill.model.entry import Entry
 from waybill.model.errors import ModelError
 from waybill.model.footprint import LINK_BYTES
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
+from waybill.model.routing import Route
 from waybill.model.timers import Timer
 from waybill.model.transaction import publish_units
-from waybill.model.virtual_host import QUEUE, Route
 from waybill.model.watch import Watcher
 from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import COMPOSITE, Composite

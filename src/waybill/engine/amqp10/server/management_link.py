@@ -55,7 +55,7 @@ class ManagementLink(IncomingLink):
         """Answer one request. Raises a link fault if no link would take the response."""
         queue = self._responses()
         host = self.connection.host
-        address = self.connection.virtual_host.address("", queue.name)
+        address = self.connection.virtual_host.router.address("", queue.name)
         response = Message(
             AMQP10,
             self._node.handle(data[start:end]),

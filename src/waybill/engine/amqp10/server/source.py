@@ -21,11 +21,11 @@ from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.management_link import response_queue
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
 from waybill.engine.amqp10.termini import Terminus
+from waybill.model.binding import QUEUE as BOUND_QUEUE
 from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.exchange import TopicExchange
 from waybill.model.queue import Queue
-from waybill.model.virtual_host import QUEUE as BOUND_QUEUE
 from waybill.wire.amqp10.composite import COMPOSITE
 from waybill.wire.amqp10.error import INVALID_FIELD, NOT_IMPLEMENTED
 from waybill.wire.amqp10.messaging import (

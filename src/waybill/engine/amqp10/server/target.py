@@ -11,7 +11,7 @@ from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
 from waybill.model.errors import InvalidArgument, NotFound, PreconditionFailed
 from waybill.model.message import Message
 from waybill.model.queue import Queue
-from waybill.model.virtual_host import Route
+from waybill.model.routing import Route
 
 if TYPE_CHECKING:
     from waybill.engine.amqp10.server.connection import Connection
@@ -116,7 +116,7 @@ class TargetNode:
             return route.queues
         for routing_key in routing_keys[1:]:
             self.connection.check_topic("write", route.exchange.name, routing_key)
-        return self.connection.virtual_host.match(route.exchange, routing_keys, headers)
+        return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers)
 
     def is_outrunning(self, limit: i64) -> bool:
         """Whether a queue behind the route has consumers, and a backlog that they do not keep up with."""
