@@ -1,5 +1,7 @@
 """When the first of a level expires, whatever of it is in memory."""
 
+from collections import deque
+
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.model.backlog import Chunk
 from waybill.model.entry import Entry, EntryQueue
@@ -19,7 +21,7 @@ def entry(queue: EntryQueue, sequence: int, expires_at: float) -> Entry:
 def test_what_came_back_before_the_backlog_says_when_the_first_expires() -> None:
     queue = EntryQueue()
     level = PriorityLevel(queue, Runtime(MemoryStore(), 1 << 20))
-    level.backlog.append(Chunk([entry(queue, 2, 1.0)]))
+    level.backlog = deque([Chunk([entry(queue, 2, 1.0)])])
     level.count = 1
     level.push_front(entry(queue, 1, 3600.0))
     assert level.first_expiry() == 3600.0
