@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from tests.client.breaking import until
 from tests.client.scripted_server import Dialogue, Script, scripted_server
 from waybill.client import (
     ChannelClosed,
@@ -13,6 +14,7 @@ from waybill.client import (
     Connection,
     ConnectionClosed,
     ConnectionLost,
+    ConnectionPool,
     NotFound,
     PublishTimeout,
     ReconnectPolicy,
@@ -349,3 +351,49 @@ async def test_a_thread_that_waits_is_told_when_another_closes() -> None:
             await asyncio.to_thread(channel.publish, b"x", routing_key="q")
         with pytest.raises(ConnectionClosed):
             await asyncio.to_thread(connection.channel)
+
+
+async def test_a_publish_that_is_never_confirmed() -> None:
+    async with scripted_server(honest) as uri, connect(f"{uri}?request_timeout=30") as connection:
+        channel = await connection.channel()
+        with pytest.raises(RequestTimeout, match="did not confirm"):
+            await asyncio.wait_for(channel.publish(b"x", routing_key="q"), 2)
+        assert channel.unconfirmed_count == 1
+        other = channel.publish_nowait(b"y", routing_key="q")
+        with pytest.raises(RequestTimeout):
+            await asyncio.wait_for(other, 2)
+
+
+async def test_a_publish_waits_for_its_confirm_while_the_broker_is_blocked() -> None:
+    looked = asyncio.Event()
+
+    async def script(dialogue: Dialogue) -> None:
+        await dialogue.handshake()
+        channel = await dialogue.next(BasicPublish)
+        dialogue.send(0, ConnectionBlocked("low on disk"))
+        await looked.wait()
+        dialogue.send(channel, BasicAck(1))
+        await dialogue.serve()
+
+    async with scripted_server(script) as uri, connect(f"{uri}?request_timeout=30") as connection:
+        channel = await connection.channel()
+        publishing = channel.publish_nowait(b"x", routing_key="q")
+        blocked = asyncio.Event()
+        connection.on_blocked(lambda _: blocked.set())
+        await asyncio.wait_for(blocked.wait(), 2)
+        assert channel._current is not None
+        channel._look_at_confirms(channel._current, 2)
+        assert not publishing.done()
+        looked.set()
+        await asyncio.wait_for(publishing, 2)
+
+
+async def test_a_pool_replaces_a_connection_that_was_given_up() -> None:
+    async def hang_up(dialogue: Dialogue) -> None:
+        await dialogue.handshake()
+
+    async with scripted_server(hang_up, honest) as uri, ConnectionPool(uri, 1, reconnect=NEVER) as pool:
+        first = await pool.connection()
+        await until(lambda: first.closed)
+        second = await pool.connection()
+        await (await second.channel()).declare_queue("q")

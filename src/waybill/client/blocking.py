@@ -69,6 +69,10 @@ class Connection:
         return self._connection.is_open
 
     @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    @property
     def open_channel_count(self) -> int:
         return self._connection.open_channel_count
 

@@ -69,6 +69,9 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         self._closed = False
         self._flow_active = asyncio.Event()
         self._flow_active.set()
+        # Nobody looks after confirms that do not come: to be started by the next publish.
+        self._unwatched = connection.request_timeout_s is not None
+        self._watch: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = self._new_future()
         self._done.set_result(None)
         self._on_return: Callable[[ReturnedMessage], None] | None = None
@@ -109,8 +112,9 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         """Publish; on a channel with confirms, return when the broker has confirmed.
 
         Waits first while publishing is held back, see `drain`. `properties` may be given encoded. Raises
-        MessageReturned, MessageNacked (QueueFull), ConnectionLost, ChannelClosed, or EncodeError for properties or
-        names that AMQP has no encoding for.
+        MessageReturned, MessageNacked (QueueFull), ConnectionLost, ChannelClosed, RequestTimeout if no confirm comes
+        within once to twice the URI's `request_timeout`, or EncodeError for properties or names that AMQP has no
+        encoding for.
         """
         self.check_loop()
         if not self._flows():
@@ -155,6 +159,8 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
             return self._done
         future: asyncio.Future[None] = self._new_future()
         channel.publisher.publish(body, exchange, routing_key, properties, mandatory, future)
+        if self._unwatched:
+            self._watch_confirms(channel)
         return future
 
     async def publish_many(
@@ -369,6 +375,9 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     def channel_closed(self, reason: CloseReason) -> None:
         self._current = None
         self._flow_active.set()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._unwatched = True
         self._consumers.channel_gone()
         if reason.initiator is Initiator.SERVER and reason.number:
             log.warning("channel %d closed by the broker: %s", reason.number, error_of(reason))
@@ -388,6 +397,26 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         log.error("the callback of a consumer failed for %r", delivery, exc_info=error)
 
     # Helpers
+
+    def _watch_confirms(self, channel: ClientChannel) -> None:
+        """See to it that no publish waits for ever on a broker that answers other things: one timer for all of them."""
+        timeout_s, confirms = self._connection.request_timeout_s, channel.publisher.confirms
+        if timeout_s is not None and confirms is not None:
+            self._unwatched = False
+            self._watch = self._loop.call_later(timeout_s, self._look_at_confirms, channel, confirms.next_number)
+
+    def _look_at_confirms(self, channel: ClientChannel, number: int) -> None:
+        """Publishes before `number` have waited for a whole period. While the broker is blocked that is no wonder."""
+        confirms = channel.publisher.confirms
+        if confirms is not None and self._connection.flowing:
+            text = f"the broker did not confirm within {self._connection.request_timeout_s} s"
+            for future in cast("list[asyncio.Future[None]]", confirms.waiting_below(number)):
+                if not future.done():
+                    future.set_exception(RequestTimeout(text))
+        if channel.unconfirmed_count:
+            self._watch_confirms(channel)
+        else:
+            self._unwatched = True
 
     def _flows(self) -> bool:
         return self._connection.flowing and self._flow_active.is_set()

@@ -91,6 +91,11 @@ class Connection(ChannelHost):
         return self._is(ReconnectState.OPEN)
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed for good, by us or after the last attempt to reconnect."""
+        return self._is(ReconnectState.CLOSED)
+
+    @property
     def open_channel_count(self) -> int:
         """How many of its channels stand at this moment."""
         return sum(channel.is_open for channel in list(self._channels.values()))

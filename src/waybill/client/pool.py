@@ -92,8 +92,10 @@ class ConnectionPool:
         await self.connection()
 
     async def connection(self) -> Connection:
-        """The next connection in turn."""
+        """The next connection in turn; one that was given up is replaced. Raises what `connect` raises."""
         async with self._opening:
+            for given_up in [one for one in self._connections if one.closed]:
+                self._connections.remove(given_up)
             if len(self._connections) < self._size:
                 name = f"{self._name}-{len(self._connections) + 1}" if self._name else ""
                 self._connections.append(await connect(self._uri, name=name, reconnect=self._reconnect))

@@ -4,7 +4,7 @@
 |---|---|
 | heartbeat | seconds, 0: none (default 60) |
 | connection_timeout | milliseconds for TCP, TLS and the handshake together (default 30000) |
-| request_timeout | milliseconds for the answer to a request, 0: no limit (default 120000) |
+| request_timeout | milliseconds for the answer to a request or the confirm of a publish, 0: no limit (default 120000) |
 | blocked_timeout | milliseconds that a publish waits while the broker takes none, 0: no limit (default) |
 | channel_max, frame_max | limits to propose |
 | auth_mechanism | plain, amqplain, scram-sha-256 or external |

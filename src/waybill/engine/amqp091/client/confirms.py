@@ -67,6 +67,16 @@ class Confirms:
         self._start = 0
         return waiting
 
+    @property
+    def next_number(self) -> int:
+        """What the next publish gets."""
+        return self._next_number
+
+    def waiting_below(self, number: int) -> list[object]:
+        """The tokens of the publishes before `number` that wait. They go on waiting: an answer may still come."""
+        end = len(self._tokens) - self._next_number + number
+        return [token for token in self._tokens[self._start : max(end, self._start)] if token is not None]
+
     def take_returned(self, content: Content) -> object | None:
         """The token of the message that came back, which then waits no more; None if there is none."""
         found = -1
