@@ -65,7 +65,6 @@ MODULES_IN_CYCLES: Final[dict[str, int]] = {
     "model": 9,
     "node": 2,
     "ojs": 11,
-    "pipeline": 2,
 }
 
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}

@@ -27,7 +27,7 @@ _PERSISTENT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class OutgoingMessage:
+class RowMessage:
     """One message, and where it goes."""
 
     exchange: str
@@ -55,7 +55,7 @@ class MessageRows:
         self._exchange = exchange
         self._routing_key = routing_key
 
-    def messages(self, batch: pa.RecordBatch) -> Iterator[OutgoingMessage]:
+    def messages(self, batch: pa.RecordBatch) -> Iterator[RowMessage]:
         """One message a row. Raises InvalidRow naming the column."""
         columns = {name: _values(batch, name) for name in batch.schema.names if name not in _READ_FROM}
         bodies = columns.pop("body")
@@ -66,7 +66,7 @@ class MessageRows:
                 raise InvalidRow("body: is null")
             exchange = None if exchanges is None else exchanges[index]
             key = None if keys is None else keys[index]
-            yield OutgoingMessage(
+            yield RowMessage(
                 self._exchange if exchange is None else str(exchange),
                 self._routing_key if key is None else str(key),
                 body if isinstance(body, bytes) else str(body).encode(),

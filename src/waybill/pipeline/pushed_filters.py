@@ -11,7 +11,7 @@ and moves no offset. That is what `startingTimestamp` is for, which goes by the 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -27,9 +27,6 @@ from pyspark.sql.datasource import (
 
 from waybill.pipeline.message import MessageBlock
 from waybill.pipeline.offsets import OffsetRange
-
-if TYPE_CHECKING:
-    from waybill.pipeline.source import StreamBatchReader
 
 Compare: TypeAlias = Callable[[Any, Any], bool]
 
@@ -145,9 +142,9 @@ class FilterPushdown:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, reader: "StreamBatchReader") -> None:
-        self._reader = reader
+    def __init__(self, pushed: PushedFilters) -> None:
+        self._pushed = pushed
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         """The filters that Spark has to apply itself."""
-        return [given for given in filters if not self._reader.pushed.take(given)]
+        return [given for given in filters if not self._pushed.take(given)]

@@ -35,11 +35,11 @@ from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, PushFa
 from waybill.ojs.push.bulk import TableFailed
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
-from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
-from waybill.pipeline.message_rows import MessageRows, OutgoingMessage, check_message_columns
+from waybill.pipeline.message_rows import MessageRows, RowMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.pipeline.rare_collection import rare_collection
 from waybill.pipeline.row_ids import RowIds
 from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, is_passive, parse_topology
 
@@ -173,7 +173,7 @@ class JobSender(_Sender):
         """Raises InvalidRow before anything is sent, or SinkError."""
         partition, name = _named(self._write_id)
         send = self._send_tables if self._tables else self._send_rows
-        with garbage_rarely():
+        with rare_collection():
             return run(send(batches, partition, name))
 
     async def _send_tables(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
@@ -230,7 +230,7 @@ class MessageSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        with garbage_rarely():
+        with rare_collection():
             return run(self._send(list(batches), _task().partitionId()))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:
@@ -281,10 +281,10 @@ class _Window:
         self._channel = channel
         self._mandatory = mandatory
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[OutgoingMessage, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[RowMessage, asyncio.Future[None]]] = deque()
         self._published = 0
 
-    async def publish(self, message: OutgoingMessage) -> None:
+    async def publish(self, message: RowMessage) -> None:
         """Publish one more; raises what an earlier one came to."""
         self._published += 1
         if self._published % _ROWS_PER_DRAIN == 0:
@@ -316,7 +316,7 @@ class _Window:
         messages = [message for message, _ in self._waiting]
         self._waiting = deque((message, self._send(message)) for message in messages)
 
-    def _send(self, message: OutgoingMessage) -> asyncio.Future[None]:
+    def _send(self, message: RowMessage) -> asyncio.Future[None]:
         return self._channel.publish_nowait(
             message.body,
             exchange=message.exchange,

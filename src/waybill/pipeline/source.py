@@ -27,12 +27,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from waybill.pipeline.events import EventColumns, EventColumnsWithHeaders
-from waybill.pipeline.garbage import garbage_rarely
 from waybill.pipeline.message_columns import Columns, MessageColumns, MessageColumnsWithoutHeaders
 from waybill.pipeline.named_options import truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
 from waybill.pipeline.options import EARLIEST, LATEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
+from waybill.pipeline.rare_collection import rare_collection
 from waybill.pipeline.stream_log import StreamLog
 from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, without_marks
 
@@ -98,7 +98,7 @@ class StreamBatchReader(DataSourceReader):
         self._options = options
         self._columns = columns[options.include_headers]
         self.pushed = PushedFilters()
-        self.pushFilters = FilterPushdown(self)  # type: ignore[method-assign] # as Spark's setting asks
+        self.pushFilters = FilterPushdown(self.pushed)  # type: ignore[method-assign] # as Spark's setting asks
 
     def partitions(self) -> Sequence[InputPartition]:
         log = StreamLog(self._options)
@@ -238,7 +238,7 @@ def _record_batches(
     span = partition.span
     if partition.is_new:
         options = replace(options, fail_on_data_loss=False)
-    with garbage_rarely():
+    with rare_collection():
         columns = make(span.stream)
         for block in StreamLog(options).read_blocks(span):
             columns.add(pushed.wanted(block))

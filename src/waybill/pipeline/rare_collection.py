@@ -11,7 +11,7 @@ _RARELY: Final = (20_000, 50, 100)
 
 
 @contextmanager
-def garbage_rarely() -> Iterator[None]:
+def rare_collection() -> Iterator[None]:
     """Look for cyclic garbage rarely; afterwards as before, since Spark has more for this process to do."""
     before = gc.get_threshold()
     gc.set_threshold(*_RARELY)
