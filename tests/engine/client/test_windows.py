@@ -63,3 +63,27 @@ def test_the_window_does_not_grow_with_what_is_settled() -> None:
             assert confirms.settle(number - 10, False) == [number - 10]
     assert len(confirms) == 10
     assert len(confirms._tokens) <= 2 * CUT_AT + 20
+
+
+@given(st.permutations(list(range(1, 41))))
+def test_gaps_are_never_more_than_what_is_unsettled(order: list[int]) -> None:
+    acknowledgements = Acknowledgements()
+    left = set(order)
+    for tag in order:
+        assert acknowledgements.settle(tag)
+        assert not acknowledgements.settle(tag)
+        left.discard(tag)
+        assert acknowledgements.gap_count <= len(left)
+        assert acknowledgements.low == min(left, default=41)
+
+
+def test_one_delivery_that_is_never_settled_and_tags_that_leap_cost_nothing() -> None:
+    acknowledgements = Acknowledgements()
+    for tag in range(2, 10_000):
+        assert acknowledgements.settle(tag)
+    assert acknowledgements.settle(2**62)
+    assert acknowledgements.settle(2**63 - 2)
+    assert acknowledgements.gap_count == 3
+    assert acknowledgements.settle_up_to(2**62 - 1)
+    assert acknowledgements.gap_count == 1
+    assert not acknowledgements.settle(5)

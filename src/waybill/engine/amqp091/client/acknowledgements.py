@@ -1,11 +1,15 @@
 """Which deliveries of a channel are settled, and the fewest frames that acknowledge some.
 
-Delivery tags count up from 1, so the settled ones are all below a low mark plus a few beyond it. The server closes a
-channel on which a tag is settled twice; here a second settlement is found out before it is sent.
+Delivery tags count up from 1, so the settled ones are all below a high mark, but for a few gaps. Gaps are kept as
+ranges: there are never more of them than unsettled deliveries, however many are settled around one that never is, and
+however far a server's tags leap. The server closes a channel on which a tag is settled twice; here a second settlement
+is found out before it is sent.
 
 One acknowledgement with `multiple` may replace many only if each delivery below it is settled or among the many:
-exactly those below the low mark.
+exactly those below the first gap.
 """
+
+from bisect import bisect_right
 
 from mypy_extensions import i64
 
@@ -14,34 +18,48 @@ class Acknowledgements:
     """The settlement of one channel's deliveries."""
 
     def __init__(self) -> None:
-        self.low: i64 = 1
+        self._high: i64 = 1
+        """No tag from here on is settled."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """The gaps below it, in order: tags from a start up to, not including, the end beside it."""
+
+    @property
+    def low(self) -> int:
         """All tags below are settled."""
-        self._ahead: set[int] = set()
+        return self._starts[0] if self._starts else self._high
+
+    @property
+    def gap_count(self) -> int:
+        """How many ranges of unsettled tags lie below a settled one."""
+        return len(self._starts)
 
     def settle(self, tag: i64) -> bool:
         """Note that `tag` is settled; False if it was."""
-        if tag == self.low:
-            self.low = tag + 1
-            if self._ahead:
-                self._absorb()
+        if tag == self._high:
+            self._high = tag + 1
             return True
-        if tag < self.low or tag in self._ahead:
-            return False
-        self._ahead.add(tag)
-        return True
+        if tag > self._high:
+            self._starts.append(self._high)
+            self._ends.append(tag)
+            self._high = tag + 1
+            return True
+        return bool(self._starts) and self._fill(tag)
 
     def settle_up_to(self, tag: i64) -> bool:
         """Note that all up to `tag` are settled; False, and nothing is noted, if `tag` itself was."""
-        if tag < self.low or tag in self._ahead:
+        if not self.settle(tag):
             return False
-        self.low = tag + 1
-        self._ahead = {other for other in self._ahead if other > tag}
-        self._absorb()
+        starts, ends = self._starts, self._ends
+        index = bisect_right(starts, tag)
+        # Filling `tag` has left no gap around it, so those before this index end below it.
+        del starts[:index]
+        del ends[:index]
         return True
 
     def compact(self, tags: list[int]) -> tuple[int, list[int]]:
         """Split `tags`, settled but not yet sent, into one to acknowledge with `multiple` (0: none) and the others."""
-        low = self.low
+        low: i64 = self.low
         below = 0
         count = 0
         others = []
@@ -56,7 +74,23 @@ class Acknowledgements:
             below = 0
         return below, others
 
-    def _absorb(self) -> None:
-        while self.low in self._ahead:
-            self._ahead.discard(self.low)
-            self.low += 1
+    def _fill(self, tag: i64) -> bool:
+        """Take `tag` out of its gap; False if it is in none."""
+        starts, ends = self._starts, self._ends
+        index = bisect_right(starts, tag) - 1
+        if index < 0 or tag >= ends[index]:
+            return False
+        start, end = starts[index], ends[index]
+        if start == tag:
+            if end == tag + 1:
+                del starts[index]
+                del ends[index]
+            else:
+                starts[index] = tag + 1
+        elif end == tag + 1:
+            ends[index] = tag
+        else:
+            ends[index] = tag
+            starts.insert(index + 1, tag + 1)
+            ends.insert(index + 1, end)
+        return True
