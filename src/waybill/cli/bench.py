@@ -39,9 +39,9 @@ Figures = dict[str, object]
 @broker_options
 @json_option
 def command(job_count: int, concurrency: int, payload: int, work: float, target: Target, *, as_json: bool) -> None:
-    """Push jobs and work them off with one worker in this process, with confirms and events, and print the figures.
+    """Push jobs, run them with one worker in this process, with confirms and events, and print the rates.
 
-    Everything is declared below a prefix of its own and removed in the end, also after Ctrl-C.
+    All names get a prefix of their own and are deleted afterwards, also after Ctrl-C.
     """
     figures = ask(target, _measure(target, job_count, concurrency, payload, work / 1000))
     if as_json:
@@ -87,7 +87,7 @@ class _Bench:
         self._done += 1
 
     async def run(self) -> Figures:
-        """Measure pushes one by one, then in bulk, then the work, then the way of single jobs to an idle worker."""
+        """Measure single pushes, bulk pushes, a full queue being worked off, and the latency of single jobs."""
         single = [await self._timed_push(f"single-{number}") for number in range(SINGLE_PUSHES)]
         task = self._bar.add_task("pushing", total=self._job_count)
         started = time.perf_counter()
@@ -142,7 +142,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 async def _remove(uri: str, topology: Topology) -> None:
-    """Take away all that was declared."""
+    """Delete everything that was declared."""
     entities = topology.all_entities(QUEUE)
     async with connect(uri, name="waybill bench") as connection:
         channel = await connection.channel()

@@ -19,7 +19,7 @@ from waybill.cli.target import json_option, target_of
 def command() -> None:
     """Remember brokers by name.
 
-    Commands take the one in use, or --context NAME.
+    Commands use the current one, or --context NAME.
     """
 
 

@@ -60,7 +60,7 @@ def export_command(data_dir: Path, file: Path) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, allow_dash=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print what was imported and refused as JSON.")
 def import_command(data_dir: Path, file: Path, *, as_json: bool) -> None:
-    """Define what FILE says (`-`: standard input). What is there and not in FILE stays."""
+    """Import FILE (`-`: standard input). Existing definitions that FILE does not name stay."""
     document = read_document(file)
     with opened_node(data_dir, makes_guest=not document.get("users")) as node:
         report = import_definitions(node, document)

@@ -26,7 +26,7 @@ dry_option = click.option("--dry-run", is_flag=True, help="Only say what would b
 
 @click.group()
 def command() -> None:
-    """Look at dead letters, try them again, drop them."""
+    """List, retry and discard dead letters."""
 
 
 @command.command(name="list")
@@ -121,7 +121,7 @@ def discard(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Drop dead letters for good."""
+    """Delete dead letters for good."""
     chosen = _choose(target, queue, ids, group, everything=everything)
     count = 0 if dry_run else ask(target, _settle(target, queue, chosen, rate, None))
     _report("discarded", chosen, count, dry_run=dry_run, as_json=as_json)
@@ -133,7 +133,7 @@ def discard(
 @broker_options
 @json_option
 def purge(queue: str, target: Target, *, as_json: bool) -> None:
-    """Drop all dead letters of a queue."""
+    """Delete all dead letters of a queue."""
     count = ask(target, _purge(target, queue))
     click.echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
 
@@ -199,7 +199,7 @@ def _summary(job: DeadJob) -> dict[str, object]:
 
 @asynccontextmanager
 async def _opened(target: Target, queue: str) -> AsyncIterator[DeadLetters]:
-    """The dead letters of a queue that is there: a mistyped name shall not make one. Raises Failed."""
+    """The dead letters of a queue that is there: a mistyped name must not create one. Raises Failed."""
     check_queue(queue)
     async with connect(target.uri, name="waybill dlq") as connection:
         if await Inspector(connection).queue(target.topology().dead_letter_queue(queue)) is None:

@@ -1,4 +1,4 @@
-"""Runs what a command asks a broker for, and says of what goes wrong the cause and the way out."""
+"""Asks a broker, and explains every failure: the cause, and a way out."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """For imports: hardly anything that they make is garbage, and looking for it takes a tenth of their time.
+    """Pause the collector during imports: they make hardly any garbage, and collecting takes a tenth of their time.
 
     What was made meanwhile is never looked at: it lives as long as the process.
     """
@@ -20,7 +20,7 @@ def no_collection() -> Iterator[None]:
 
 
 def collect_rarely(*, young: int = 20_000, whole_heap: int = 100) -> None:
-    """Look rarely, and never again at what is there by now, which lives as long as the process.
+    """Collect rarely, and never look again at objects that exist now: they live as long as the process.
 
     By default Python looks after every 700 new objects, of which a job, or a message, has a dozen; and next to none of
     them are in a cycle. `young`: after how many new objects it looks at those; `whole_heap`: after how many times fifty

@@ -132,7 +132,7 @@ def push_many(
 @broker_options
 @json_option
 def info(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Ask the coordinator of a queue for a job; fails if it knows of none."""
+    """Show a job. Asks the queue's coordinator, and fails if that does not know the job."""
     found = ask(target, _info(target, job_id, queue))
     if found is None:
         raise click.ClickException(f"nothing is known of job {job_id}")
@@ -150,7 +150,7 @@ def info(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
-    """List the jobs of a queue, those first that were enqueued last."""
+    """List the jobs of a queue, newest first."""
     found = ask(target, _newest(target, queue, state, limit))
     if as_json:
         click.echo(msgspec.json.encode(found))
@@ -167,7 +167,7 @@ def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_j
 @broker_options
 @json_option
 def cancel(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Ask for the cancellation of a job; a coordinator of its queue acts on it."""
+    """Cancel a job. A coordinator of its queue must run."""
     ask(target, _cancel(target, job_id, queue))
     click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
 
@@ -178,7 +178,7 @@ def cancel(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def watch(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Show each change of a job until it has ended; exits with 1 unless it is completed."""
+    """Print each change of a job until it ends. Exits with 1 unless the job completes."""
     state = ask(target, _watch(target, job_id, queue, as_json=as_json))
     if state != State.COMPLETED.value:
         raise SystemExit(1)

@@ -20,13 +20,13 @@ VERBS: Final = {
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
-    "queue": "Look at queues, declare, pause and purge them.",
+    "queue": "List, declare, pause and purge queues.",
     "top": "Watch queues, workers and running jobs.",
     "bench": "Measure how fast jobs go through a broker.",
-    "doctor": "Look for unsafe settings of a broker.",
-    "topology": "Declare, check and migrate what jobs need on a broker.",
-    "dlq": "Look at dead letters, try them again, drop them.",
-    "pipeline": "Job events into tables and a report.",
+    "doctor": "Find unsafe settings of a broker.",
+    "topology": "Declare, check and migrate queues and exchanges.",
+    "dlq": "List, retry and discard dead letters.",
+    "pipeline": "Turn job events into tables and a report.",
 }
 
 

@@ -55,7 +55,7 @@ _TABLE_FORMAT: Final = click.option(
 
 @click.group()
 def command() -> None:
-    """Job events into tables and a report."""
+    """Turn job events into tables and a report."""
 
 
 @command.command()
@@ -129,7 +129,7 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
 @click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop the events of days before so many days ago.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) -> None:
-    """Write the events in few large files, and drop old ones. Not while `run` is running."""
+    """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
     console = Console(stderr=True)
     _check_directory(data)
     today = datetime.now(UTC).date()
@@ -165,7 +165,7 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json: bool) -> None:
-    """Compute all tables of silver and gold anew from the events that are kept. For after an update of Waybill."""
+    """Recompute all silver and gold tables from the stored events, for example after an update of Waybill."""
     console = Console(stderr=True)
     _check_directory(data)
     written: dict[str, float] = {}

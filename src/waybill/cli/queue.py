@@ -24,7 +24,7 @@ from waybill.ojs.topology.declarer import TopologyDeclarer
 
 @click.group()
 def command() -> None:
-    """Look at queues, declare, pause and purge them."""
+    """List, declare, pause and purge queues."""
 
 
 @command.command(name="list")
@@ -60,7 +60,7 @@ def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_jso
 @broker_options
 @json_option
 def purge(queue: str, target: Target, *, as_json: bool) -> None:
-    """Drop the jobs that wait in QUEUE; those that run, or wait for a retry or their time, stay."""
+    """Delete the jobs that wait in QUEUE. Running, retrying and scheduled jobs stay."""
     count = ask(target, _purge(target, queue))
     click.echo(json.dumps({"queue": queue, "purged": count}) if as_json else f"purged {count}")
 
@@ -71,7 +71,7 @@ def purge(queue: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: bool) -> None:
-    """Declare everything that QUEUES can ever need."""
+    """Declare all queues, exchanges and bindings that QUEUES need."""
     topology = target.topology()
     ask(target, declare_all(target, queues, replace(topology, queue_type="quorum") if quorum else topology))
     click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
@@ -83,7 +83,10 @@ def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: b
 @broker_options
 @json_option
 def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Have all workers leave QUEUES, those that start later too. Running jobs go on, and pushes are taken."""
+    """Stop all workers from taking jobs of QUEUES, also workers that start later.
+
+    Running jobs finish, and pushes are still accepted.
+    """
     changed = ask(target, _pause(target, queues, by))
     click.echo(json.dumps({"paused": list(queues), "changed": changed}) if as_json else f"paused {', '.join(queues)}")
 
@@ -94,7 +97,7 @@ def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: b
 @broker_options
 @json_option
 def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Let workers consume QUEUES again."""
+    """Let workers take jobs of QUEUES again."""
     changed = ask(target, _resume(target, queues, by))
     click.echo(json.dumps({"resumed": list(queues), "changed": changed}) if as_json else f"resumed {', '.join(queues)}")
 

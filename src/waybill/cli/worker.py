@@ -146,7 +146,7 @@ def command(
     log_jobs: bool,
     as_json: bool,
 ) -> None:
-    """Do the jobs of a program's handlers until SIGTERM or Ctrl-C.
+    """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. SIGTSTP stops taking new jobs, SIGCONT
     goes on. A second SIGTERM ends the grace period.
