@@ -46,7 +46,7 @@ def bench() -> Iterator[NodeBench]:
     bench = NodeBench(Cut.WHOLE)
     bench.node.runtime.operator_log = Reports()
     yield bench
-    assert not bench.node.runtime.store.is_in_atomic_section
+    assert not bench.node.runtime.store.messages.is_in_atomic_section
     bench.close()
 
 

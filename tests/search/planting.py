@@ -58,7 +58,7 @@ def fail_when_many(queue: MessageQueue) -> Any:
 
 def leave_open(queue: MessageQueue, entry: Entry, reason: str) -> None:
     """An atomic section without its end."""
-    queue.store.atomic().__enter__()
+    queue.store.messages.atomic().__enter__()
     _kill(queue, entry, reason)
 
 

@@ -107,7 +107,7 @@ def _play(machine: Machine, script: Script, verdict: Verdict) -> None:
         sent += len(step.data)
         for wire in machine.peers.values():
             verdict.features.update(wire.answers.seen)
-        if machine.store.is_in_atomic_section:
+        if machine.store.messages.is_in_atomic_section:
             raise AssertionError("an atomic section is left open")
         if machine.log.errors:
             raise AssertionError(f"an error is reported: {machine.log.errors[0]}")

@@ -155,7 +155,7 @@ def kill_silently(queue: MessageQueue, entry: Entry, reason: str) -> None:
 
 def kill_half_way(queue: MessageQueue, entry: Entry, reason: str) -> None:
     """The end of an atomic section is forgotten."""
-    queue.store.atomic().__enter__()
+    queue.store.messages.atomic().__enter__()
     queue.host.dead_letter(queue, entry.message, reason)
     queue.remove(entry)
 

@@ -300,7 +300,7 @@ class SimulatedServer:
         """What `waybill.broker` does in a turn, with a disk that takes as long as it likes."""
         while (node := self.node) is not None:
             node.work(self.clock.now())
-            if node.runtime.store.is_in_atomic_section:
+            if node.runtime.store.messages.is_in_atomic_section:
                 raise Violation("no atomic section is open between turns", "no commit will ever begin again")
             self._note_unsettled(of_all=False)
             commit = None if self._is_committing else node.begin_commit()

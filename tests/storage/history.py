@@ -142,7 +142,7 @@ class History:
         self.check_stream()
         self.check_definitions()
         self.state = found
-        batch = int(journal.written_batch)
+        batch = int(journal.messages.written_batch)
         self.states = {batch: found}
         self.defined = {batch: dict(self.definitions)}
         self.entries = {batch: list(self.stream_entries)}
@@ -231,9 +231,9 @@ class History:
             by_queue.setdefault(queue_id, []).append(sequence)
         self.state = State(self.state.messages, {}, frozenset(keys))
         # The commit is in the journal's own hands: its batch has the next number.
-        self.snapshot(int(self.journal.batch))
+        self.snapshot(int(self.journal.messages.batch))
         self.journal.close(redelivered=by_queue)
-        self.durable_batch = self.written_batch = int(self.journal.batch) - 1
+        self.durable_batch = self.written_batch = int(self.journal.messages.batch) - 1
 
     # --- actions ---
 
@@ -252,9 +252,9 @@ class History:
             sequence = self.next_sequences[queue_id]
             self.next_sequences[queue_id] = sequence + 1
             if location < 0:
-                location = int(self.journal.put(queue_id, sequence, message))
+                location = int(self.journal.messages.put(queue_id, sequence, message))
             else:
-                self.journal.put_reference(queue_id, sequence, location)
+                self.journal.messages.put_reference(queue_id, sequence, location)
             messages[queue_id, sequence] = (message.content, 0)
             self.locations[queue_id, sequence] = location
         self.state = State(messages, self.state.delivering, self.state.redelivered)
@@ -267,7 +267,7 @@ class History:
         keys = sorted(messages, key=lambda key: key[1])
         count = self.random.choice((1, 1, 3, 10))
         for key in keys[:count] if self.random.random() < 0.6 else self.random.sample(keys, min(count, len(keys))):
-            self.journal.settle(key[0], key[1], self.locations.pop(key))
+            self.journal.messages.settle(key[0], key[1], self.locations.pop(key))
             del messages[key]
         self.state = State(messages, self.state.delivering, self.state.redelivered - (set(keys) - set(messages)))
 
@@ -276,7 +276,7 @@ class History:
             return
         key = self.random.choice(list(self.state.messages))
         content, count = self.state.messages[key]
-        self.journal.requeue(key[0], key[1], self.locations[key], count + 1, b"")
+        self.journal.messages.requeue(key[0], key[1], self.locations[key], count + 1, b"")
         messages = {**self.state.messages, key: (content, count + 1)}
         self.state = State(messages, self.state.delivering, self.state.redelivered)
 
@@ -285,24 +285,24 @@ class History:
         up_to = self.next_sequences[queue_id] - 1 - self.random.choice((0, 0, 2))
         candidates = [key for key in self.state.messages if key[0] == queue_id and key[1] <= up_to]
         kept = {key for key in candidates if self.random.random() < 0.2}
-        self.journal.purge(queue_id, up_to, sorted(key[1] for key in kept))
+        self.journal.messages.purge(queue_id, up_to, sorted(key[1] for key in kept))
         messages = dict(self.state.messages)
         for key in candidates:
             if key not in kept:
                 del messages[key]
-                self.journal.forget(self.locations.pop(key))
+                self.journal.messages.forget(self.locations.pop(key))
         gone = set(self.state.messages) - set(messages)
         self.state = State(messages, self.state.delivering, self.state.redelivered - gone)
 
     def atomic(self) -> None:
-        with self.journal.atomic():
+        with self.journal.messages.atomic():
             for _ in range(self.random.randint(1, 4)):
                 self.random.choice((self.put, self.settle))()
 
     def deliver(self) -> None:
         queue_id = self.random.choice(QUEUES)
         up_to = self.random.randint(0, self.next_sequences[queue_id] + 3)
-        self.journal.mark_delivering(queue_id, up_to)
+        self.journal.messages.mark_delivering(queue_id, up_to)
         up_to = max(up_to, self.state.delivering.get(queue_id, -1))
         self.state = State(self.state.messages, self.state.delivering | {queue_id: up_to}, self.state.redelivered)
 
@@ -330,7 +330,7 @@ class History:
         readable = [key for key in self.states[self.written_batch].messages if key in self.locations]
         if readable:
             key = self.random.choice(readable)
-            if self.journal.read(self.locations[key]).content != self.state.messages[key][0]:
+            if self.journal.messages.read(self.locations[key]).content != self.state.messages[key][0]:
                 raise Violation(f"{key} is read with another content")
         committed = int(self.stream.committed_offset)
         if committed > self.stream.first_offset:
@@ -343,7 +343,7 @@ class History:
             self.journal.maintain(0.0)
 
     def wait(self) -> None:
-        self.journal.wait(Confirmation(self), int(self.journal.batch))
+        self.journal.wait(Confirmation(self), int(self.journal.messages.batch))
 
     def snapshot(self, batch: int) -> None:
         self.states[batch] = self.state
@@ -352,7 +352,7 @@ class History:
 
     def begin(self) -> None:
         if self.commit_running is None:
-            batch = int(self.journal.batch)
+            batch = int(self.journal.messages.batch)
             self.commit_running = self.journal.begin_commit()
             if self.commit_running is not None:
                 self.snapshot(batch)

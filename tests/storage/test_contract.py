@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest) -> CommittingStore:
 
 def test_a_waiter_is_told_at_the_end_of_the_commit_and_not_before(store: CommittingStore) -> None:
     waiter = Waiter()
-    store.put(1, 1, message(b"a"))
+    store.messages.put(1, 1, message(b"a"))
     store.wait(waiter, 5)
     store.wait(waiter, 6)
     work = store.begin_commit()
@@ -47,53 +47,53 @@ def test_there_is_no_commit_without_anything_to_commit(store: CommittingStore) -
 
 def test_one_commit_runs_at_a_time_and_the_rest_is_the_next_batch(store: CommittingStore) -> None:
     waiter = Waiter()
-    store.put(1, 1, message(b"a"))
-    first_batch = store.batch
+    store.messages.put(1, 1, message(b"a"))
+    first_batch = store.messages.batch
     work = store.begin_commit()
     assert work is not None
-    store.put(1, 2, message(b"b"))
+    store.messages.put(1, 2, message(b"b"))
     store.wait(waiter, 1)
-    assert store.batch == first_batch + 1
+    assert store.messages.batch == first_batch + 1
     assert store.begin_commit() is None
     work.execute()
     store.end_commit(work)
     assert waiter.marks == []
-    assert store.written_batch == first_batch
+    assert store.messages.written_batch == first_batch
     assert commit(store)
     assert waiter.marks == [1]
-    assert store.durable_batch == first_batch + 1
+    assert store.messages.durable_batch == first_batch + 1
 
 
 def test_a_message_is_read_back_as_it_was_put(store: CommittingStore) -> None:
     put = message(b"content" * 100, priority=7, ttl_ms=60_000, published_at=1234.5)
-    location = store.put(1, 1, put)
-    spilled = store.spill(message(b"spilled"))
+    location = store.messages.put(1, 1, put)
+    spilled = store.messages.spill(message(b"spilled"))
     commit(store)
-    found = store.read(location)
+    found = store.messages.read(location)
     assert found.content == put.content
     assert (found.address.exchange, found.address.routing_key) == ("amq.direct", "key")
     assert (found.priority, found.ttl_ms, found.published_at, found.durable) == (7, 60_000, 1234.5, True)
     assert found.format.code == 1
-    assert store.read(spilled).content == b"spilled"
-    store.forget(spilled)
+    assert store.messages.read(spilled).content == b"spilled"
+    store.messages.forget(spilled)
 
 
 def test_a_shared_message_is_readable_until_its_last_queue_has_settled_it(store: CommittingStore) -> None:
-    location = store.put(1, 1, message(b"shared"))
-    store.put_reference(2, 1, location)
+    location = store.messages.put(1, 1, message(b"shared"))
+    store.messages.put_reference(2, 1, location)
     commit(store)
-    store.settle(1, 1, location)
-    assert store.read(location).content == b"shared"
-    store.settle(2, 1, location)
+    store.messages.settle(1, 1, location)
+    assert store.messages.read(location).content == b"shared"
+    store.messages.settle(2, 1, location)
 
 
 def test_only_a_message_of_this_batch_can_be_put_for_another_queue(store: CommittingStore) -> None:
-    location = store.put(1, 1, message(b"a"))
+    location = store.messages.put(1, 1, message(b"a"))
     commit(store)
-    store.settle(1, 1, location)
+    store.messages.settle(1, 1, location)
     commit(store)
     with pytest.raises(ValueError, match="current batch"):
-        store.put_reference(2, 1, location)
+        store.messages.put_reference(2, 1, location)
 
 
 def test_definitions_keep_the_order_in_which_they_were_first_made(store: CommittingStore) -> None:

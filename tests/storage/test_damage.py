@@ -31,12 +31,12 @@ def filled_disk(seed: int = 1) -> SimulatedDisk:
     for batch in range(BATCHES):
         for index in range(BATCH_LENGTH):
             sequence = batch * BATCH_LENGTH + index
-            journal.put(1, sequence, message(content_of(sequence)))
+            journal.messages.put(1, sequence, message(content_of(sequence)))
             stream.append(message(content_of(sequence)), sequence)
             journal.define("queue", f"{sequence:02d}", {"content": content_of(sequence)})
         commit_durably(journal)
     # The header of a further batch tells that those before are durable.
-    journal.put(2, 0, message(b"last"))
+    journal.messages.put(2, 0, message(b"last"))
     stream.append(message(content_of(50)), 50)
     journal.define("last", "one", {})
     commit_durably(journal)
@@ -86,11 +86,11 @@ def test_damage_in_a_file_header_costs_no_message() -> None:
 def test_a_message_damaged_after_the_start_is_not_delivered_either() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    location = journal.put(1, 1, message(b"precious" * 10))
+    location = journal.messages.put(1, 1, message(b"precious" * 10))
     commit_durably(journal)
     disk.flip_bit(FIRST_SEGMENT, place_of(disk, b"precious") + 5)
     with pytest.raises(DamagedMessage):
-        journal.read(location)
+        journal.messages.read(location)
 
 
 def test_any_flipped_bit_is_noticed() -> None:
@@ -123,16 +123,16 @@ def test_of_a_group_with_a_damaged_record_nothing_else_is_lost() -> None:
     """Not even what it settles: the record that is lost may be what was to take its place."""
     disk = new_disk()
     journal = open_journal(disk)
-    original = journal.put(1, 1, message(b"original"))
+    original = journal.messages.put(1, 1, message(b"original"))
     commit_durably(journal)
-    journal.put(1, 2, message(b"before"))
-    with journal.atomic():
-        journal.put(1, 3, message(b"first of group"))
-        journal.put(1, 4, message(b"second of group"))
-        journal.settle(1, 1, original)
-    journal.put(1, 5, message(b"after"))
+    journal.messages.put(1, 2, message(b"before"))
+    with journal.messages.atomic():
+        journal.messages.put(1, 3, message(b"first of group"))
+        journal.messages.put(1, 4, message(b"second of group"))
+        journal.messages.settle(1, 1, original)
+    journal.messages.put(1, 5, message(b"after"))
     commit_durably(journal)
-    journal.put(2, 1, message(b"last"))
+    journal.messages.put(2, 1, message(b"last"))
     commit_durably(journal)
     disk.kill()
     disk.flip_bit(FIRST_SEGMENT, place_of(disk, b"second of group"))
@@ -232,7 +232,7 @@ def killed_disk() -> tuple[SimulatedDisk, int]:
     start = len(disk.content(FIRST_SEGMENT).rstrip(b"\0")) if FIRST_SEGMENT in disk.file_names() else 32
     stream = journal.stream(9, 1 << 20)
     for sequence in range(3):
-        journal.put(1, sequence, message(content_of(sequence)))
+        journal.messages.put(1, sequence, message(content_of(sequence)))
         stream.append(message(content_of(sequence)), sequence)
         journal.define("queue", str(sequence), {"id": sequence})
     commit_durably(journal)
@@ -281,7 +281,7 @@ def test_a_flipped_bit_in_the_last_batch_of_another_file_is_no_torn_end(name: st
 def test_a_sector_that_was_never_written_is_a_torn_end() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 0, message(b"x" * 2000))
+    journal.messages.put(1, 0, message(b"x" * 2000))
     commit_durably(journal)
     disk.kill()
     disk.overwrite(FIRST_SEGMENT, 1024, bytes(512))

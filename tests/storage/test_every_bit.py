@@ -46,18 +46,18 @@ def fill(disk: SimulatedDisk, *, is_stopped: bool = True, segment_bytes: int = S
     number = 0
     for batch in range(30):
         locations: list[tuple[int, int, int]] = []
-        journal.spill(message(b"spilled" * 5))
-        with journal.atomic() if batch % 3 == 0 else nullcontext():
+        journal.messages.spill(message(b"spilled" * 5))
+        with journal.messages.atomic() if batch % 3 == 0 else nullcontext():
             for queue in kept.messages:
                 number += 1
-                locations.append((queue, number, int(journal.put(queue, number, message(content_of(number))))))
+                locations.append((queue, number, int(journal.messages.put(queue, number, message(content_of(number))))))
                 kept.messages[queue][number] = content_of(number)
         stream.append(message(content_of(batch)), batch)
         kept.entries += 1
         commit_durably(journal)
         if batch % 4 == 0:
             queue, sequence, location = locations[0]
-            journal.settle(queue, sequence, location)
+            journal.messages.settle(queue, sequence, location)
             del kept.messages[queue][sequence]
         journal.define("binding", str(batch % 7), {"batch": batch})
     if is_stopped:
@@ -185,7 +185,7 @@ def test_a_damaged_file_stays_until_it_is_repaired() -> None:
     journal = open_journal(disk, SEGMENT_BYTES)
     for queue in kept.messages:
         for stored in list(journal.recovered(queue)):
-            journal.settle(queue, stored.sequence, stored.location)
+            journal.messages.settle(queue, stored.sequence, stored.location)
     journal.remove_stream(STREAM)
     for now in range(50):
         journal.maintain(float(now))

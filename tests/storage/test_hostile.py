@@ -42,7 +42,7 @@ def filled(disk: SimulatedDisk) -> bytes:
     journal = open_journal(disk)
     journal.define("queue", "q", {"id": 1})
     for sequence in range(3):
-        journal.put(1, sequence, message(b"%d" % sequence))
+        journal.messages.put(1, sequence, message(b"%d" % sequence))
     commit_durably(journal)
     content = disk.content(SEGMENT)
     journal.close()
@@ -96,7 +96,7 @@ def test_a_message_with_impossible_numbers_counts_as_damage(queue_id: int, seque
     journal = open_journal(disk)
     assert [damage.name for damage in journal.report.damage] == ["messages/00000002.log"]
     assert contents(journal, 1) == [b"0", b"1", b"2"]
-    journal.put(1, int(journal.next_sequence(1)), message(b"more"))
+    journal.messages.put(1, int(journal.next_sequence(1)), message(b"more"))
     commit_durably(journal)
     journal.close()
 

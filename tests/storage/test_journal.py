@@ -31,10 +31,10 @@ def segments(disk: SimulatedDisk) -> list[str]:
 def test_messages_come_back_in_order_without_those_settled() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    locations = [int(journal.put(1, sequence, message(b"%d" % sequence))) for sequence in range(10)]
-    journal.settle(1, 3, locations[3])
+    locations = [int(journal.messages.put(1, sequence, message(b"%d" % sequence))) for sequence in range(10)]
+    journal.messages.settle(1, 3, locations[3])
     commit_durably(journal)
-    journal.settle(1, 0, locations[0])
+    journal.messages.settle(1, 0, locations[0])
     commit_durably(journal)
     disk.lose_power()
     again = open_journal(disk)
@@ -50,23 +50,23 @@ def test_messages_come_back_in_order_without_those_settled() -> None:
 def test_a_commit_without_a_waiter_syncs_nothing() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    durable = journal.durable_batch
-    journal.put(1, 1, message(b"a"))
+    durable = journal.messages.durable_batch
+    journal.messages.put(1, 1, message(b"a"))
     work = journal.begin_commit()
     assert work is not None
     assert not work.is_synced
     work.execute()
     journal.end_commit(work)
-    assert journal.written_batch == durable + 1
-    assert journal.durable_batch == durable
+    assert journal.messages.written_batch == durable + 1
+    assert journal.messages.durable_batch == durable
 
 
 def test_redelivered_is_told_of_queues_that_were_delivered_from() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"a"))
-    journal.put(2, 1, message(b"b"))
-    journal.mark_delivering(1, 9)
+    journal.messages.put(1, 1, message(b"a"))
+    journal.messages.put(2, 1, message(b"b"))
+    journal.messages.mark_delivering(1, 9)
     commit_durably(journal)
     disk.kill()
     journal = open_journal(disk)
@@ -74,7 +74,7 @@ def test_redelivered_is_told_of_queues_that_were_delivered_from() -> None:
     assert [item.redelivered for item in journal.recovered(2)] == [False]
     # Consumers may know sequences up to 9.
     assert journal.next_sequence(1) == 10
-    journal.put(1, journal.next_sequence(1), message(b"c"))
+    journal.messages.put(1, journal.next_sequence(1), message(b"c"))
     commit_durably(journal)
     disk.kill()
     # It stays so for those messages, and is not so for what came after the restart.
@@ -86,9 +86,9 @@ def test_redelivered_is_told_of_queues_that_were_delivered_from() -> None:
 def test_sequences_that_consumers_may_know_are_not_given_again(is_clean: bool) -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"x"))
-    journal.mark_delivering(1, 9)
-    journal.settle(1, 1, journal.put(1, 2, message(b"x")))
+    journal.messages.put(1, 1, message(b"x"))
+    journal.messages.mark_delivering(1, 9)
+    journal.messages.settle(1, 1, journal.messages.put(1, 2, message(b"x")))
     commit_durably(journal)
     for _ in range(3):
         if is_clean:
@@ -96,7 +96,7 @@ def test_sequences_that_consumers_may_know_are_not_given_again(is_clean: bool) -
         disk.kill()
         journal = open_journal(disk)
         assert journal.next_sequence(1) == 10
-    journal.remove_queue(1)
+    journal.messages.remove_queue(1)
     commit_durably(journal)
     disk.kill()
     assert open_journal(disk).next_sequence(1) <= 3
@@ -106,8 +106,8 @@ def test_after_a_clean_stop_exactly_what_was_delivered_is_redelivered() -> None:
     disk = new_disk()
     journal = open_journal(disk)
     for sequence in range(3):
-        journal.put(1, sequence, message(b"x"))
-    journal.mark_delivering(1, 9)
+        journal.messages.put(1, sequence, message(b"x"))
+    journal.messages.mark_delivering(1, 9)
     journal.close(redelivered={1: [1]})
     disk.lose_power()
     journal = open_journal(disk)
@@ -118,9 +118,9 @@ def test_after_a_clean_stop_exactly_what_was_delivered_is_redelivered() -> None:
 def test_after_a_clean_stop_without_details_all_of_a_queue_delivered_from_is_redelivered() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"x"))
-    journal.put(2, 1, message(b"x"))
-    journal.mark_delivering(1, 9)
+    journal.messages.put(1, 1, message(b"x"))
+    journal.messages.put(2, 1, message(b"x"))
+    journal.messages.mark_delivering(1, 9)
     journal.close()
     journal = open_journal(disk)
     assert [item.redelivered for item in journal.recovered(1)] == [True]
@@ -132,19 +132,19 @@ def test_a_message_settled_after_its_queue_was_removed_and_its_segment_compacted
     journal = open_journal(disk, segment_bytes=2000)
     locations = []
     for sequence in range(200):
-        locations.append(int(journal.put(1 + sequence % 2, sequence, message(b"x" * 100))))
+        locations.append(int(journal.messages.put(1 + sequence % 2, sequence, message(b"x" * 100))))
         commit(journal)
     # Queue 1 is deleted while two of its messages are with consumers; little of queue 2 is left.
-    journal.remove_queue(1)
+    journal.messages.remove_queue(1)
     for sequence in range(0, 200, 2):
         if sequence not in (20, 40):
-            journal.forget(locations[sequence])
+            journal.messages.forget(locations[sequence])
     for sequence in range(1, 200, 2):
         if sequence % 25:
-            journal.settle(2, sequence, locations[sequence])
+            journal.messages.settle(2, sequence, locations[sequence])
     maintain(journal)
     for sequence in (20, 40):
-        journal.settle(1, sequence, locations[sequence])
+        journal.messages.settle(1, sequence, locations[sequence])
     maintain(journal)
     disk.lose_power()
     journal = open_journal(disk, segment_bytes=2000)
@@ -158,22 +158,22 @@ def test_a_removed_queue_lets_go_of_nothing_that_others_hold() -> None:
     journal = open_journal(disk, segment_bytes=2000)
     locations = []
     for sequence in range(200):
-        locations.append(int(journal.put(1, sequence, message(b"x" * 100))))
-        journal.put_reference(2, sequence, locations[sequence])
+        locations.append(int(journal.messages.put(1, sequence, message(b"x" * 100))))
+        journal.messages.put_reference(2, sequence, locations[sequence])
         commit(journal)
-    journal.remove_queue(1)
+    journal.messages.remove_queue(1)
     delivered = range(0, 200, 25)
     for sequence in range(200):
         if sequence not in delivered:
-            journal.forget(locations[sequence])
-            journal.settle(2, sequence, locations[sequence])
+            journal.messages.forget(locations[sequence])
+            journal.messages.settle(2, sequence, locations[sequence])
     maintain(journal)
     for sequence in delivered:
-        journal.settle(1, sequence, locations[sequence])
+        journal.messages.settle(1, sequence, locations[sequence])
     maintain(journal)
-    assert all(journal.read(locations[sequence]).content == b"x" * 100 for sequence in delivered)
+    assert all(journal.messages.read(locations[sequence]).content == b"x" * 100 for sequence in delivered)
     for sequence in list(delivered)[:4]:
-        journal.settle(2, sequence, locations[sequence])
+        journal.messages.settle(2, sequence, locations[sequence])
     maintain(journal)
     disk.lose_power()
     journal = open_journal(disk, segment_bytes=2000)
@@ -185,11 +185,11 @@ def test_marks_larger_than_a_segment_do_not_begin_one_segment_after_the_other() 
     disk = new_disk()
     journal = open_journal(disk, segment_bytes=1024)
     for sequence in range(200):
-        journal.put(1, sequence, message(b"x"))
+        journal.messages.put(1, sequence, message(b"x"))
     journal.close(redelivered={1: list(range(200))})
     journal = open_journal(disk, segment_bytes=1024)
     assert len(list(journal.recovered(1))) == 200
-    journal.put(1, 200, message(bytes(2000)))
+    journal.messages.put(1, 200, message(bytes(2000)))
     assert [commit(journal) for _ in range(5)][-1] is False
     assert len(segments(disk)) < 10
 
@@ -197,10 +197,10 @@ def test_marks_larger_than_a_segment_do_not_begin_one_segment_after_the_other() 
 def test_delivery_counts_come_back() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    location = journal.put(1, 1, message(b"a"))
-    journal.requeue(1, 1, location, 1, b"")
+    location = journal.messages.put(1, 1, message(b"a"))
+    journal.messages.requeue(1, 1, location, 1, b"")
     commit_durably(journal)
-    journal.requeue(1, 1, location, 2, b"")
+    journal.messages.requeue(1, 1, location, 2, b"")
     commit_durably(journal)
     disk.lose_power()
     assert [item.delivery_count for item in open_journal(disk).recovered(1)] == [2]
@@ -209,10 +209,10 @@ def test_delivery_counts_come_back() -> None:
 def test_messages_of_a_removed_queue_do_not_come_back() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    location = journal.put(1, 1, message(b"a"))
+    location = journal.messages.put(1, 1, message(b"a"))
     commit_durably(journal)
-    journal.remove_queue(1)
-    journal.forget(location)
+    journal.messages.remove_queue(1)
+    journal.messages.forget(location)
     commit_durably(journal)
     disk.lose_power()
     assert open_journal(disk).report.messages == 0
@@ -224,8 +224,8 @@ def test_messages_that_no_queue_claims_are_removed_if_their_queue_was_deleted() 
     journal = open_journal(disk)
     for queue_id in (1, 2, 3):
         journal.define("queue", str(queue_id), {"id": queue_id})
-        journal.put(queue_id, 1, message(b"a"))
-        journal.put(queue_id, 2, message(b"b"))
+        journal.messages.put(queue_id, 1, message(b"a"))
+        journal.messages.put(queue_id, 2, message(b"b"))
     # A crash has come before the queue's messages were purged.
     journal.undefine("queue", "2")
     commit_durably(journal)
@@ -246,7 +246,7 @@ def test_ids_are_not_given_again_after_a_crash() -> None:
     journal = open_journal(disk)
     used = [int(journal.new_id()) for _ in range(3)]
     journal.define("queue", "q", {"id": used[0]})
-    journal.put(used[1], 1, message(b"a"))
+    journal.messages.put(used[1], 1, message(b"a"))
     journal.stream(used[2], 1000).append(message(b"b"), 1)
     commit_durably(journal)
     disk.lose_power()
@@ -297,11 +297,11 @@ def test_a_segment_without_live_messages_goes() -> None:
     journal = open_journal(disk, segment_bytes=2000)
     locations = []
     for sequence in range(100):
-        locations.append(int(journal.put(1, sequence, message(b"x" * 100))))
+        locations.append(int(journal.messages.put(1, sequence, message(b"x" * 100))))
         commit(journal)
     assert len(segments(disk)) > 5
     for sequence, location in enumerate(locations):
-        journal.settle(1, sequence, location)
+        journal.messages.settle(1, sequence, location)
     maintain(journal)
     assert len(segments(disk)) == 1
 
@@ -309,14 +309,14 @@ def test_a_segment_without_live_messages_goes() -> None:
 def test_settles_of_an_old_message_do_not_keep_segments_for_ever() -> None:
     disk = new_disk()
     journal = open_journal(disk, segment_bytes=5000)
-    backlog = [int(journal.put(1, sequence, message(b"old" * 30))) for sequence in range(400)]
+    backlog = [int(journal.messages.put(1, sequence, message(b"old" * 30))) for sequence in range(400)]
     commit(journal)
     for sequence in range(400):
-        location = journal.put(2, sequence, message(b"x" * 300))
+        location = journal.messages.put(2, sequence, message(b"x" * 300))
         commit(journal)
-        journal.settle(2, sequence, location)
+        journal.messages.settle(2, sequence, location)
         if sequence % 20 == 0:
-            journal.settle(1, sequence, backlog[sequence])
+            journal.messages.settle(1, sequence, backlog[sequence])
         commit(journal)
         maintain(journal)
     assert len(segments(disk)) < 20
@@ -331,21 +331,21 @@ def test_compaction_makes_room_and_locations_stay_valid() -> None:
     journal = open_journal(disk, segment_bytes=3000)
     locations = {}
     for sequence in range(500):
-        locations[sequence] = int(journal.put(1, sequence, message(b"%d" % sequence * 30)))
+        locations[sequence] = int(journal.messages.put(1, sequence, message(b"%d" % sequence * 30)))
         if sequence % 7 == 0:
-            journal.put_reference(2, sequence, locations[sequence])
+            journal.messages.put_reference(2, sequence, locations[sequence])
         commit(journal)
     for sequence in range(500):
         if sequence % 10:
-            journal.settle(1, sequence, locations[sequence])
+            journal.messages.settle(1, sequence, locations[sequence])
     before = len(segments(disk))
     commit_durably(journal)
     maintain(journal)
     assert len(segments(disk)) < before / 2
     kept = [sequence for sequence in range(500) if sequence % 10 == 0]
-    assert all(journal.read(locations[sequence]).content == b"%d" % sequence * 30 for sequence in kept)
+    assert all(journal.messages.read(locations[sequence]).content == b"%d" % sequence * 30 for sequence in kept)
     for sequence in kept[:25]:
-        journal.settle(1, sequence, locations[sequence])
+        journal.messages.settle(1, sequence, locations[sequence])
     commit_durably(journal)
     maintain(journal)
     disk.lose_power()
@@ -359,14 +359,14 @@ def test_spilled_messages_are_read_back_after_compaction_and_gone_after_a_restar
     journal = open_journal(disk, segment_bytes=2000)
     spilled = []
     for number in range(200):
-        spilled.append(int(journal.spill(message(b"%d" % number * 20))))
+        spilled.append(int(journal.messages.spill(message(b"%d" % number * 20))))
         commit(journal)
     for number in range(200):
         if number % 10:
-            journal.forget(spilled[number])
+            journal.messages.forget(spilled[number])
     maintain(journal)
     assert len(segments(disk)) < 60
-    assert all(journal.read(spilled[number]).content == b"%d" % number * 20 for number in range(0, 200, 10))
+    assert all(journal.messages.read(spilled[number]).content == b"%d" % number * 20 for number in range(0, 200, 10))
     disk.kill()
     assert open_journal(disk).report.messages == 0
 
@@ -376,7 +376,7 @@ def test_after_an_error_of_the_disk_the_store_takes_no_more_work(operation: str)
     disk = new_disk()
     journal = open_journal(disk)
     waiter = Waiter()
-    journal.put(1, 1, message(b"a"))
+    journal.messages.put(1, 1, message(b"a"))
     journal.wait(waiter, 1)
     work = journal.begin_commit()
     assert work is not None
@@ -393,7 +393,7 @@ def test_after_an_error_of_the_disk_the_store_takes_no_more_work(operation: str)
 def test_a_full_disk_is_an_error_of_the_disk() -> None:
     disk = SimulatedDisk(Random(1), capacity=300_000)
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"a" * 300_000))
+    journal.messages.put(1, 1, message(b"a" * 300_000))
     work = journal.begin_commit()
     assert work is not None
     with pytest.raises(OSError, match="space"):
@@ -410,7 +410,7 @@ def test_what_a_crash_leaves_reserved_is_no_torn_end() -> None:
     disk = new_disk()
     journal = open_journal(disk)
     for number in range(3):
-        journal.put(1, number, message(b"%d" % number))
+        journal.messages.put(1, number, message(b"%d" % number))
         commit_durably(journal)
     assert disk.content("messages/00000001.log").endswith(bytes(200_000))
     disk.kill()
@@ -423,7 +423,7 @@ def test_what_a_crash_leaves_reserved_is_no_torn_end() -> None:
 def test_a_clean_stop_leaves_nothing_reserved() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"a"))
+    journal.messages.put(1, 1, message(b"a"))
     commit_durably(journal)
     journal.close()
     assert not disk.content("messages/00000001.log").endswith(bytes(100))
@@ -433,7 +433,7 @@ def test_a_full_segment_has_nothing_reserved() -> None:
     disk = new_disk()
     journal = open_journal(disk, 4000)
     for number in range(8):
-        journal.put(1, number, message(b"a" * 900))
+        journal.messages.put(1, number, message(b"a" * 900))
         commit_durably(journal)
     disk.kill()
     sealed = disk.content("messages/00000001.log")
@@ -444,7 +444,7 @@ def test_a_full_segment_has_nothing_reserved() -> None:
 def test_a_newer_format_is_refused() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    journal.put(1, 1, message(b"a"))
+    journal.messages.put(1, 1, message(b"a"))
     journal.close()
     name = f"messages/{segments(disk)[0]}"
     header = bytearray(disk.content(name)[:FILE_HEADER_SIZE])
@@ -462,29 +462,29 @@ def test_names_and_contents_of_any_size_are_kept() -> None:
     address = Address("é" * 100, "\udcff" + "k" * 1000)
     sizes = [0, 1, 8191, 8192, 262_144, 2_000_000]
     locations = [
-        int(journal.put(1, sequence, Message(FORMAT, b"x" * size, address, True, 255, 0, 0.0)))
+        int(journal.messages.put(1, sequence, Message(FORMAT, b"x" * size, address, True, 255, 0, 0.0)))
         for sequence, size in enumerate(sizes)
     ]
     commit_durably(journal)
     for location, size in reversed(list(zip(locations, sizes, strict=True))):
-        assert len(journal.read(location).content) == size
+        assert len(journal.messages.read(location).content) == size
     disk.lose_power()
     stored = list(open_journal(disk).recovered(1))
     assert [len(item.message.content) for item in stored] == sizes
     assert {item.message.address.routing_key for item in stored} == {address.routing_key}
     assert {item.message.address.exchange for item in stored} == {address.exchange}
     with pytest.raises(ValueError, match="65535"):
-        journal.put(1, 9, Message(FORMAT, b"", Address("x" * 70_000, ""), True, 0, -1, 0.0))
+        journal.messages.put(1, 9, Message(FORMAT, b"", Address("x" * 70_000, ""), True, 0, -1, 0.0))
 
 
 def test_a_group_is_not_committed_by_halves() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    with journal.atomic():
-        journal.put(1, 1, message(b"a"))
+    with journal.messages.atomic():
+        journal.messages.put(1, 1, message(b"a"))
         assert journal.begin_commit() is None
-        with journal.atomic():
-            journal.put(1, 2, message(b"b"))
+        with journal.messages.atomic():
+            journal.messages.put(1, 2, message(b"b"))
         assert journal.begin_commit() is None
     commit_durably(journal)
     disk.lose_power()
@@ -492,20 +492,20 @@ def test_a_group_is_not_committed_by_halves() -> None:
 
 
 def settle_and_fail(journal: Journal, location: int) -> None:
-    with journal.atomic():
-        journal.put(1, 2, message(b"in it"))
-        with journal.atomic():
-            journal.settle(1, 1, location)
+    with journal.messages.atomic():
+        journal.messages.put(1, 2, message(b"in it"))
+        with journal.messages.atomic():
+            journal.messages.settle(1, 1, location)
             raise KeyError
 
 
 def test_an_exception_ends_a_group_and_what_was_put_before_it_stays() -> None:
     disk = new_disk()
     journal = open_journal(disk)
-    before = journal.put(1, 1, message(b"before"))
+    before = journal.messages.put(1, 1, message(b"before"))
     with pytest.raises(KeyError):
         settle_and_fail(journal, before)
-    assert not journal.is_in_atomic_section
+    assert not journal.messages.is_in_atomic_section
     commit_durably(journal)
     disk.lose_power()
     assert contents(open_journal(disk), 1) == [b"in it"]

@@ -24,7 +24,7 @@ def filled(disk: SimulatedDisk) -> tuple[Journal, list[int]]:
     journal = open_journal(disk, SEGMENT_BYTES, LIMIT)
     locations = []
     for number in range(MESSAGES):
-        locations.append(int(journal.put(1, number, message(text(number)))))
+        locations.append(int(journal.messages.put(1, number, message(text(number)))))
         if number % 10 == 9:
             commit_durably(journal)
             assert disk.open_files <= LIMIT + ALWAYS_OPEN
@@ -36,7 +36,7 @@ def test_messages_are_read_from_anywhere() -> None:
     disk = new_disk()
     journal, locations = filled(disk)
     for number in Random(1).sample(range(MESSAGES), MESSAGES):
-        assert journal.read(locations[number]).content == text(number)
+        assert journal.messages.read(locations[number]).content == text(number)
         assert disk.open_files <= LIMIT + ALWAYS_OPEN
 
 
@@ -54,7 +54,7 @@ def test_recovery_opens_few(stop: Callable[[SimulatedDisk], None]) -> None:
 def test_a_torn_end_is_found_behind_many_segments() -> None:
     disk = new_disk()
     journal, _ = filled(disk)
-    journal.put(1, MESSAGES, message(text(MESSAGES)))
+    journal.messages.put(1, MESSAGES, message(text(MESSAGES)))
     commit(journal)
     disk.kill()
     last = f"messages/{disk.list_directory('messages')[-1]}"
@@ -80,12 +80,12 @@ def test_compaction_opens_few_and_leaves_few() -> None:
     journal, locations = filled(disk)
     for number in range(MESSAGES):
         if number % 20:
-            journal.settle(1, number, locations[number])
+            journal.messages.settle(1, number, locations[number])
     commit_durably(journal)
     maintain(journal)
     assert disk.open_files <= LIMIT + ALWAYS_OPEN
     kept = range(0, MESSAGES, 20)
-    assert [journal.read(locations[number]).content for number in kept] == [text(number) for number in kept]
+    assert [journal.messages.read(locations[number]).content for number in kept] == [text(number) for number in kept]
     journal.close()
     assert disk.open_files == 0
 

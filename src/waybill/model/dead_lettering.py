@@ -64,7 +64,7 @@ class DeadLettering:
             return
         self._is_publishing = True
         try:
-            with self._host.runtime.store.atomic():
+            with self._host.runtime.messages.atomic():
                 while self._dead:
                     dead = self._dead
                     self._dead = []

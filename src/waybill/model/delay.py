@@ -108,10 +108,10 @@ class DelayQueue(Queue):
         is_stored = message.durable and self.is_persistent
         if is_stored:
             if location == NO_LOCATION:
-                location = self.store.put(self.id, sequence, message)
+                location = self.messages.put(self.id, sequence, message)
             else:
-                self.store.put_reference(self.id, sequence, location)
-        self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored, self.store.batch)
+                self.messages.put_reference(self.id, sequence, location)
+        self._wait(message, sequence, location if is_stored else NO_LOCATION, is_stored, self.messages.batch)
         return location
 
     def recover(self, stored: StoredMessage) -> None:
@@ -120,12 +120,12 @@ class DelayQueue(Queue):
 
     def _wait(self, message: Message, sequence: i64, location: i64, is_stored: bool, batch: i64) -> None:
         runtime = self.runtime
-        store = self.store
+        messages = self.messages
         due = message.published_at + delay_ms_of(message.format.headers(message.content)) / 1000
         in_memory: Message | None = message
-        if store.frees_memory and due - runtime.now >= IN_MEMORY_S:
+        if messages.frees_memory and due - runtime.now >= IN_MEMORY_S:
             if location == NO_LOCATION:
-                location = store.spill(message)
+                location = messages.spill(message)
             in_memory = None
         else:
             runtime.memory_bytes += message.size
@@ -136,12 +136,12 @@ class DelayQueue(Queue):
     def release_due(self, now: float) -> None:
         """Route everything whose time has come, and wait with the rest if the disk has fallen that far behind."""
         heap = self._heap
-        store = self.store
+        messages = self.messages
         while heap and heap[0][0] <= now:
             if self.runtime.work_left <= 0:
                 break
             self.runtime.work_left -= RELEASE_UNITS
-            if heap[0][5] is None and heap[0][3] > store.written_batch:
+            if heap[0][5] is None and heap[0][3] > messages.written_batch:
                 self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                 return
             _, sequence, location, _, is_stored, message = heap[0]
@@ -149,7 +149,7 @@ class DelayQueue(Queue):
                 self.runtime.memory_bytes -= message.size
             else:
                 try:
-                    message = store.read(location)
+                    message = messages.read(location)
                 except ReadPostponed:
                     self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                     return
@@ -161,12 +161,12 @@ class DelayQueue(Queue):
                     heapq.heappop(heap)
                     continue
             heapq.heappop(heap)
-            with store.atomic():
+            with messages.atomic():
                 self._delay_host.route_due(self._exchange, message)
                 if is_stored:
-                    store.settle(self.id, sequence, location)
+                    messages.settle(self.id, sequence, location)
                 elif location != NO_LOCATION:
-                    store.forget(location)
+                    messages.forget(location)
         if heap:
             self.runtime.timers.schedule(heap[0][0], self._timer)
 
@@ -176,11 +176,11 @@ class DelayQueue(Queue):
             if message is not None:
                 self.runtime.memory_bytes -= message.size
             if location != NO_LOCATION:
-                self.store.forget(location)
+                self.messages.forget(location)
         self._heap = []
         self.is_deleted = True
         if self.is_persistent:
-            self.store.remove_queue(self.id)
+            self.messages.remove_queue(self.id)
         return count
 
 

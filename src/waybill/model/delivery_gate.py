@@ -44,7 +44,7 @@ class DeliveryGate(CommitWaiter):
             self._window = max(self._window // 2, MIN_DELIVERY_WINDOW)
         self._asked_at = now
         self._asked_for = sequence + self._window
-        self.queue.store.mark_delivering(self.queue.id, self._asked_for)
+        self.queue.messages.mark_delivering(self.queue.id, self._asked_for)
         self.queue.store.wait(self, self._asked_for)
 
     def went_to(self, sequence: i64) -> None:

@@ -105,9 +105,9 @@ class MessageQueue(Queue):
         entry = Entry(self, message, sequence)
         if message.durable and self.is_persistent:
             if location == NO_LOCATION:
-                location = self.store.put(self.id, sequence, message)
+                location = self.messages.put(self.id, sequence, message)
             else:
-                self.store.put_reference(self.id, sequence, location)
+                self.messages.put_reference(self.id, sequence, location)
             entry.location = location
             entry.is_stored = True
         ttl = message.ttl_ms
@@ -124,7 +124,7 @@ class MessageQueue(Queue):
         level.push(entry)
         if ttl != NO_TTL and level.count == 1:
             self._expiry.arm(entry.expires_at)
-        if is_limited and self.limits.drops and self._overflows() and not self.store.is_in_atomic_section:
+        if is_limited and self.limits.drops and self._overflows() and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if not self.is_dirty:
             self.is_dirty = True
@@ -269,9 +269,9 @@ class MessageQueue(Queue):
         self.unsettled_count -= 1
         self.runtime.memory_bytes -= entry.message.size
         if entry.is_stored:
-            self.store.settle(self.id, entry.sequence, entry.location)
+            self.messages.settle(self.id, entry.sequence, entry.location)
         elif entry.location != NO_LOCATION:
-            self.store.forget(entry.location)
+            self.messages.forget(entry.location)
         if self.deduplication is not None:
             self.deduplication.forget(entry.sequence)
 
@@ -282,7 +282,7 @@ class MessageQueue(Queue):
         for entry in entries:
             size += entry.message.size
         self.runtime.memory_bytes -= size
-        self.store.settle_all(self.id, entries)
+        self.messages.settle_all(self.id, entries)
         if self.deduplication is not None:
             for entry in entries:
                 self.deduplication.forget(entry.sequence)
@@ -307,7 +307,7 @@ class MessageQueue(Queue):
             entry.changes = changes
         if entry.is_stored and not self.is_deleted and (changes or failed):
             count = entry.delivery_count + i64(failed)
-            self.store.requeue(self.id, entry.sequence, entry.location, count, entry.changes)
+            self.messages.requeue(self.id, entry.sequence, entry.location, count, entry.changes)
 
     def release(self, entry: Entry, *, failed: bool) -> None:
         self.unsettled_count -= 1
@@ -325,14 +325,14 @@ class MessageQueue(Queue):
                 self.kill(entry, DELIVERY_LIMIT)
                 return
             if self.counts_deliveries and entry.is_stored:
-                self.store.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
+                self.messages.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
         level = self._level_of(entry.message)
         level.push_front(entry)
         for selection in self.selections.values():
             selection.went_back(self.levels.index(level), entry.sequence)
         self.ready_count += 1
         self.ready_bytes += self.counted(entry.message)
-        if self.limits.drops and not self.store.is_in_atomic_section:
+        if self.limits.drops and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if entry.expires_at > 0.0:
             self._expiry.arm(entry.expires_at)
@@ -361,16 +361,16 @@ class MessageQueue(Queue):
         if self.deduplication is not None:
             self.deduplication.forget(entry.sequence)
         if entry.is_stored:
-            self.store.settle(self.id, entry.sequence, entry.location)
+            self.messages.settle(self.id, entry.sequence, entry.location)
         elif entry.location != NO_LOCATION:
-            self.store.forget(entry.location)
+            self.messages.forget(entry.location)
 
     def kill(self, entry: Entry, reason: str) -> None:
         """Dead-letter and remove, as one step for a crash."""
         if self.policy.dead_letter_exchange is None or self.is_deleted:
             self.remove(entry)
             return
-        with self.store.atomic():
+        with self.messages.atomic():
             self.host.dead_letter(self, entry.message, reason)
             self.remove(entry)
 
@@ -445,7 +445,7 @@ class MessageQueue(Queue):
     def discard(self) -> int:
         self.is_deleted = True
         if self.is_persistent:
-            self.store.remove_queue(self.id)
+            self.messages.remove_queue(self.id)
         removal = self._remove_all()
         if removal.count:
             self.runtime.begin(removal)

@@ -96,7 +96,7 @@ class PriorityLevel:
             if self.runtime.memory_bytes > self.runtime.memory_limit_bytes:
                 limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES
             is_short = self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH
-            if is_short or not self.runtime.store.frees_memory:
+            if is_short or not self.runtime.messages.frees_memory:
                 self.head_bytes += entry.message.size
                 self.head.append(entry)
                 return
@@ -244,7 +244,7 @@ class PriorityLevel:
         return None
 
     def _entry_of(self, chunk: Chunk, index: int) -> Entry:
-        entry = Entry(self.queue, self.runtime.store.read(chunk.locations[index]), chunk.sequences[index])
+        entry = Entry(self.queue, self.runtime.messages.read(chunk.locations[index]), chunk.sequences[index])
         entry.location = chunk.locations[index]
         entry.is_stored = chunk.are_stored
         entry.redelivered = chunk.redelivered
@@ -360,7 +360,7 @@ class PriorityLevel:
 
     def _spill(self, entry: Entry) -> None:
         if entry.location == NO_LOCATION:
-            entry.location = self.runtime.store.spill(entry.message)
+            entry.location = self.runtime.messages.spill(entry.message)
         tail = self.tail
         if tail and (tail[0].is_stored != entry.is_stored or tail[0].redelivered != entry.redelivered):
             self._seal()
@@ -368,13 +368,13 @@ class PriorityLevel:
         self.tail_bytes += entry.message.size
 
     def _seal(self) -> None:
-        store = self.runtime.store
+        messages = self.runtime.messages
         if self.sealed:
-            if store.written_batch < self.sealed_batch:
+            if messages.written_batch < self.sealed_batch:
                 return
             self._shrink(self.sealed)
         self.sealed = self.tail
-        self.sealed_batch = store.batch
+        self.sealed_batch = messages.batch
         self.tail = []
         self.tail_bytes = 0
 
@@ -422,7 +422,7 @@ class PriorityLevel:
         is_plain = chunk.is_plain
         are_stored = chunk.are_stored
         redelivered = chunk.redelivered
-        messages = self.runtime.store.read_all(chunk.locations)
+        messages = self.runtime.messages.read_all(chunk.locations)
         index: i64 = -1
         for message, sequence, location in zip(messages, chunk.sequences, chunk.locations, strict=True):
             index += 1

@@ -60,6 +60,7 @@ class Queue(EntryQueue):
         self.host = host
         self.runtime = runtime
         self.store = runtime.store
+        self.messages = runtime.messages
         self.name = name
         self.id: i64 = queue_id
         self.durable = durable

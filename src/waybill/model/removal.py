@@ -23,7 +23,7 @@ class Removal(CountedChore):
     def work(self) -> bool:
         queue = self._queue
         runtime = queue.runtime
-        store = queue.store
+        messages = queue.messages
         settles = not queue.is_deleted
         deduplication = self._deduplication
         while self._removed and runtime.work_left > 0:
@@ -36,7 +36,7 @@ class Removal(CountedChore):
                 if deduplication is not None:
                     deduplication.forget(sequence)
                 if is_stored and settles:
-                    store.settle(queue.id, sequence, location)
+                    messages.settle(queue.id, sequence, location)
                 elif location != NO_LOCATION:
-                    store.forget(location)
+                    messages.forget(location)
         return not self._removed

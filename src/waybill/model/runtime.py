@@ -79,6 +79,7 @@ class Runtime:
     def __init__(self, store: Store, memory_limit_bytes: i64) -> None:
         self.now: float = 0.0
         self.store = store
+        self.messages = store.messages
         self.operator_log = OperatorLog()
         self.timers = Timers()
         self.dirty: list[Drainable] = []

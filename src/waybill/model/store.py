@@ -28,7 +28,7 @@ class CommitWaiter:
 
 
 class AtomicSection:
-    """What is put and settled inside of `with store.atomic():` is recovered as a whole or not at all.
+    """What is put and settled inside of `with messages.atomic():` is recovered as a whole or not at all.
 
     Sections nest: the outermost one counts. No exception can leave one open, or no commit would ever begin again. What
     was done in it before an exception stays done, on the disk as in memory: whoever lets one pass must leave the model
@@ -110,8 +110,8 @@ class StoredStream:
         raise NotImplementedError
 
 
-class Store:
-    """See the module's text. Locations are opaque to the model, ordered by age, and valid until settled.
+class MessageStore:
+    """Keeps the messages of all queues. Locations are opaque to the model, ordered by age, and valid until settled.
 
     `batch` is the number of the batch being filled, `durable_batch` that of the newest one known to be on disk. What
     was put under batch n may be read back only when `durable_batch >= n` or `written_batch >= n`. `frees_memory`:
@@ -182,6 +182,16 @@ class Store:
         """`read` each; None in place of one that is damaged. Raises ReadPostponed."""
         raise NotImplementedError
 
+    def remove_queue(self, queue_id: i64) -> None:
+        """The queue is gone for good, with all that was put for it. It calls `forget` for each location besides."""
+        raise NotImplementedError
+
+
+class Store:
+    """See the module's text. `messages` is the part that each message passes through, to be called directly."""
+
+    messages: MessageStore
+
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:
         """Keep a definition (virtual host, exchange, queue, binding, user ...), replacing an older one of that key."""
         raise NotImplementedError
@@ -202,10 +212,6 @@ class Store:
 
         A queue's sequences are never used twice: what the log says of an old message would hold for the new one.
         """
-        raise NotImplementedError
-
-    def remove_queue(self, queue_id: i64) -> None:
-        """The queue is gone for good, with all that was put for it. It calls `forget` for each location besides."""
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:

@@ -100,7 +100,7 @@ class Stream(Queue):
 
     def _count_memory(self) -> None:
         """A stream without a disk is memory that only its retention frees."""
-        if not self.store.frees_memory:
+        if not self.messages.frees_memory:
             size = self.log.size()
             self.runtime.memory_bytes += size - self._counted_bytes
             self._counted_bytes = size
@@ -230,7 +230,7 @@ class Stream(Queue):
         self.runtime.memory_bytes -= self._counted_bytes
         self._counted_bytes = 0
         self.is_deleted = True
-        self.store.remove_queue(self.id)
+        self.messages.remove_queue(self.id)
         self.cancel_consumers()
         count = self.message_count
         self.store.remove_stream(self.id)

@@ -65,7 +65,7 @@ class Transaction:
         """
         accepted = True
         runtime.work_left -= self.units >> 1
-        with runtime.store.atomic():
+        with runtime.messages.atomic():
             for queues, message in self.publishes:
                 # Times to live begin when a queue has the message.
                 message.published_at = runtime.now

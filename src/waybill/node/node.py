@@ -364,7 +364,7 @@ class Node(Host):
         self._is_disk_low = left < (limit >> ALARM_END_SHIFT if self._is_disk_low else 0)
         self._disk_allowance = max(left // 2, MIN_ALLOWANCE_BYTES)
         self.has_room_for_grace = left > -(limit // 2)
-        self._store.saves_space = self._is_disk_low
+        self._store.save_space(is_needed=self._is_disk_low)
         self.runtime.disk_alarm = self._disk_alarm if self._is_disk_low else ""
         self._check_alarms()
 

@@ -43,8 +43,8 @@ from waybill.storage.record import (
 from waybill.storage.report import MISSING, Damage, cut_short
 from waybill.storage.segment import DIRECTORY as MESSAGES_DIRECTORY
 from waybill.storage.segment import Segment, segment_numbers
-from waybill.storage.stream import DIRECTORY as STREAMS_DIRECTORY
-from waybill.storage.stream import NUMBER_MASK, OFFSET_DIGITS, stream_ids
+from waybill.storage.stream_segment import DIRECTORY as STREAMS_DIRECTORY
+from waybill.storage.stream_segment import NUMBER_MASK, OFFSET_DIGITS, stream_ids
 
 NO_STORE: Final = "there is no data of a broker here: name the directory that the broker was given by --data-dir"
 

@@ -156,11 +156,19 @@ class CommittingStore(Store):
     allowed; then `store.end_commit(commit)`, which calls the waiters; then again from the beginning.
     """
 
-    has_failed: bool
-    # Something was committed that is not marked as durable yet: `maintain` does that when nothing follows.
-    is_unmarked: bool
-    # The disk is nearly full: write nothing that can be done without, and give back what can be.
-    saves_space: bool
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing can be kept any more."""
+        raise NotImplementedError
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether something was committed and is not marked as durable yet. `maintain` does that if nothing follows."""
+        raise NotImplementedError
+
+    def save_space(self, *, is_needed: bool) -> None:
+        """While the disk is nearly full: write nothing that can be done without, and give back what can be."""
+        raise NotImplementedError
 
     @property
     def pending_bytes(self) -> int:

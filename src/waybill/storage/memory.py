@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
-from waybill.model.store import AtomicSection, CommitWaiter, StoredMessage, StoredStream, StreamRecord
+from waybill.model.store import AtomicSection, CommitWaiter, MessageStore, StoredMessage, StoredStream, StreamRecord
 from waybill.storage.commit import Commit, CommittingStore, tell_waiters
 
 
@@ -28,30 +28,20 @@ class _CountedSection(AtomicSection):
         self.depth -= 1
 
 
-class MemoryStore(CommittingStore):
-    """Fulfils the contract of `Store` in the same way as the journal, as long as the process lives.
+class MemoryMessages(MessageStore):
+    """Messages that are put need not be kept, for their queues hold them.
 
-    Messages that are put need not be kept, for their queues hold them; a location leads to a message only as long as
-    somebody may read it back.
+    A location leads to a message only as long as somebody may read it back.
     """
 
     def __init__(self) -> None:
         self.frees_memory = False
-        self.is_unmarked = False
-        self.saves_space = False
         self.batch: i64 = 1
         self.written_batch: i64 = 0
         self.durable_batch: i64 = 0
-        self.has_failed = False
-        self._next_id: i64 = 1
         self._next_location: i64 = 1
         self._messages: dict[int, Message] = {}
         self._holders: dict[int, int] = {}
-        self._definitions: dict[str, dict[str, dict[str, object]]] = {}
-        self._streams: dict[int, MemoryStream] = {}
-        self._waiters: list[CommitWaiter] = []
-        self._marks: list[int] = []
-        self._is_running = False
         self._atomic = _CountedSection()
         self.has_news = False
 
@@ -109,6 +99,38 @@ class MemoryStore(CommittingStore):
     def read_all(self, locations: "array[int]") -> list[Message | None]:
         return [self._messages[location] for location in locations]
 
+    def remove_queue(self, queue_id: i64) -> None:
+        pass
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._messages.clear()
+
+
+class MemoryStore(CommittingStore):
+    """Fulfils the contract of `Store` in the same way as the journal, as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._log = MemoryMessages()
+        self.messages = self._log
+        self._next_id: i64 = 1
+        self._definitions: dict[str, dict[str, dict[str, object]]] = {}
+        self._streams: dict[int, MemoryStream] = {}
+        self._waiters: list[CommitWaiter] = []
+        self._marks: list[int] = []
+        self._is_running = False
+
+    @property
+    def has_failed(self) -> bool:
+        return False
+
+    @property
+    def is_unmarked(self) -> bool:
+        return False
+
+    def save_space(self, *, is_needed: bool) -> None:
+        pass
+
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:
         self._definitions.setdefault(kind, {})[key] = value
 
@@ -124,9 +146,6 @@ class MemoryStore(CommittingStore):
     def next_sequence(self, queue_id: i64) -> i64:
         return 0
 
-    def remove_queue(self, queue_id: i64) -> None:
-        pass
-
     def remove_unclaimed(self) -> int:
         return 0
 
@@ -141,7 +160,7 @@ class MemoryStore(CommittingStore):
     def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:
         stream = self._streams.get(stream_id)
         if stream is None:
-            stream = MemoryStream(self, segment_bytes)
+            stream = MemoryStream(self._log, segment_bytes)
             self._streams[stream_id] = stream
         return stream
 
@@ -158,27 +177,27 @@ class MemoryStore(CommittingStore):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiters or self.has_news)
+        return bool(self._waiters or self._log.has_news)
 
     def begin_commit(self) -> Commit | None:
-        if self._is_running or self._atomic.depth > 0 or not self.has_work:
+        if self._is_running or self._log.is_in_atomic_section or not self.has_work:
             return None
-        self.has_news = False
+        self._log.has_news = False
         self._is_running = True
-        commit = Commit(self.batch)
+        commit = Commit(self._log.batch)
         commit.waiters = self._waiters
         commit.marks = self._marks
         for stream in self._streams.values():
             stream.taken()
         self._waiters = []
         self._marks = []
-        self.batch += 1
+        self._log.batch += 1
         return commit
 
     def end_commit(self, commit: Commit) -> None:
         self._is_running = False
-        self.written_batch = commit.batch
-        self.durable_batch = commit.batch
+        self._log.written_batch = commit.batch
+        self._log.durable_batch = commit.batch
         for stream in self._streams.values():
             stream.committed()
         tell_waiters(commit)
@@ -187,7 +206,7 @@ class MemoryStore(CommittingStore):
         return False
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
-        self._messages.clear()
+        self._log.clear()
 
 
 class _Chunk:
@@ -202,8 +221,8 @@ class _Chunk:
 class MemoryStream(StoredStream):
     """A stream in memory."""
 
-    def __init__(self, store: MemoryStore, segment_bytes: i64) -> None:
-        self.store = store
+    def __init__(self, messages: MemoryMessages, segment_bytes: i64) -> None:
+        self._messages = messages
         self.segment_bytes: i64 = segment_bytes
         self.first_offset = 0
         self.next_offset = 0
@@ -220,7 +239,7 @@ class MemoryStream(StoredStream):
         chunk.records.append(StreamRecord(offset, timestamp_ms, message))
         chunk.size += message.size
         self.next_offset = offset + 1
-        self.store.has_news = True
+        self._messages.has_news = True
         return offset
 
     def taken(self) -> None:

@@ -1,4 +1,4 @@
-"""The messages of all queues, in one log of segments. This is the part of the journal that is hot.
+"""The messages of all queues, in one log of segments. Every message passes through here.
 
 What is put or settled becomes pieces of the current batch; a location is known at once, because the batch will be
 written in one go at a place that is known already. Settled messages are collected and written as one record, for their
@@ -17,24 +17,19 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from waybill.model.entry import NO_LOCATION, Entry
-from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.message import Address, Message, MessageFormat
-from waybill.model.store import AtomicSection
-from waybill.storage.commit import CommittingStore, DiskCommit, Write
-from waybill.storage.filesystem import File, Filesystem
+from waybill.model.store import AtomicSection, MessageStore
+from waybill.storage.commit import DiskCommit, Write
+from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import BATCH_HEADER_SIZE, FILE_HEADER_SIZE, batch_header
+from waybill.storage.marks import ENTIRE_QUEUE, Mark, Purge
+from waybill.storage.message_reader import MessageReader
 from waybill.storage.open_logs import OpenLogs
-from waybill.storage.read_faults import PASSING, ReadFaults
+from waybill.storage.read_faults import ReadFaults
 from waybill.storage.record import (
     ATOMIC_BEGIN,
     ATOMIC_END,
-    GIVEN,
-    KIND_OFFSET,
-    MARK,
-    MAX_RECORD_BYTES,
-    PURGE,
     PUT,
-    RECORD_HEAD_SIZE,
     REFERENCE,
     SETTLE,
     SPILL,
@@ -43,8 +38,6 @@ from waybill.storage.record import (
     RecordReader,
     integers,
     message_record,
-    record_is_whole,
-    record_length,
     small_record,
 )
 from waybill.storage.segment import FORGOTTEN, MAX_SEGMENT_OFFSET, Requeued, Segment
@@ -53,52 +46,6 @@ SETTLE_RECORD_BYTES: Final = 4096  # 256 settles: little is lost with one damage
 # A batch of so little costs mostly its sync, which a file that need not grow halves. Large ones would be written twice.
 SMALL_BATCH_BYTES: Final = 16 << 10
 RESERVE_BYTES: Final = 256 << 10
-NEAR_READ_BYTES: Final = 8 << 10
-SEQUENTIAL_READ_BYTES: Final = 256 << 10
-SEQUENTIAL_GAP_BYTES: Final = 64 << 10
-
-
-class Mark:
-    """What is known of a queue's messages having been delivered before.
-
-    Those up to the sequence `redelivered_up_to` and those in `redelivered` were; a crash makes it those up to
-    `delivering_up_to`, too. Messages of former processes were delivered up to `given_up_to`, which is of use when they
-    are all gone: their sequences are not given again.
-    """
-
-    def __init__(
-        self,
-        *,
-        delivering_up_to: i64 = -1,
-        redelivered_up_to: i64 = -1,
-        given_up_to: i64 = -1,
-        redelivered: list[int] | None = None,
-    ) -> None:
-        self.delivering_up_to: i64 = delivering_up_to
-        self.redelivered_up_to: i64 = redelivered_up_to
-        self.given_up_to: i64 = given_up_to
-        self.redelivered = redelivered or []
-
-    def record(self, queue_id: i64) -> bytes:
-        """As it is written."""
-        head = [queue_id, self.delivering_up_to, self.redelivered_up_to]
-        octets = small_record(MARK, integers(head + self.redelivered))
-        if self.given_up_to >= 0:
-            octets += small_record(GIVEN, integers([queue_id, self.given_up_to]))
-        return octets
-
-
-class Purge:
-    """The latest purge of a queue, and the segment that has its record."""
-
-    def __init__(self, up_to: i64, kept: list[int], segment: i64) -> None:
-        self.up_to: i64 = up_to
-        self.kept = set(kept)
-        self.segment: i64 = segment
-
-    def record(self, queue_id: i64) -> bytes:
-        """As it is written."""
-        return small_record(PURGE, integers([queue_id, self.up_to, *sorted(self.kept)]))
 
 
 class _LoggedSection(AtomicSection):
@@ -121,16 +68,16 @@ class _LoggedSection(AtomicSection):
             self._log.mark_atomic(ATOMIC_END)
 
 
-class MessageLog(CommittingStore):
-    """The part of the store that keeps messages of queues."""
+class MessageLog(MessageStore):
+    """Keeps the messages of queues in segments. `reading` reads them back."""
 
     def __init__(
         self, filesystem: Filesystem, formats: list[MessageFormat], segment_bytes: i64, open_logs_max: i64
     ) -> None:
         self.frees_memory = True
+        self.filesystem = filesystem
         self.faults = ReadFaults()
         self.saves_space = False
-        self.filesystem = filesystem
         self.open_logs = OpenLogs(filesystem, open_logs_max)
         self.segment_bytes: i64 = segment_bytes
         self.batch: i64 = 1
@@ -142,7 +89,7 @@ class MessageLog(CommittingStore):
         self.purges: dict[int, Purge] = {}
         self.durable_position: i64 = 0
         self.is_sync_wanted = False
-        self.reader = RecordReader(formats)
+        self.records = RecordReader(formats)
         self._addresses = AddressWriter()
         self._last_address: Address | None = None
         self._last_encoded: bytes = b""
@@ -156,8 +103,7 @@ class MessageLog(CommittingStore):
         self._full_at: i64 = 0
         self._offset: i64 = 0
         self._last_released = self.head
-        self._window: bytes = b""
-        self._window_base: i64 = 0
+        self.reading = MessageReader(self.segments, self.open_logs, self.records, self.faults)
 
     # --- putting ---
 
@@ -297,19 +243,8 @@ class MessageLog(CommittingStore):
             self._append(small_record(SETTLE, self._settles.getvalue()))
             self._settles.truncate(0)
 
-    def locate(self, location: i64) -> i64:
-        """Where the record at a location that was given out is now."""
-        segment = self.segments[location >> 32]
-        while segment.moved is not None:
-            copy = segment.moved.get(location & 0xFFFFFFFF)
-            if copy is None:
-                break
-            location = copy
-            segment = self.segments[location >> 32]
-        return location
-
     def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64, changes: bytes) -> None:
-        number = self.locate(location) >> 32
+        number = self.reading.locate(location) >> 32
         requeued = Requeued(delivery_count, changes)
         self.segments[number].requeued[queue_id, sequence] = requeued
         self.head.depend_on(number)
@@ -333,6 +268,26 @@ class MessageLog(CommittingStore):
         if mark.delivering_up_to < up_to_sequence:
             mark.delivering_up_to = up_to_sequence
             self._append(mark.record(queue_id))
+
+    def remove_queue(self, queue_id: i64) -> None:
+        self.purge(queue_id, ENTIRE_QUEUE, [])
+        self.marks.pop(queue_id, None)
+
+    def replace_marks(self, redelivered: dict[int, list[int]]) -> None:
+        """A clean stop knows exactly which messages were delivered before: by queue, their sequences."""
+        for queue_id in sorted(set(self.marks) | set(redelivered)):
+            last = self.marks.get(queue_id, Mark())
+            mark = Mark(
+                given_up_to=max(last.given_up_to, last.delivering_up_to), redelivered=redelivered.get(queue_id, [])
+            )
+            self.marks[queue_id] = mark
+            self._append(mark.record(queue_id))
+
+    def read(self, location: i64) -> Message:
+        return self.reading.read(location)
+
+    def read_all(self, locations: "array[int]") -> list[Message | None]:
+        return self.reading.read_all(locations)
 
     def atomic(self) -> AtomicSection:
         return self._atomic
@@ -442,85 +397,3 @@ class MessageLog(CommittingStore):
             self._drop(segment)
         for queue_id in [queue_id for queue_id, purge in self.purges.items() if purge.segment == segment.number]:
             del self.purges[queue_id]
-
-    # --- reading ---
-
-    def note_damage(self, segment: Segment, offset: i64, detail: str) -> None:
-        """Something in a segment cannot be read: it stays, and the operator hears of it."""
-        segment.is_damaged = True
-        self.faults.damaged(segment.log.name, offset, detail)
-
-    def read_all(self, locations: "array[int]") -> list[Message | None]:
-        messages: list[Message | None] = []
-        while len(messages) < len(locations):
-            # Backlogs lie in order, so nearly always the next ones are in the window as well.
-            self.reader.whole_messages(self._window, self._window_base, locations, messages)
-            if len(messages) < len(locations):
-                try:
-                    messages.append(self.read(locations[len(messages)]))
-                except DamagedMessage:
-                    messages.append(None)
-        return messages
-
-    def read(self, location: i64) -> Message:
-        segment = self.segments[location >> 32]
-        if not segment.is_present:
-            location = self.locate(location)
-            segment = self.segments[location >> 32]
-        return self.read_record(segment, location)
-
-    def read_record(self, segment: Segment, location: i64) -> Message:
-        """The message in the record at `location`, which is in `segment`."""
-        index = location - self._window_base
-        length = self._length_in_window(index)
-        if length < RECORD_HEAD_SIZE or not record_is_whole(self._window, index, length):
-            # It is not in the window, or was read badly: what the disk says now is what counts.
-            self._move_window(segment, location)
-            index = location - self._window_base
-            length = self._length_in_window(index)
-        data = self._window
-        if length < RECORD_HEAD_SIZE or not record_is_whole(data, index, length):
-            self.note_damage(segment, location & 0xFFFFFFFF, "the record fails its checksum")
-            raise DamagedMessage(f"the record at {location >> 32}:{location & 0xFFFFFFFF} fails its checksum")
-        kind = data[index + KIND_OFFSET]
-        if kind not in (PUT, SPILL):
-            raise DamagedMessage(f"there is no message at {location >> 32}:{location & 0xFFFFFFFF}")
-        return self.reader.message(data, index, length)
-
-    def _length_in_window(self, index: i64) -> i64:
-        """Length of the record at `index` of the window; -1 if it is not all there."""
-        if index < 0 or index >= len(self._window):
-            return -1
-        return record_length(self._window, index, len(self._window))
-
-    def _move_window(self, segment: Segment, location: i64) -> None:
-        """Read the surroundings of a record: much, if the last reads were just before it."""
-        gap = location - self._window_base - len(self._window)
-        is_near = -SEQUENTIAL_GAP_BYTES <= gap <= SEQUENTIAL_GAP_BYTES
-        offset = location & 0xFFFFFFFF
-        size: i64 = SEQUENTIAL_READ_BYTES if is_near and self._window else NEAR_READ_BYTES
-        try:
-            data = self._read_from(self.open_logs.file(segment.log), offset, size)
-        except OSError as error:
-            if not self.faults.is_final(segment.log.name, offset, error):
-                raise ReadPostponed(str(error)) from None
-            self.note_damage(segment, offset, f"the record cannot be read: {error}")
-            raise DamagedMessage(f"the record at {location >> 32}:{offset} cannot be read: {error}") from None
-        self._window = data
-        self._window_base = location
-
-    def _read_from(self, file: File, offset: i64, size: i64) -> bytes:
-        """So much from an offset on, but at least a whole record."""
-        try:
-            data = file.read(offset, size)
-        except OSError as error:
-            if error.errno in PASSING:
-                raise
-            # It may be a neighbour that cannot be read.
-            data = file.read(offset, RECORD_HEAD_SIZE)
-            size = len(data)
-        if len(data) == size:
-            wanted = record_length(data, 0, MAX_RECORD_BYTES)
-            if wanted > size:
-                data = file.read(offset, wanted)
-        return data

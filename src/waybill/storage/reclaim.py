@@ -187,7 +187,7 @@ class Reclaimer:
             is_whole = reader.load(self._offset)
             if not is_whole or reader.bad_count > 0:
                 # What is copied already is valid in either place, and the rest is left where it is.
-                log.note_damage(source, self._offset, "a batch fails its checksums")
+                log.reading.note_damage(source, self._offset, "a batch fails its checksums")
                 self._end()
                 return
             self._copy_batch(source, reader)

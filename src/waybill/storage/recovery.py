@@ -15,7 +15,8 @@ from mypy_extensions import i64
 
 from waybill.storage.log import FILE_HEADER_SIZE, JOURNAL, LogReader, check_file_header
 from waybill.storage.manifest import Extent, Manifest
-from waybill.storage.message_log import Mark, MessageLog, Purge
+from waybill.storage.marks import ENTIRE_QUEUE, Mark, Purge
+from waybill.storage.message_log import MessageLog
 from waybill.storage.queue_table import NOWHERE, QueueTable
 from waybill.storage.record import (
     ATOMIC_BEGIN,
@@ -38,7 +39,6 @@ from waybill.storage.record import (
 from waybill.storage.report import MISSING, RecoveryReport, cut_short
 from waybill.storage.segment import DIRECTORY, MAX_SEGMENT_OFFSET, Requeued, Segment, segment_numbers
 
-ENTIRE_QUEUE: Final = 1 << 62
 NO_MARK: Final = Mark()
 
 

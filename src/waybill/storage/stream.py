@@ -44,58 +44,13 @@ from waybill.storage.record import (
     record_length,
 )
 from waybill.storage.report import MISSING, RecoveryReport, cut_short
+from waybill.storage.stream_segment import INDEX_BYTES, OFFSET_DIGITS, Place, StreamSegment
 
-DIRECTORY: Final = "streams"
-NUMBER_MASK: Final = 0x7FFFFFFF
-OFFSET_DIGITS: Final = 20
-INDEX_BYTES: Final = 64 << 10
 READ_BYTES: Final = 256 << 10
 MAX_PLACES: Final = 64
 
 
-def stream_ids(filesystem: Filesystem) -> list[int]:
-    """The streams that have a directory."""
-    names = [name for name in filesystem.list_directory(DIRECTORY) if name.isascii() and name.isdigit()]
-    return [
-        int(name) for name in names if len(name) <= OFFSET_DIGITS and name == str(int(name)) and int(name) < MAX_NUMBER
-    ]
-
-
-class StreamSegment:
-    """One file of a stream. `offsets`, `timestamps` and `places` are its index: the starts of some of its batches."""
-
-    def __init__(self, stream_id: i64, first_offset: i64) -> None:
-        self.first_offset: i64 = first_offset
-        self.log = LogFile(
-            f"{DIRECTORY}/{stream_id}", f"{first_offset:0{OFFSET_DIGITS}d}.log", STREAM, first_offset & NUMBER_MASK
-        )
-        self.is_indexed = True
-        self.marked_size: i64 = 0
-        # Some page of it cannot be read: what is on it is stepped over.
-        self.is_unreadable = False
-        self.last_timestamp_ms: i64 = -1
-        self.offsets: list[int] = []
-        self.timestamps: list[int] = []
-        self.places: list[int] = []
-
-    def add_to_index(self, offset: i64, timestamp_ms: i64, place: i64) -> None:
-        """A batch begins here: remember it if the last one that is remembered is far away."""
-        if not self.places or place - self.places[-1] >= INDEX_BYTES:
-            self.offsets.append(offset)
-            self.timestamps.append(timestamp_ms)
-            self.places.append(place)
-
-
-class Place:
-    """Where a reader went on from: an offset is to be found at a byte of a file, in the batch that ends there."""
-
-    def __init__(self, segment: StreamSegment, at: i64, batch_end: i64) -> None:
-        self.segment = segment
-        self.at: i64 = at
-        self.batch_end: i64 = batch_end
-
-
-class JournalStream(StoredStream):
+class DiskStream(StoredStream):
     """A stream on disk. It adds itself to `busy` when it has something that the next commit is to take."""
 
     def __init__(
@@ -105,7 +60,7 @@ class JournalStream(StoredStream):
         reader: RecordReader,
         stream_id: i64,
         segment_bytes: i64,
-        busy: "list[JournalStream]",
+        busy: "list[DiskStream]",
         faults: ReadFaults,
     ) -> None:
         self._faults = faults

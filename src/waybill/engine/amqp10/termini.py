@@ -329,10 +329,10 @@ class Termini:
             terminus.is_saved = False
             store.undefine(TERMINUS, terminus.stored_key)
         for _, location in terminus.records.values():
-            store.forget(location)
+            store.messages.forget(location)
         terminus.records = {}
         if terminus.records_id:
-            store.remove_queue(terminus.records_id)
+            store.messages.remove_queue(terminus.records_id)
             terminus.records_id = 0
 
     def save(self, terminus: Terminus) -> None:
@@ -385,12 +385,12 @@ class Termini:
         terminus.next_record = sequence + 1
         address = NOWHERE if is_accepted else REFUSED
         record = Message(AMQP10, tag, address, durable=True, priority=0, ttl_ms=NO_TTL, published_at=self.runtime.now)
-        terminus.records[tag] = (sequence, self.runtime.store.put(terminus.records_id, sequence, record))
+        terminus.records[tag] = (sequence, self.runtime.messages.put(terminus.records_id, sequence, record))
 
     def forget_delivery(self, terminus: Terminus, tag: bytes) -> None:
         record = terminus.records.pop(tag, None)
         if record is not None:
-            self.runtime.store.settle(terminus.records_id, record[0], record[1])
+            self.runtime.messages.settle(terminus.records_id, record[0], record[1])
 
     def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
         """Make durable termini again, detached; their time to expire starts anew.

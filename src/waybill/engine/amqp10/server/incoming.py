@@ -490,7 +490,7 @@ class IncomingLink(Timer):
             # A crash between the two would leave a message without its tag, which is then sent again, or a tag that
             # says `accepted` for a message that is lost. A message that one queue refuses is elsewhere too: in other
             # queues, or among dead letters.
-            with self.connection.host.runtime.store.atomic():
+            with self.connection.host.runtime.messages.atomic():
                 is_taken = self._publish_to(queues, message)
                 if not self._is_settled:
                     self.terminus.termini.keep_delivery(self.terminus, self._tag, is_accepted=is_taken)

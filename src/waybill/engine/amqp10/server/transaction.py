@@ -185,7 +185,7 @@ class LinkTransaction:
         if failure is not None:
             return failure
         self._end()
-        with runtime.store.atomic():
+        with runtime.messages.atomic():
             for queues, message in self._publishes:
                 publish_to([queue for queue in queues if not queue.is_deleted], message)
             for retired in self.retired:
