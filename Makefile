@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs setup clean
+.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -162,6 +162,10 @@ pipeline-delta: setup $(DELTA_SPARK)/stamp ## the whole pipeline on Delta tables
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance
+
+site: $(VENV)/stamp ## build the pages as a site, with search, in build/site
+	@PYTHONPATH="$(CURDIR)/src" NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 clean: ## remove what was built; the environment stays
 	rm -rf build dist demo-data spark-warehouse src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -5,19 +5,19 @@ python -m examples.hello_jobs
 
 import asyncio
 
-from waybill import Broker, Jobs, Retry, Worker
+from waybill import Broker, Jobs, Worker
 
 
 async def main() -> None:
     async with Broker(port=0) as broker, Jobs(broker.uri("/ojs")) as jobs:
         done = asyncio.Event()
 
-        @jobs.handler("greeting.say", queue="greetings", retry=Retry(max_attempts=3))
+        @jobs.handler("greeting.say")
         async def say(name: str) -> None:
             print(f"hello, {name}")
             done.set()
 
-        async with Worker(jobs, queues=["greetings"], concurrency=10):
+        async with Worker(jobs):
             await say.push("world")
             await done.wait()
 

@@ -1,17 +1,168 @@
-"""Pages do not point at what is not there."""
+"""What the pages say can be found: links, commands and their options, names of Python, targets, files.
 
+The commands run in tests/docs.
+"""
+
+import ast
+import inspect
 import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Final
 
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+import click
+import pytest
+
+from tests.docs.page import DOCS, REPOSITORY, Page, pages
+from waybill.cli.main import VERBS, main
+
+LINK: Final = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+CODE: Final = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+DOTTED: Final = re.compile(r"waybill(?:\.\w+)+")
+OURS: Final = re.compile(r"(?:tests|src|examples|benchmarks|scripts|docs)/[\w./-]*\w")
+TARGET: Final = re.compile(r"make ([a-z-]+)")
+PUBLIC: Final = (
+    "waybill",
+    "waybill.ojs",
+    "waybill.ojs.middleware",
+    "waybill.client",
+    "waybill.broker",
+    "waybill.testing",
+)
+EVERY_PAGE: Final = pages()
+BY_NAME: Final = pytest.mark.parametrize("page", EVERY_PAGE, ids=[page.name for page in EVERY_PAGE])
 
 
-def test_every_link_between_pages_leads_somewhere(repository: Path) -> None:
-    pages = [repository / "README.md", repository / "CHANGELOG.md", *(repository / "docs").rglob("*.md")]
+def test_every_link_between_pages_leads_somewhere() -> None:
+    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *DOCS.rglob("*.md")]
     dead = [
-        f"{page.name}: {target}"
-        for page in pages
-        for target in LINK.findall(page.read_text(encoding="utf-8"))
-        if not (page.parent / target).exists()
+        f"{path.relative_to(REPOSITORY)}: {target}"
+        for path in files
+        for target in LINK.findall(path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
     ]
     assert dead == []
+
+
+def inline(page: Page) -> list[str]:
+    return [" ".join(code.split()) for code in CODE.findall(page.prose)]
+
+
+def commands(page: Page) -> Iterator[str]:
+    """Every command of the page, in blocks and in the text."""
+    yield from inline(page)
+    for block in page.blocks:
+        if block.kind == "console":
+            for step, _ in block.steps:
+                yield from re.split(r"[|;&]+(?= |$)|\$\(|\n", step.replace("\\\n", " "))
+
+
+@BY_NAME
+def test_verbs_and_options_exist(page: Page) -> None:
+    wrong = [code for text in commands(page) if (code := text.strip()).startswith("waybill ") and not is_known(code)]
+    assert wrong == []
+
+
+def is_known(text: str) -> bool:
+    """Whether the verbs are verbs of the command, and the options those of the last verb."""
+    try:
+        words = shlex.split(text, comments=True)[1:]
+    except ValueError:
+        return False
+    known: click.Command = main
+    context = click.Context(known)
+    options = {"--help", "-h", "--version"}
+    for word in words:
+        if word.startswith("-") and word != "-":
+            if word.partition("=")[0] not in options:
+                return False
+        elif isinstance(known, click.Group) and not word.isupper() and word != "...":
+            if "|" in word:
+                return all(known.get_command(context, one) is not None for one in word.split("|"))
+            found = known.get_command(context, word)
+            if found is None:
+                return False
+            known = found
+            options |= {one for parameter in known.params for one in parameter.opts + parameter.secondary_opts}
+    return True
+
+
+@BY_NAME
+def test_names_of_python_exist(page: Page) -> None:
+    named = {name for code in inline(page) for name in DOTTED.findall(code) if not code.endswith((".py", ".example"))}
+    assert {name for name in named if not resolves(name)} == set()
+
+
+def resolves(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    try:
+        import_module(name)
+    except ImportError:
+        try:
+            return hasattr(import_module(module), attribute) if module else False
+        except ImportError:
+            return resolves(module) and hasattr(attribute_of(module), attribute)
+    return True
+
+
+def attribute_of(name: str) -> object:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+@BY_NAME
+def test_files_and_targets_exist(page: Page) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    codes = [*inline(page), *commands(page)]
+    targets = {found for code in codes for found in TARGET.findall(code) if code.startswith("make ")}
+    assert {target for target in targets if f"\n{target}:" not in makefile} == set()
+    files = {found.group() for code in codes if (found := OURS.match(code))}
+    assert {name for name in files if not (REPOSITORY / name).exists()} == set()
+
+
+@BY_NAME
+def test_python_on_pages_is_valid(page: Page) -> None:
+    wrong: list[str] = []
+    for block in page.blocks:
+        if block.kind == "python":
+            tree = compile(block.text, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            wrong += [f"line {block.line}: {what}" for what in unknown_names(tree)]
+    assert wrong == []
+
+
+def unknown_names(tree: ast.AST) -> Iterator[str]:
+    """What is imported from Waybill and is not there, and arguments that its public classes and functions lack."""
+    public = {name: getattr(module, name) for module in map(import_module, PUBLIC) for name in module.__all__}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "waybill":
+            module = import_module(node.module or "")
+            yield from (f"{node.module}.{one.name}" for one in node.names if not hasattr(module, one.name))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in public:
+            parameters = inspect.signature(public[node.func.id]).parameters
+            if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+                continue
+            yield from (f"{node.func.id}({one.arg}=)" for one in node.keywords if one.arg and one.arg not in parameters)
+
+
+def test_the_command_line_page_has_every_verb() -> None:
+    page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert [verb for verb in VERBS if f"waybill {verb}" not in page] == []
+
+
+def api_pages() -> list[Path]:
+    return sorted((DOCS / "reference" / "python").glob("*.md"))
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    shown = {name for path in api_pages() for name in re.findall(r"^::: ([\w.]+)$", path.read_text(), re.MULTILINE)}
+    assert {name for name in shown if not resolves(name)} == set()
+    objects = {id(attribute_of(name)) for name in shown}
+    missing = [
+        f"{module.__name__}.{name}"
+        for module in map(import_module, PUBLIC)
+        for name in module.__all__
+        if name != "__version__" and id(getattr(module, name)) not in objects
+    ]
+    assert missing == []
