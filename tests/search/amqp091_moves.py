@@ -71,6 +71,7 @@ def queue_arguments(choices: Choices) -> dict[str, object]:
         ("x-overflow", ("drop-head", "reject-publish", "reject-publish-dlx")),
         ("x-message-ttl", (0, 1, 1000)),
         ("x-expires", (1, 1000)),
+        ("x-max-age", ("1s", "7D", "9" * 20 + "Y")),
         ("x-dead-letter-exchange", EXCHANGES),
         ("x-delivery-limit", (0, 1)),
         ("x-single-active-consumer", (True,)),
@@ -97,7 +98,7 @@ def properties(choices: Choices) -> BasicProperties:
         return BasicProperties(delivery_mode=choices.number(1, 2))
     headers: dict[str, object] | None = None
     if kind == 5:
-        headers = {choices.pick(("CC", "BCC")): [choices.pick(KEYS) for _ in range(choices.amount(500))]}
+        headers = {choices.pick(("CC", "BCC")): [choices.pick(KEYS) for _ in range(choices.amount(8000))]}
     elif kind == 6:
         headers = {f"h{index}": index % 3 for index in range(choices.amount(64))}
     elif kind == 7:
@@ -311,6 +312,27 @@ def transact(choices: Choices, channel: int) -> list[bytes]:
     return fitting([method_frame(channel, kind())] * choices.amount(100))
 
 
+def transact_all(choices: Choices, channel: int) -> list[bytes]:
+    """Publishes, outcomes and the end of all that, in a transaction."""
+    last = choices.pick((TxCommit, TxRollback, ChannelClose))
+    middle = choices.pick((traffic, taken_back, publish, settle, settle_all))(choices, channel)
+    frames = fitting([method_frame(channel, TxSelect()), *traffic(choices, channel), *middle])
+    return [*frames, method_frame(channel, last())]
+
+
+def read_stream(choices: Choices, channel: int) -> list[bytes]:
+    """Messages in a stream, and readers of it, by the thousand."""
+    message = method_frame(channel, BasicPublish("", "s0")) + content_frames(channel, properties(choices), b"m", 0)
+    messages = [message] * choices.amount(1000)
+    offset = choices.pick(("first", "last", 0, (1 << 63) - 1, "1D", "9" * 20 + "Y"))
+    consumes = [
+        method_frame(channel, BasicConsume("s0", f"s{index}", no_wait=True, arguments={"x-stream-offset": offset}))
+        for index in range(choices.amount(4000))
+    ]
+    limit = method_frame(channel, BasicQos(0, choices.pick((1, 10, 1000)), False))
+    return fitting([limit, *messages, *consumes, *messages[:1]])
+
+
 def confirm(choices: Choices, channel: int) -> list[bytes]:
     return [method_frame(channel, ConfirmSelect(nowait=choices.chance(2)))]
 
@@ -432,6 +454,8 @@ MOVES: Final[tuple[Move, ...]] = tuple(
         cancel,
         recover,
         transact,
+        transact_all,
+        read_stream,
         confirm,
         purge,
         delete,
