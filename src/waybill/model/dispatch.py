@@ -100,7 +100,7 @@ def _deliver_run(queue: "MessageQueue", consumer: Consumer) -> bool:
 
     False if the first message has to be delivered by itself.
     """
-    if queue.has_levels or queue.counts_bodies or consumer.no_ack:
+    if queue.has_levels or queue.counts_bodies:
         return False
     allowance = consumer.allowance()
     if allowance < 2:
@@ -116,9 +116,13 @@ def _deliver_run(queue: "MessageQueue", consumer: Consumer) -> bool:
     queue.ready_count -= count
     queue.ready_bytes -= size
     queue.runtime.work_left -= count + size // BYTES_PER_UNIT
-    queue.unsettled_count += count
-    consumer.unsettled_count += count
-    consumer.deliver_all(run)
+    if consumer.no_ack:
+        consumer.deliver_all(run)
+        queue.remove_all(run)
+    else:
+        queue.unsettled_count += count
+        consumer.unsettled_count += count
+        consumer.deliver_all(run)
     if queue.is_persistent:
         queue.delivery_gate.went_to(run[-1].sequence)
     return True

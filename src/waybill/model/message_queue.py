@@ -265,7 +265,7 @@ class MessageQueue(Queue):
     # --- outcomes ---
 
     def accept(self, entry: Entry) -> None:
-        # What `_remove` does, without the call.
+        # What `remove` does, without the call: a run of one, or the call, costs acknowledgements 4 % more.
         self.unsettled_count -= 1
         self.runtime.memory_bytes -= entry.message.size
         if entry.is_stored:
@@ -276,8 +276,11 @@ class MessageQueue(Queue):
             self.deduplication.forget(entry.sequence)
 
     def accept_all(self, entries: list[Entry]) -> None:
-        count: i64 = len(entries)
-        self.unsettled_count -= count
+        self.unsettled_count -= len(entries)
+        self.remove_all(entries)
+
+    def remove_all(self, entries: list[Entry]) -> None:
+        """Remove messages that are out of the queue's levels, for good."""
         size: i64 = 0
         for entry in entries:
             size += entry.message.size
@@ -357,6 +360,7 @@ class MessageQueue(Queue):
         return None
 
     def remove(self, entry: Entry) -> None:
+        """`remove_all` of one, without a list."""
         self.runtime.memory_bytes -= entry.message.size
         if self.deduplication is not None:
             self.deduplication.forget(entry.sequence)
