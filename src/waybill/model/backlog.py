@@ -10,7 +10,7 @@ from waybill.model.runtime import Runtime
 
 
 class Chunk:
-    """Entries reduced to what reading them back needs. None of them was delivered before, unless all were."""
+    """Entries reduced to what reading them back needs. Either all of them are redelivered, or none."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.sequences = array("q", [entry.sequence for entry in entries])
@@ -20,7 +20,7 @@ class Chunk:
         self.sizes = array("q", [entry.message.size for entry in entries])
         counts = [entry.delivery_count for entry in entries]
         self.delivery_counts = array("q", counts) if any(counts) else None
-        # Messages that consumers have changed: they are not what the store reads back.
+        # Entries whose messages consumers have changed: the store has the original.
         changed = {entry.sequence: entry for entry in entries if entry.changes}
         self.changed: dict[int, Entry] | None = changed or None
         self.are_stored = entries[0].is_stored
@@ -32,7 +32,7 @@ class Chunk:
         return self.expiries is None and self.delivery_counts is None and self.changed is None
 
     def restore(self, entry: Entry, index: i64) -> None:
-        """Give an entry that was read back its expiry, and what consumers have left: failed deliveries, changes."""
+        """Set the expiry, failed deliveries and changes of an entry that was read back."""
         if self.expiries is not None:
             entry.expires_at = self.expiries[index]
         if self.delivery_counts is not None:
@@ -53,7 +53,7 @@ class Chunk:
 
 
 class Removed:
-    """What a level had when it was emptied."""
+    """The entries of a level that was emptied."""
 
     def __init__(self, runtime: Runtime, lists: list[list[Entry]], head: deque[Entry], backlog: deque[Chunk]) -> None:
         self._runtime = runtime
@@ -62,7 +62,7 @@ class Removed:
         self._backlog = backlog
 
     def take(self, count: int) -> list[tuple[int, int, bool]]:
-        """Sequence, location and whether it is stored of so many or some more entries; none if none are left."""
+        """Sequence, location and `is_stored` of at least `count` entries, as far as there are any."""
         taken: list[tuple[int, int, bool]] = []
         while len(taken) < count and (self._head or self._lists):
             if self._head:

@@ -74,7 +74,7 @@ class ConsistentHashExchange(Exchange):
         self._limit_changes()
 
     def _limit_changes(self) -> None:
-        """Where there are more changes than bindings can be, the next message has the ring made from nothing."""
+        """Note a change. After too many, the next message rebuilds the ring from scratch."""
         if len(self._added) + len(self._removed) > 2 * RING_POINTS:
             self._added = []
             self._removed = []
@@ -91,7 +91,7 @@ class ConsistentHashExchange(Exchange):
         return [self.bindings[self._ring[index % len(self._ring)][1]]]
 
     def _arrange(self) -> None:
-        """Bring the ring up to date, once for all that was bound and unbound since the last message."""
+        """Apply all changes since the last message to the ring."""
         halvings = 0
         while self._weights * POINTS_PER_WEIGHT >> halvings > RING_POINTS:
             halvings += 1
@@ -113,7 +113,7 @@ class ConsistentHashExchange(Exchange):
             self._ring = sorted([place for place in ring if place not in left] + come)
             moved += len(ring) >> 4
         else:
-            # One that was removed and bound again stands where it stood.
+            # A binding that was removed and bound again keeps its points.
             for place in gone:
                 index = bisect.bisect_left(ring, place)
                 if index < len(ring) and ring[index] == place:
@@ -124,7 +124,7 @@ class ConsistentHashExchange(Exchange):
         self.steps += min(moved, RING_POINTS) >> POINTS_PER_STEP_BITS
 
     def _places(self, binding: Binding) -> list[tuple[int, str]]:
-        """Where a binding stands: its points, each with its key."""
+        """The points of a binding on the ring, each with its key."""
         points = max(_weight(binding) * POINTS_PER_WEIGHT >> self._halvings, 1)
         key = binding.key
         start = zlib.crc32(f"{binding.destination}\0".encode("utf-8", "surrogateescape"))
@@ -132,7 +132,7 @@ class ConsistentHashExchange(Exchange):
 
 
 def _weight(binding: Binding) -> int:
-    """0 if the binding key is none, or beyond the range."""
+    """The weight of a binding; 0 if its key is not a number in range."""
     digits = binding.routing_key.lstrip("0")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= WEIGHT_DIGITS):
         return 0

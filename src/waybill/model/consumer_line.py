@@ -1,7 +1,7 @@
-"""The consumers of a queue that may have credit, in line: the first gets the next message and goes to the end.
+"""Round-robin among the consumers of a queue that may have credit: the first gets the next message and goes last.
 
-Those of a higher priority stand in a line of their own, which comes first. Whatever happens to one consumer costs the
-same however many there are: one that leaves is only marked, and stepped over when it comes to the front.
+Each priority has a line of its own; the highest is served first. All operations take constant time on average: a
+consumer that leaves is only marked, and skipped when it reaches the front.
 """
 
 import heapq
@@ -12,9 +12,9 @@ from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
 
-# Marked ones are taken out when there are so many, and more than others.
+# Marked consumers are removed once there are more than this, and more than unmarked ones.
 STALE_MAX: Final = 64
-# The front of every line in which nobody stands; nothing is ever added to it. An empty deque has 760 octets.
+# The front of every empty line: an empty deque takes 760 bytes. Never add to it.
 NOBODY: Final[deque[Consumer]] = deque()
 
 
@@ -27,7 +27,7 @@ def consumers_in_order(*, has_single: bool) -> dict[Consumer, None]:
 
 
 class ConsumerLine:
-    """`front` is the line of the highest priority: never empty while somebody stands in line."""
+    """`front` is the line of the highest priority. It is empty only if all lines are."""
 
     def __init__(self) -> None:
         self.front = NOBODY
@@ -37,7 +37,7 @@ class ConsumerLine:
 
     @property
     def is_single(self) -> bool:
-        """Whether exactly one consumer stands in line."""
+        """Whether exactly one consumer is in line."""
         return len(self.front) == 1 and len(self._order) == 1
 
     def append(self, consumer: Consumer) -> None:
@@ -52,14 +52,14 @@ class ConsumerLine:
         line.append(consumer)
 
     def drop_first(self) -> None:
-        """The first consumer has no credit any more, or has left."""
+        """Remove the first consumer: it is out of credit, or has left."""
         front = self.front
         front.popleft()
         if not front:
             self._next_line()
 
     def left(self) -> None:
-        """A consumer that stood in line is not active any more."""
+        """Mark that a consumer in line is no longer active."""
         self._stale += 1
         if self._stale > STALE_MAX and self._stale * 2 > sum(map(len, self._lines.values())):
             self._stale = 0

@@ -1,4 +1,4 @@
-"""Dead letters: the record of its deaths that a message carries in the header `x-death`, and how cycles are cut.
+"""Dead letters: the record of deaths in the header `x-death`, and detection of cycles.
 
 `x-death` is a list, newest first, with one entry for each pair of queue and reason: `count`, `reason`, `queue`, `time`
 (of the first such death), `exchange` and `routing-keys` as last published, and `original-expiration` if the message had
@@ -19,7 +19,7 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 
 DEATHS: Final = "x-death"
 COUNT_LIMIT: Final = 2**62
-# So many places may kill a message; then it goes nowhere any more. Each death copies the record of all earlier ones.
+# A message with this many deaths on record is dropped: each death copies the record of all earlier ones.
 DEATHS_LIMIT: Final = 256
 
 
@@ -52,9 +52,9 @@ def record_death(
 
 
 def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
-    """Whether a dead message that now goes to `queue_name` has come round there on its own.
+    """Whether a dead message on its way to `queue_name` was there before, without a rejection since.
 
-    A cycle is cut only if it is fully automatic: one rejection by a client anywhere in it keeps it going.
+    A cycle is cut only if it is fully automatic, as in RabbitMQ.
     """
     for death in _deaths(headers):
         if death.get("reason") == REJECTED:
@@ -65,7 +65,7 @@ def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
 
 
 def died_too_often(headers: dict[str, object]) -> bool:
-    """Whether the record of its deaths must not grow any more."""
+    """Whether the record of deaths is full."""
     return len(_deaths(headers)) >= DEATHS_LIMIT
 
 

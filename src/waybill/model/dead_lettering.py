@@ -1,9 +1,9 @@
-"""Dead lettering: what dies in a queue is published again where the queue's policy says.
+"""Dead lettering: messages that die in a queue are published to its dead-letter exchange.
 
-A message must not die for ever by itself. Circles of queues are cut (`closes_cycle`), and a message has a limited
-number of copies: each death divides what is left of it among the queues that the dead letter goes to, and a copy
-without any left is dropped when it dies again. Without that a fanout to N full queues that send their dead letters back
-to it would make N! of one message. A rejection by a client is no death by itself: it gives the full number back.
+A message must not die forever without a client. Cycles of queues are cut (`closes_cycle`), and the number of copies is
+limited: each death divides the remaining copies among the queues that the dead letter goes to, and a message without
+any is dropped when it dies again. Otherwise a fanout to N full queues that dead-letter back to it would make N! copies
+of one message. A rejection by a client resets the number.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from waybill.model.virtual_host import VirtualHost
 
 COPIES_MAX: Final = 256
-"""So many copies of a message may be made by deaths that follow each other without a client."""
+"""How many copies of a message successive deaths may make while no client rejects it."""
 TARGETS_MAX: Final = 4096
 DEAD_LETTER_UNITS: Final = 12
 HEADER_UNIT_BYTES: Final = 64
 
 
 class DeadLetter(Message):
-    """A message that has died. `copies_left`: what this copy may become by dying on."""
+    """A message that has died. `copies_left`: how many messages its next deaths may make of it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DeadLetter(Message):
 
 
 class DeadLettering:
-    """The dead letters of one virtual host."""
+    """Publishes the dead letters of one virtual host."""
 
     def __init__(self, host: "VirtualHost") -> None:
         self._host = host
@@ -53,9 +53,9 @@ class DeadLettering:
         self._is_publishing = False
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        """Publish a dead message where its queue says. What that kills in turn waits for its turn.
+        """Publish a message to the dead-letter exchange of its queue.
 
-        A chain of full queues is as long as somebody makes it: following it by recursion would exhaust the stack.
+        Messages that die of that are queued, not published recursively: a chain of full queues may have any length.
         """
         if queue.policy.dead_letter_exchange is None:
             return
@@ -84,8 +84,8 @@ class DeadLettering:
         try:
             self._publish_dead(exchange, queue, message, reason)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
-            # What a peer sent cannot be read, or its publisher has filled its headers to the limit: there is no room
-            # to say that it died. Whoever rejected it, or stands behind it in the queue, must go on.
+            # The message cannot be read, or its headers have no room for x-death. Drop it: the messages behind it and
+            # the peer that rejected it must go on.
             self._drop(queue, reason, f"cannot be written as a dead letter for exchange '{exchange.name}': {error}")
 
     def _drop(self, queue: Queue, reason: str, why: str) -> None:

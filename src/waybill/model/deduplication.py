@@ -12,14 +12,14 @@ KEY_HEADERS: Final = ("x-deduplication-header", "x-ojs-idempotency-key")
 
 
 class Deduplication:
-    """The keys of the messages of one queue, waiting or delivered, by their sequences."""
+    """The keys of the messages in one queue, ready or unsettled, by sequence."""
 
     def __init__(self) -> None:
         self._keys: dict[int, str] = {}
         self._held: set[str] = set()
 
     def admit(self, message: Message, sequence: int) -> bool:
-        """Note the message's key. False if a message with that key is there: this one is to be dropped."""
+        """Record the message's key. False if another message has it: drop this one."""
         headers = message.format.headers(message.content)
         for name in KEY_HEADERS:
             value = headers.get(name)
@@ -33,7 +33,7 @@ class Deduplication:
         return True
 
     def forget(self, sequence: int) -> None:
-        """The message is gone."""
+        """Free the key of a message that is gone."""
         key = self._keys.pop(sequence, None)
         if key is not None:
             self._held.discard(key)

@@ -21,7 +21,7 @@ from waybill.model.store import StoredMessage
 from waybill.model.timers import Timer
 
 DELAY: Final = "x-delay"
-# What waits longer than this is read back from the store instead of being kept in memory.
+# Messages with a longer delay are freed from memory, and read back when they are due.
 IN_MEMORY_S: Final = 10.0
 UNWRITTEN_RETRY_S: Final = 1.0
 RELEASE_UNITS: Final = 8
@@ -31,7 +31,7 @@ _Waiting = tuple[float, int, int, int, bool, Message | None]
 
 
 def delay_ms_of(headers: dict[str, object]) -> int:
-    """How long a message is to be held back, 0 for not at all."""
+    """The delay of a message in milliseconds, 0 for none."""
     delay = headers.get(DELAY)
     return delay if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0 else 0
 
@@ -75,7 +75,7 @@ class DelayHost(QueueHost):
     """What a delay queue needs of its virtual host."""
 
     def route_due(self, exchange: DelayedExchange, message: Message) -> None:
-        """Publish a message whose time has come."""
+        """Publish a message that is due."""
         raise NotImplementedError
 
 
@@ -134,7 +134,7 @@ class DelayQueue(Queue):
             runtime.timers.schedule(due, self._timer)
 
     def release_due(self, now: float) -> None:
-        """Route everything whose time has come, and wait with the rest if the disk has fallen that far behind."""
+        """Route all due messages. Those that are not on the disk yet are retried later."""
         heap = self._heap
         messages = self.messages
         while heap and heap[0][0] <= now:
@@ -154,7 +154,7 @@ class DelayQueue(Queue):
                     self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                     return
                 except DamagedMessage as error:
-                    # It is not settled: somebody may read it after all, another time.
+                    # It is not settled: a later start may be able to read it.
                     self.runtime.operator_log.error(
                         "messages are stepped over", f"exchange '{self._exchange.name}': {error}"
                     )

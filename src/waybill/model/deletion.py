@@ -1,7 +1,7 @@
-"""Deleting a queue or an exchange: first its bindings go, as many a turn as there is room for, and then it goes itself.
+"""Deletion of a queue or exchange: first its bindings in as many turns as that takes, then the entity itself.
 
-So whoever deletes what a hundred thousand bindings lead to waits for it, and nobody else does. Exchanges that delete
-themselves with their last binding are followed in a list: a chain of them may be of any length.
+So only the peer that deletes an entity with a hundred thousand bindings waits for it. Auto-delete exchanges that lose
+their last binding are put in a list instead of recursing: a chain of them may have any length.
 """
 
 from itertools import islice
@@ -20,7 +20,7 @@ UNBIND_UNITS: Final = 2
 
 
 class Deletion(CountedChore):
-    """Of a queue, of exchanges, or of a single binding with what goes with it. `count`: messages that waited."""
+    """Deletes a queue, exchanges, or a binding with its auto-delete exchange. `count`: messages that were ready."""
 
     def __init__(self, host: "VirtualHost", queue: Queue | None, exchanges: list[Exchange]) -> None:
         super().__init__(0)
@@ -30,7 +30,7 @@ class Deletion(CountedChore):
         self._batch: list[Binding] = []
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding, and later on an exchange that goes with it."""
+        """Remove a binding, and later its exchange if that is auto-delete and has no other."""
         orphan = self._host.drop_binding(binding)
         if orphan is not None:
             self._exchanges.append(orphan)

@@ -1,4 +1,4 @@
-"""How far the deliveries of a durable queue may go before the store knows of them."""
+"""Recording deliveries of durable queues before they happen, so that `redelivered` is right after a crash."""
 
 from typing import Final
 
@@ -7,18 +7,17 @@ from mypy_extensions import i64
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 
-# How many messages beyond the last delivered one a crash may flag as redelivered without need: those of such a moment.
+# After a crash, up to this many undelivered messages may be flagged as redelivered: about what goes in 50 ms.
 MIN_DELIVERY_WINDOW: Final = 16
 MAX_DELIVERY_WINDOW: Final = 16_384
 DELIVERY_WINDOW_SECONDS: Final = 0.05
 
 
 class DeliveryGate(CommitWaiter):
-    """Holds deliveries of a durable queue back until the store knows how far they may go.
+    """Allows deliveries of a durable queue up to `limit`, a sequence that the store has recorded.
 
-    Only then can a crash be answered honestly: what consumers may have seen comes back flagged as redelivered, and what
-    they cannot have seen does not. Messages are allowed some ahead, as many as go within a moment, so that a busy queue
-    hardly ever waits and a quiet one has few that are flagged for nothing.
+    After a crash, messages up to the recorded sequence are flagged as redelivered and later ones are not. The limit is
+    some messages ahead of the deliveries: a busy queue rarely waits, a quiet one has few that are flagged for nothing.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -33,7 +32,7 @@ class DeliveryGate(CommitWaiter):
         return self._asked_for > self.limit
 
     def ask(self, sequence: i64) -> None:
-        """Make the limit move beyond `sequence`."""
+        """Ask the store to record a limit beyond `sequence`."""
         if self._asked_for > self.limit:
             return
         now = self.queue.runtime.now
@@ -48,7 +47,7 @@ class DeliveryGate(CommitWaiter):
         self.queue.store.wait(self, self._asked_for)
 
     def went_to(self, sequence: i64) -> None:
-        """Deliveries have come to `sequence`: ask for more in time."""
+        """Deliveries have reached `sequence`: ask for a higher limit in time."""
         if sequence + self._window // 2 > self.limit:
             self.ask(sequence)
 

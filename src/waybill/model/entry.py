@@ -1,4 +1,4 @@
-"""A message in a queue: one queue's own copy of the facts that change, beside the shared, immutable message."""
+"""A message in one queue: the fields that change, beside the shared, immutable message."""
 
 from mypy_extensions import i64
 
@@ -22,48 +22,45 @@ class EntryQueue(Drainable):
         self.footprint: i64 = 0
 
     def accept(self, entry: "Entry") -> None:
-        """The consumer is done with the message: it is removed for good."""
+        """Remove the message: the consumer has processed it."""
         raise NotImplementedError
 
     def accept_all(self, entries: "list[Entry]") -> None:
-        """`accept` each of these."""
+        """`accept` each entry."""
         raise NotImplementedError
 
     def reject(self, entry: "Entry") -> None:
-        """The consumer will never process it: it is dead-lettered, or dropped where nothing is configured for it."""
+        """Dead-letter or drop the message: the consumer will never process it."""
         raise NotImplementedError
 
     def release(self, entry: "Entry", *, failed: bool) -> None:
-        """The message goes back to its place and is redelivered; `failed` counts the attempt as a failed delivery."""
+        """Put the message back in its place for redelivery. `failed`: count a failed delivery."""
         raise NotImplementedError
 
     def read_again(self) -> None:
-        """What could not be read back from the disk may be tried again."""
+        """Retry a read from the disk that failed."""
 
     def undeliverable(self, entry: "Entry", *, is_settled: bool) -> None:
-        """Its consumer's protocol has no form for the message: it dies, so that what stands behind it goes on.
+        """Dead-letter or drop a message that cannot be converted to its consumer's protocol.
 
-        To be called within `deliver`. `is_settled`: whoever called that removes the entry, as for `no_ack`.
+        Call it within `deliver`. `is_settled`: the caller of `deliver` removes the entry, as for `no_ack`.
         """
         raise NotImplementedError
 
     def amend(self, entry: "Entry", changes: bytes, *, failed: bool) -> None:
-        """Keep what its consumer has changed in a message, and that a delivery failed, over a restart as well.
-
-        To be called before `release` of an entry that is delivered.
-        """
+        """Store a consumer's changes of a message, and a failed delivery. Call it before `release`."""
         raise NotImplementedError
 
 
 class Holder:
-    """Who has taken an entry and not settled it yet: a consumer, or whatever polled the queue."""
+    """Holds unsettled entries: a consumer, or a channel that polls (0-9-1: basic.get)."""
 
     def __init__(self) -> None:
         self.unsettled_count: i64 = 0
         self.is_active = False
 
     def credit_available(self) -> None:
-        """Something that this holder had is settled, and it was out of credit before."""
+        """The holder was out of credit, and one of its entries is settled."""
         raise NotImplementedError
 
 

@@ -1,8 +1,8 @@
-"""Refusals of the model, in terms of no protocol. Each engine maps them to its own codes and scopes."""
+"""Errors of the model. Each engine maps them to the codes and scopes of its protocol."""
 
 
 class ModelError(Exception):
-    """Something that a client asked for cannot be done; `str()` is a text for that client."""
+    """A client's request is refused; `str()` is a text for that client."""
 
 
 class NotFound(ModelError):
@@ -10,19 +10,19 @@ class NotFound(ModelError):
 
 
 class AccessRefused(ModelError):
-    """The client may not do this to that entity."""
+    """The client may not do this with the entity."""
 
 
 class ResourceLocked(ModelError):
-    """Another connection holds the entity for itself."""
+    """The entity is exclusive to another connection."""
 
 
 class PreconditionFailed(ModelError):
-    """The entity exists and differs, or its state does not allow what was asked."""
+    """The entity exists with other settings, or its state does not allow the request."""
 
 
 class NotAllowed(ModelError):
-    """Forbidden by a rule that concerns the whole connection (an unknown virtual host, a limit of it)."""
+    """The connection is not allowed: its virtual host is unknown, or a limit is reached."""
 
 
 class InvalidArgument(PreconditionFailed):
@@ -34,27 +34,27 @@ class UnknownExchangeType(ModelError):
 
 
 class NotImplementedHere(ModelError):
-    """The entity cannot do what was asked, by its kind."""
+    """This kind of entity does not support the request."""
 
 
 class DamagedMessage(ModelError):
-    """A message at rest fails its checksum. It is reported, never delivered."""
+    """A stored message fails its checksum. It is reported, never delivered."""
 
 
 class ReadPostponed(Exception):
-    """The disk cannot give something at the moment. It is to be asked again a little later, by whoever needs it."""
+    """The disk cannot serve a read now. The caller retries it a little later."""
 
 
 class ResourceRefused(PreconditionFailed):
-    """The node lacks the means at present; the same may be asked again later."""
+    """The node lacks resources now; the client may try again later."""
 
 
 class StoreFailed(Exception):
-    """Writing or syncing failed. What is durable is unknown from here on, so the store takes no more work."""
+    """A write or sync failed. It is unknown what is durable, so the store stops."""
 
 
 class DefinitionsLost(Exception):
-    """What is declared in a data directory cannot be read. Nobody goes on without: rights and messages hang on it."""
+    """The definitions in a data directory cannot be read. The node does not start without them."""
 
 
 class UnsupportedStoreVersion(Exception):
@@ -62,5 +62,5 @@ class UnsupportedStoreVersion(Exception):
 
 
 def too_many_steps(limit: int) -> PreconditionFailed:
-    """A message cannot be routed: exchanges and bindings are more, or more entangled, than one message may meet."""
+    """The error for a message that meets too many exchanges and bindings."""
     return PreconditionFailed(f"what a message meets on its way to its queues takes more than {limit} steps")

@@ -1,4 +1,4 @@
-"""Giving a message to its queues: to a few at once, to a great many in several turns."""
+"""Publishing a message to its queues: to few of them at once, to very many in several turns."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from waybill.model.queue import REFUSED, Queue
 from waybill.model.runtime import Chore, Runtime
 
 FAN_OUT_MAX: Final = 1024
-"""So many queues are given a message at once."""
+"""To more queues than this, a message is published in several turns."""
 
 
 def publish_to(queues: list[Queue], message: Message) -> bool:
-    """Give a message to each of `queues`. False if one of them refused it (full, and set to refuse)."""
+    """Publish a message to each of `queues`. False if a full queue refused it."""
     location: i64 = NO_LOCATION
     accepted = True
     for queue in queues:
@@ -27,7 +27,7 @@ def publish_to(queues: list[Queue], message: Message) -> bool:
 
 
 class FanOut(Chore):
-    """Gives a message to so many queues that it takes several turns. `is_accepted`: none of them has refused it."""
+    """Publishes a message to very many queues in several turns. `is_accepted`: no queue has refused it."""
 
     def __init__(self, runtime: Runtime, queues: list[Queue], message: Message) -> None:
         self.is_accepted = True
@@ -39,7 +39,7 @@ class FanOut(Chore):
     def work(self) -> bool:
         runtime = self._runtime
         queues = self._queues
-        # What was stored in an earlier turn may be written already: each turn stores it again, for all of its queues.
+        # Queues share a stored message only within a batch, and each turn may be in another: store it once per turn.
         location: i64 = NO_LOCATION
         while self._next < len(queues) and runtime.work_left > 0:
             queue = queues[self._next]

@@ -1,10 +1,10 @@
-"""What is declared and attached takes memory, too: estimates, made when something comes and taken back when it goes.
+"""Estimates of the memory that entities and connections take, added when they come and subtracted when they go.
 
-Messages make room for it. But whatever only grows could leave none to messages: what would not fit into the footprint
-of the node (`Runtime.footprint_limit_bytes`) is refused. A quarter of it is kept for connections, so that who has used
-up the rest by declaring keeps nobody out.
+Messages have that much less memory. So that some is always left for them, what would exceed the footprint of the node
+(`Runtime.footprint_limit_bytes`) is refused. A quarter of it is reserved for connections: declaring queues without end
+locks nobody out.
 
-The figures are of plain Python, and rather too large; compiled objects take about half.
+The figures are for plain Python, and rather high; compiled objects take about half.
 `tests/security/test_footprint.py` compares them with what is allocated.
 """
 
@@ -30,11 +30,11 @@ SESSION_BYTES: Final = 4000
 LINK_BYTES: Final = 6000
 TERMINUS_BYTES: Final = 2000
 TEXTS: Final = 2
-"""So many times a name or argument is kept: in an entity, in a key, in a definition."""
+"""How often a name or argument is in memory: in an entity, in a key, in a definition."""
 
 
 def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
-    """Raises ResourceRefused if so much more must not be declared."""
+    """Raises ResourceRefused if `size` more bytes of declarations do not fit."""
     limit = runtime.footprint_limit_bytes
     if runtime.footprint_bytes + size > limit - (limit >> 2):
         raise ResourceRefused(

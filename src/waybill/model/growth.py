@@ -1,4 +1,4 @@
-"""What may be declared: not more than fits a disk that is nearly full, and nothing of an absurd size."""
+"""Limits on what is declared: the free space of the disk, and the size of arguments."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ VALUE_BYTES: Final = 8
 
 
 def check_growth(runtime: Runtime, what: str) -> None:
-    """Raises ResourceRefused for something new on the disk while that is low. Whatever frees it goes on."""
+    """Raises ResourceRefused while the disk is low. Operations that free space are still allowed."""
     if runtime.disk_alarm:
         raise ResourceRefused(
             f"cannot keep {what}: the node is {runtime.disk_alarm}; delete or consume something first"
@@ -25,7 +25,7 @@ def check_arguments(what: str, arguments: dict[str, object]) -> None:
 
 
 def size_of(value: object) -> int:
-    """About how many bytes a value of an argument has."""
+    """The approximate size of an argument's value in bytes."""
     if isinstance(value, str):
         return VALUE_BYTES + len(value)
     if isinstance(value, (bytes, bytearray)):

@@ -1,4 +1,4 @@
-"""A message as the model sees it: content that it never looks into, and the few facts that rule its way.
+"""A message as the model sees it: opaque content, and the few fields that the model acts on.
 
 A message keeps the bytes that it came in with, in the encoding of the protocol that brought it. The same protocol out
 passes them through untouched; another protocol converts them through its `MessageFormat`. The model itself only asks a

@@ -64,7 +64,7 @@ class MessageQueue(Queue):
         self._apply_policy()
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Put other settings in force. What waits already keeps its time to live, but must fit new limits."""
+        """Put other settings in force. Ready messages keep their time to live, but must fit new limits."""
         self.policy = policy
         self._apply_policy()
         self._drop_overflow()
@@ -167,7 +167,7 @@ class MessageQueue(Queue):
         return level
 
     def counted(self, message: Message) -> i64:
-        """What a message adds to `ready_bytes`: its content, but where bodies are limited its body."""
+        """What a message adds to `ready_bytes`: with `x-max-length-bytes` its body, else its content."""
         return message.format.body_size(message.content) if self.counts_bodies else message.size
 
     def has_room(self, count: i64, size: i64) -> bool:
@@ -178,10 +178,10 @@ class MessageQueue(Queue):
         return self.ready_count > 0 and not self.limits.are_kept(self.ready_count, self.ready_bytes)
 
     def _drop_overflow(self) -> None:
-        """Make room. What this turn has no units left for goes in the next one, before anything is delivered.
+        """Drop messages beyond the limits, as many as fit in this turn; the rest before the next delivery.
 
-        So does what overflows within an atomic section: where dead letters make a queue overflow whose dead letters go
-        on to full queues, each step is a section of its own, and nothing is as large as the way of all.
+        Callers put it off within an atomic section: where dead letters make another queue overflow, and so on, each
+        step is then a section of its own instead of one that holds the whole chain.
         """
         runtime = self.runtime
         while self._overflows():
@@ -189,7 +189,7 @@ class MessageQueue(Queue):
                 runtime.put_off(self)
                 return
             runtime.work_left -= 1
-            # When something must go, low priorities go first (0-9-1, 3.1.10).
+            # Low priorities are dropped first (0-9-1, 3.1.10).
             level = next(level for level in self.levels if level.count)
             entry = self._take_from(level)
             if entry is not None:
@@ -218,7 +218,7 @@ class MessageQueue(Queue):
                 self.kill(entry, EXPIRED)
                 self.runtime.work_left -= 1
                 if self.runtime.work_left <= 0:
-                    # What lies behind so much that has expired is there for who asks again.
+                    # Very many have expired: the next call goes on.
                     return None
                 continue
             if self.awaits_commit(entry):
@@ -234,7 +234,7 @@ class MessageQueue(Queue):
         return self.is_persistent and entry.sequence > self.delivery_gate.limit
 
     def load(self, level: PriorityLevel) -> Entry | None:
-        """Bring the next entries of a level to memory and take the first; None if none of it can be read (now)."""
+        """Load entries of a level and take the first; None if none can be read now."""
         lost = level.load()
         self.ready_count -= lost
         if lost:
@@ -295,7 +295,7 @@ class MessageQueue(Queue):
         self.kill(entry, REJECTED)
 
     def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
-        # Of the reasons, the one that lets a cycle be cut: nobody but the broker has looked at it.
+        # This reason lets a cycle be cut: no client has rejected the message.
         if is_settled:
             self.host.dead_letter(self, entry.message, DELIVERY_LIMIT)
         else:
@@ -370,7 +370,7 @@ class MessageQueue(Queue):
             self.messages.forget(entry.location)
 
     def kill(self, entry: Entry, reason: str) -> None:
-        """Dead-letter and remove, as one step for a crash."""
+        """Dead-letter and remove, atomically."""
         if self.policy.dead_letter_exchange is None or self.is_deleted:
             self.remove(entry)
             return
@@ -470,7 +470,7 @@ class MessageQueue(Queue):
         self._disuse.restart()
 
     def expire_due(self, now: float) -> None:
-        """Kill what has expired at the head of each level."""
+        """Dead-letter or drop the expired messages at the head of each level."""
         for level in self.levels:
             while level.count > 0:
                 expires_at = level.first_expiry()

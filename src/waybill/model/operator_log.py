@@ -1,4 +1,4 @@
-"""What the core tells an operator. The core writes no log itself: whoever runs a node passes an `OperatorLog` in."""
+"""Log records for operators. The core writes no log itself: whoever runs a node passes in an `OperatorLog`."""
 
 from mypy_extensions import mypyc_attr
 

@@ -62,7 +62,7 @@ class Policy:
         self.is_operator = is_operator
 
     def applies(self, kind: str, name: str) -> bool:
-        """Whether it is for the entity of that name. `kind` is "exchanges" or a type of queue."""
+        """Whether the policy applies to the entity `name`. `kind` is "exchanges" or a type of queue."""
         return kind in APPLY_TO[self.apply_to] and self.pattern.matches(name)
 
 
@@ -74,7 +74,7 @@ class Policies:
         self.operator_policies: dict[str, Policy] = {}
 
     def put(self, policy: Policy) -> None:
-        """Add it, or replace the one of its name."""
+        """Add a policy, or replace the one of that name."""
         (self.operator_policies if policy.is_operator else self.policies)[policy.name] = policy
 
     def policy_of(self, kind: str, name: str) -> Policy | None:
@@ -84,7 +84,7 @@ class Policies:
         return _best(self.operator_policies, kind, name)
 
     def queue_settings(self, kind: str, name: str, arguments: dict[str, object]) -> QueuePolicy:
-        """What is in force for a queue of the type `kind`, all in all."""
+        """The effective settings of a queue of the type `kind`."""
         merged = dict(arguments)
         policy = self.policy_of(kind, name)
         if policy is not None:
@@ -93,7 +93,7 @@ class Policies:
         operator_policy = self.operator_policy_of(kind, name)
         if operator_policy is not None:
             for argument, value in _as_arguments(operator_policy.definition, kind).items():
-                # What caps is not a choice of the queue's owner: the operator's overflow replaces theirs.
+                # The operator's limits are not the owner's choice, so neither is what happens at them.
                 present = merged.get(argument, value) if argument[2:] in LIMITS else value
                 merged[argument] = _merged(argument, present, value)
         if "x-dead-letter-exchange" not in merged:
@@ -119,7 +119,7 @@ def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
 
 
 def _as_arguments(definition: dict[str, object], kind: str = "") -> dict[str, object]:
-    """The settings as arguments of a queue; of those for `kind` only what this type of queue has."""
+    """The settings as arguments of a queue, without those that this type of queue does not have."""
     foreign = FOREIGN_ARGUMENTS.get(kind, frozenset())
     arguments = {"x-" + name: value for name, value in definition.items() if name != ALTERNATE_EXCHANGE}
     return {name: value for name, value in arguments.items() if name not in foreign}
@@ -129,14 +129,14 @@ def _check(argument: str, value: object) -> None:
     """Raises `InvalidArgument` for a value that no queue can have."""
     arguments = {argument: value}
     if argument == "x-dead-letter-routing-key":
-        # It is complete once a queue brings the exchange.
+        # The queue may bring the exchange that this needs.
         arguments["x-dead-letter-exchange"] = ""
     owner = next(kind for kind, foreign in FOREIGN_ARGUMENTS.items() if argument not in foreign)
     QueuePolicy({"x-queue-type": owner, **arguments})
 
 
 def _merged(argument: str, present: object, value: object) -> object:
-    """The smaller of two limits; of other settings the one that is there already."""
+    """The smaller of two limits; of other settings, the existing one."""
     if argument == "x-max-age":
         ages = [QueuePolicy({"x-queue-type": STREAM, argument: age}).max_age_ms for age in (present, value)]
         return present if ages[0] <= ages[1] else value

@@ -1,14 +1,13 @@
-"""The messages of a queue that wait, in order, with bounded memory: a head of entries, and a backlog kept as locations.
+"""The ready messages of one priority, in order, with bounded memory: entries at both ends, and a backlog on the disk.
 
     loaded | head (both entries in memory) | backlog (chunks of sequence, location, size) | sealed | tail (entries)
-    returned: entries that came back, wherever their place is
+    returned: entries that were put back, anywhere in the order
 
-A short queue lives in its head alone. When the head is full, what arrives goes to the tail; a full tail is sealed, and
-once its batch is written the sealed entries shrink to a chunk: 24 bytes a message, 32 if some expire. `load` reads the
-oldest chunk back. With a store that frees no memory all of a queue is head, and counts as memory that is used.
+A short queue has only a head. When that is full, new entries go to the tail. A full tail is sealed, and once its batch
+is written, the sealed entries shrink to a chunk: 24 bytes per message, 32 if some expire. `load` reads the oldest chunk
+back. With a store that frees no memory, all entries are in the head, and count as used memory.
 
-What comes back to its place is kept in a heap beside these, and the first of both is the first of all: giving back
-costs the logarithm of how many are there, in whatever order they come.
+Returned entries are in a heap: putting one back takes logarithmic time, in any order.
 """
 
 import heapq
@@ -35,7 +34,7 @@ RUN_BYTES: Final = 64 << 10
 READ_UNITS: Final = 4
 
 
-# Of each level without one; nothing is ever added to it. An empty deque has 760 octets.
+# The backlog of every level that has none: an empty deque takes 760 bytes. Never add to it.
 NO_BACKLOG: Final[deque[Chunk]] = deque()
 
 
@@ -63,7 +62,7 @@ class PriorityLevel:
         self.queue = queue
         self.runtime = runtime
         self.count: i64 = 0
-        # What was read back last, its first entry at the end, where a list gives it away at the least cost.
+        # What was read back last, in reverse: a list pops its last item in constant time.
         self.loaded: list[Entry] = []
         self.head: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
@@ -80,7 +79,7 @@ class PriorityLevel:
 
     @property
     def is_blocked(self) -> bool:
-        """The disk could not give what is next; `EntryQueue.read_again` is called in a while."""
+        """The disk could not serve a read; `EntryQueue.read_again` is called later."""
         return self._retry is not None and self._retry.is_waiting
 
     def _postpone(self) -> None:
@@ -132,13 +131,13 @@ class PriorityLevel:
         return entry
 
     def _is_before_backlog(self) -> bool:
-        """Whether the first of what came back needs none of what is not loaded to be the first of all."""
+        """Whether the first returned entry comes before everything on the disk."""
         if self.backlog:
             return self.returned[0][0] < self.backlog[0].sequences[0]
         return self.count == len(self.returned)
 
     def _is_returned_first(self) -> bool:
-        """Whether the first of what came back comes before all else that is in memory."""
+        """Whether the first returned entry comes before all others in memory."""
         sequence = self.returned[0][0]
         if self.loaded:
             return sequence < self.loaded[-1].sequence
@@ -177,7 +176,7 @@ class PriorityLevel:
         return run
 
     def _unload(self) -> None:
-        """Put all that is in memory before the backlog into the head, in order."""
+        """Merge loaded and returned entries into the head, in order."""
         if self.loaded:
             self.head.extendleft(self.loaded)
             self.loaded = []
@@ -204,7 +203,7 @@ class PriorityLevel:
         for place in range(self._chunk_after(sequence), len(self.backlog)):
             chunk = self.backlog[place]
             index = bisect_right(chunk.sequences, sequence)
-            # What came back to the head may be from beyond the beginning of the backlog.
+            # A returned entry in the head may belong behind the first chunks of the backlog.
             if found is not None and found.sequence < chunk.sequences[index]:
                 return found
             entry = self._look(chunk, index)
@@ -321,7 +320,7 @@ class PriorityLevel:
         return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
 
     def remove_all(self) -> Removed:
-        """Empty the level. What was in it is to be taken out of the result, which counts as memory until then."""
+        """Empty the level. Take the entries out of the result; they count as memory until then."""
         returned = [entry for _, entry in self.returned]
         removed = Removed(self.runtime, [self.loaded, returned, self.sealed, self.tail], self.head, self.backlog)
         self.loaded = []
@@ -349,7 +348,7 @@ class PriorityLevel:
         if not self.is_spilling:
             self.push(entry)
             return
-        # All of it is written already: what is full becomes a chunk at once, or it would come before what is sealed.
+        # Recovered entries are on the disk, so a full tail becomes a chunk without being sealed.
         self.count += 1
         self.tail.append(entry)
         self.tail_bytes += entry.message.size

@@ -28,7 +28,7 @@ class ExpiryTimer(Timer):
 
 
 class DisuseTimer(Timer):
-    """Removes a queue with `x-expires` that nobody has consumed from or declared for that long."""
+    """Deletes a queue with `x-expires` that was not consumed, declared or polled for that long."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -42,7 +42,7 @@ class DisuseTimer(Timer):
             self._arm()
 
     def _arm(self) -> None:
-        """Be called in time. Who comes too early looks again, so that each use of the queue costs no timer."""
+        """Schedule a check. One that comes too early is scheduled again, so that using the queue needs no new timer."""
         if self.armed_at == 0.0 or self.deadline < self.armed_at:
             self.armed_at = self.deadline
             self.queue.runtime.timers.schedule(self.deadline, self)

@@ -1,4 +1,4 @@
-"""Waiting for a disk that could not give what a queue needs next."""
+"""Retrying a read that the disk could not serve."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MAX_DELAY_S: Final = 2.0
 
 
 class ReadRetry(Timer):
-    """Calls `queue.read_again` some time after `wait`: later and later, until `succeeded`."""
+    """Calls `queue.read_again` after a delay that doubles with each `wait`, until `succeeded`."""
 
     def __init__(self, runtime: Runtime, queue: EntryQueue) -> None:
         self._runtime = runtime
@@ -20,14 +20,14 @@ class ReadRetry(Timer):
         self.is_waiting = False
 
     def wait(self) -> None:
-        """A read has failed."""
+        """A read failed: retry it later."""
         if not self.is_waiting:
             self.is_waiting = True
             self._runtime.timers.schedule(self._runtime.now + self._delay_s, self)
             self._delay_s = min(self._delay_s * 2.0, MAX_DELAY_S)
 
     def succeeded(self) -> None:
-        """A read has not."""
+        """A read succeeded: reset the delay."""
         self._delay_s = FIRST_DELAY_S
 
     def fire(self, now: float) -> None:

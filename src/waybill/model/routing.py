@@ -13,17 +13,17 @@ from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 
 ADDRESS_LIMIT: Final = 4096
-# One unit of a turn's work is so many steps of routing. A message must not meet so much on its way that it holds up
-# everybody: who publishes it is told so.
+# This many steps of routing are a unit of work. A message that needs more than STEPS_MAX is refused: it would hold up
+# all other peers.
 STEPS_PER_UNIT: Final = 8
 STEPS_MAX: Final = 32_768
 EXCHANGE_STEPS: Final = 4
 
 
 class Route:
-    """Where one exchange and routing key lead. Valid while `epoch` is the virtual host's.
+    """The queues of one exchange and routing key. Valid while `epoch` is the virtual host's.
 
-    `by_headers`: the way depends on each message's headers, so `queues` is empty and each message is matched by itself.
+    `by_headers`: they depend on headers, so `queues` is empty and each message is matched by itself.
     """
 
     def __init__(self, address: Address, exchange: Exchange, epoch: i64) -> None:
@@ -47,7 +47,7 @@ class Router:
         self._addresses: dict[tuple[str, str], Address] = {}
 
     def address(self, exchange_name: str, routing_key: str) -> Address:
-        """One shared object for equal addresses, as long as there are not too many."""
+        """A shared object for equal addresses, so that engines can cache by identity."""
         key = (exchange_name, routing_key)
         address = self._addresses.get(key)
         if address is None:
@@ -58,9 +58,9 @@ class Router:
         return address
 
     def match(self, exchange: Exchange, routing_keys: list[str], headers: dict[str, object]) -> list[Queue]:
-        """The queues that a message reaches through an exchange, each once, whatever the number of ways to it.
+        """The queues that a message reaches through an exchange, each once.
 
-        Raises `PreconditionFailed` if it meets too much on its way (`STEPS_MAX`).
+        Raises `PreconditionFailed` if that takes more than `STEPS_MAX` steps.
         """
         steps = 0
         found: dict[str, Queue] = {}

@@ -1,9 +1,9 @@
-"""Consumers that choose: they take what suits them from anywhere in a queue, or look at messages without taking them.
+"""Selecting consumers: they take matching messages from anywhere in a queue, or get copies.
 
-    consumer.selects    chooses(entry) is asked for each message, once in each level from its beginning on
-    consumer.copies     it gets copies: nothing that it does to them changes the queue (1.0, 3.5.7)
+    consumer.selects    chooses(entry) is asked once for each message, level by level
+    consumer.copies     it gets copies, whose outcomes do not change the queue (1.0, 3.5.7)
 
-Other consumers take from the head as ever, and never come here.
+Other consumers take from the head, see `dispatch`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -22,9 +22,9 @@ LOWEST_PRIORITY: Final = -(1 << 62)
 
 
 def serve_selections(queue: "MessageQueue") -> bool:
-    """Let consumers that choose have their turn: before others of their priority, and after those of higher ones.
+    """Serve selecting consumers: before others of their priority, after those of higher priorities.
 
-    False if a message has to wait for the store, and whoever comes later with it.
+    False if a message has to wait for the store, and consumers of lower priority with it.
     """
     selections = list(queue.selections.values())
     if queue.uses_priorities:
@@ -40,12 +40,12 @@ def serve_selections(queue: "MessageQueue") -> bool:
 
 
 def _serving_order(selection: "Selection") -> tuple[bool, int]:
-    """Copies come first: they take nothing from anybody."""
+    """Copies first: they take nothing from other consumers. Then by priority."""
     return not selection.consumer.copies, -int(selection.consumer.priority)
 
 
 class Selection:
-    """How far one choosing consumer has looked, by level: the last sequence that it was asked about."""
+    """How far one consumer has looked: the last sequence that it was asked about, by priority level."""
 
     def __init__(self, queue: "MessageQueue", consumer: Consumer) -> None:
         self.queue = queue
@@ -54,7 +54,7 @@ class Selection:
         self._copied = Copied()
 
     def offer(self) -> None:
-        """Give the consumer what it chooses, as far as its credit goes."""
+        """Deliver what the consumer chooses, as far as its credit goes."""
         consumer = self.consumer
         while consumer.is_active:
             if not consumer.has_credit():
@@ -64,7 +64,7 @@ class Selection:
                 return
 
     def _offer_next(self) -> bool:
-        """Go on to the next message that the consumer chooses. False if there is none, or none yet."""
+        """Deliver the next message that the consumer chooses. False if there is none now."""
         queue = self.queue
         consumer = self.consumer
         for index in range(len(queue.levels) - 1, -1, -1):
@@ -76,7 +76,7 @@ class Selection:
                 entry = level.first_after(self.positions[index])
                 if entry is None:
                     break
-                # Who has seen all costs nothing here: a turn must get on, however many there are.
+                # A consumer that has seen all messages is not charged: else many of them would use up every turn.
                 queue.runtime.work_left -= 1
                 if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
                     queue.delivery_gate.ask(entry.sequence)
@@ -113,13 +113,13 @@ class Selection:
         self.consumer.deliver(copy)
 
     def went_back(self, index: i64, sequence: i64) -> None:
-        """A message is back in its place in a level: it may be chosen (again)."""
+        """A message is back in its level: look at it again."""
         if not self.consumer.copies and self.positions[index] >= sequence:
             self.positions[index] = sequence - 1
 
 
 class Copied(EntryQueue):
-    """What copies belong to: no outcome changes anything."""
+    """The queue of copies: outcomes change nothing."""
 
     def accept(self, entry: Entry) -> None:
         pass

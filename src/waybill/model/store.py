@@ -23,7 +23,7 @@ class CommitWaiter:
     """Somebody who may go on only when what was put so far is durable (a confirm, a settled outcome, a reply)."""
 
     def committed(self, mark: i64) -> None:
-        """All that was in the store when `wait(self, mark)` was called is durable now."""
+        """Everything that was in the store when `wait(self, mark)` was called is durable."""
         raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ class StoredStream:
         raise NotImplementedError
 
     def size(self) -> i64:
-        """Bytes kept."""
+        """The size of the stream in bytes."""
         raise NotImplementedError
 
 
@@ -124,11 +124,11 @@ class MessageStore:
     durable_batch: i64
 
     def put(self, queue_id: i64, sequence: i64, message: Message) -> i64:
-        """Keep a durable message for a queue. Returns its location."""
+        """Store a durable message of a queue. Returns its location."""
         raise NotImplementedError
 
     def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
-        """Keep the message just put for one queue for another one as well (same batch, same location)."""
+        """Store the message that was just put for one queue for another one too (same batch, same location)."""
         raise NotImplementedError
 
     def spill(self, message: Message) -> i64:
@@ -148,7 +148,7 @@ class MessageStore:
         raise NotImplementedError
 
     def requeue(self, queue_id: i64, sequence: i64, location: i64, delivery_count: i64, changes: bytes) -> None:
-        """Remember how often a message was delivered, and what consumers have changed in it."""
+        """Record how many deliveries of a message failed, and what consumers have changed in it."""
         raise NotImplementedError
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
@@ -223,7 +223,7 @@ class Store:
         raise NotImplementedError
 
     def unclaimed(self) -> tuple[dict[int, int], list[int]]:
-        """What is kept though nobody knows it: messages by id of a queue, and ids of streams."""
+        """What no definition refers to: message counts by queue id, and ids of streams."""
         raise NotImplementedError
 
     def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:

@@ -28,7 +28,7 @@ MAX_RETENTION_INTERVAL_S: Final = 60.0
 
 
 class StreamReader:
-    """One consumer's place in a stream, and the records read ahead for it."""
+    """One consumer's position in a stream, and the records read ahead for it."""
 
     def __init__(self, consumer: Consumer, offset: i64, wanted: StreamFilter | None) -> None:
         self.consumer = consumer
@@ -54,7 +54,7 @@ class Stream(Queue):
         segment_bytes = policy.max_segment_bytes if policy.max_segment_bytes != NO_LIMIT else DEFAULT_SEGMENT_BYTES
         self.log: StoredStream = runtime.store.stream(queue_id, segment_bytes)
         self._readers: dict[Consumer, StreamReader] = {}
-        # Those that have not had their turn yet, the next one last.
+        # Readers that are still to be served in this round, the next one last.
         self._waiting: list[StreamReader] = []
         self._pending_commit = False
         self._retention = _RetentionTimer(self)
@@ -77,7 +77,7 @@ class Stream(Queue):
         return location
 
     def appended(self) -> None:
-        """What was published so far is durable: readers may have it, and old segments may go."""
+        """All appends so far are durable: wake the readers, and start retention."""
         self._count_memory()
         # What was published while that commit ran is part of the next one, of which readers must hear as well.
         self._pending_commit = self.log.next_offset > self.log.committed_offset
@@ -90,7 +90,7 @@ class Stream(Queue):
 
     @property
     def is_retaining(self) -> bool:
-        """Whether it drops what is old or too much."""
+        """Whether the stream has a limit of age or size."""
         return self.policy.max_length_bytes != NO_LIMIT or self.policy.max_age_ms != NO_LIMIT
 
     def retain(self) -> None:
@@ -99,7 +99,7 @@ class Stream(Queue):
         self._count_memory()
 
     def _count_memory(self) -> None:
-        """A stream without a disk is memory that only its retention frees."""
+        """Without a disk, a stream takes memory until retention frees it."""
         if not self.messages.frees_memory:
             size = self.log.size()
             self.runtime.memory_bytes += size - self._counted_bytes

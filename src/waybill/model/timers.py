@@ -1,4 +1,4 @@
-"""Deadlines of the model. The node asks for the earliest one and fires what is due; nothing here reads a clock."""
+"""Timers of the model. The node asks for the earliest deadline and fires due timers; nothing here reads a clock."""
 
 import heapq
 from typing import Final
@@ -10,14 +10,14 @@ SWEEP_LENGTH: Final = 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timer:
-    """Something with a deadline. It may be scheduled at several times at once and must check what is really due."""
+    """A callback. It may be scheduled at several times at once, and must check whether anything is due."""
 
     def fire(self, now: float) -> None:
         """`now` has reached a time at which this timer was scheduled."""
         raise NotImplementedError
 
     def is_stale(self, at: float) -> bool:
-        """Whether nothing would come of `fire` at `at`, a time at which this timer was scheduled."""
+        """Whether `fire` would do nothing at `at`, a time at which this timer was scheduled."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Topic patterns as a trie of words: matching looks at the nodes that the key leads to, each of them once.
+"""Topic patterns as a trie of words. Matching visits each node at most once.
 
 A pattern is words separated by dots; `*` stands for exactly one word, `#` for zero or more (AMQP 0-9-1, 3.1.3.3).
 Which words of the key a node may have behind it is a set of positions, kept as the bits of one number: bit n stands for
@@ -39,7 +39,7 @@ class TopicTrie:
         node.bindings[binding.key] = binding
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding and the branch that only it needed."""
+        """Remove a binding, and the branch that no other binding needs."""
         path: list[tuple[_Node, str]] = []
         node = self._root
         for word in _words(binding.routing_key):
@@ -53,7 +53,7 @@ class TopicTrie:
             del parent.children[word]
 
     def match(self, routing_key: str, steps_max: int) -> list[Binding]:
-        """Every binding whose pattern matches, each once. Raises `PreconditionFailed` beyond so many steps."""
+        """The bindings whose patterns match, each once. Raises `PreconditionFailed` after too many steps."""
         found: dict[str, Binding] = {}
         words = _words(routing_key)
         all_used = 1 << len(words)
@@ -62,7 +62,7 @@ class TopicTrie:
         places: dict[str, int] = {}
         for index, word in enumerate(words):
             places[word] = places.get(word, 0) | 1 << index
-        # A stack keeps deep patterns off Python's call stack.
+        # An explicit stack: deep patterns must not exhaust Python's call stack.
         pending: list[tuple[_Node, int]] = [(self._root, 1)]
         steps = 0
         while pending:

@@ -1,4 +1,4 @@
-"""A local transaction: publishes and outcomes kept back until commit, then done as one step for a crash."""
+"""A local transaction: publishes and outcomes that are held until commit, and then are atomic."""
 
 from typing import Final
 
@@ -14,25 +14,25 @@ ACCEPT = "accept"
 REJECT = "reject"
 RELEASE = "release"
 HELD_MESSAGE_BYTES: Final = 256
-"""About what a message costs beside its content."""
+"""The approximate memory of a message besides its content."""
 UNITS_MAX: Final = 16_384
-"""A transaction ends in one step, in which nobody else is served: it may hold as much as takes a moment."""
+"""A commit is one step, and nobody else is served meanwhile: so it must be short."""
 ACCEPT_UNITS: Final = 1
 OTHER_UNITS: Final = 2
 
 
 def too_large(units_max: i64) -> str:
-    """What a peer is told whose transaction would hold too much."""
+    """The error text for a transaction that is too large."""
     return f"a transaction holds more than {units_max}: an acceptance is 1, any other outcome or copy of a message 2"
 
 
 def publish_units(queue_count: i64) -> i64:
-    """What the publish of a message to so many queues counts."""
+    """The units of a publish to that many queues."""
     return OTHER_UNITS * max(queue_count, 1)
 
 
 class Transaction:
-    """What a channel or link did since its transaction began, in order.
+    """What a channel or link did in a transaction, in order.
 
     `outcomes` holds each entry with its outcome and the engine's own number for the delivery. `size` is the content of
     the publishes in bytes, all of it in memory; `held` is for the engine, which counts what it costs. `units` is about
@@ -48,7 +48,7 @@ class Transaction:
         self.outcomes: list[tuple[Entry, str, int]] = []
 
     def add_units(self, units: i64) -> bool:
-        """False, and nothing is counted, if it would hold too much."""
+        """Count units. False, and nothing is counted, if they exceed the limit."""
         if self.units + units > self._units_max:
             return False
         self.units += units
@@ -59,15 +59,15 @@ class Transaction:
         self.size += message.size
 
     def commit(self, runtime: Runtime) -> bool:
-        """Do it all; recovered as a whole or not at all. False if a full queue refused one of the messages.
+        """Apply everything, atomically. False if a full queue refused one of the messages.
 
-        `outcomes` is left for the engine, which gives back the credit that they free.
+        `outcomes` stays: the engine returns the credit that they free.
         """
         accepted = True
         runtime.work_left -= self.units >> 1
         with runtime.messages.atomic():
             for queues, message in self.publishes:
-                # Times to live begin when a queue has the message.
+                # Time to live starts when a queue has the message.
                 message.published_at = runtime.now
                 if not publish_to([queue for queue in queues if not queue.is_deleted], message):
                     accepted = False

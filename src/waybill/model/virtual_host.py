@@ -1,4 +1,4 @@
-"""A virtual host: one independent name space of exchanges, queues and bindings, and the routing through them."""
+"""A virtual host: a namespace of exchanges, queues and bindings."""
 
 from typing import Final
 
@@ -133,7 +133,7 @@ class VirtualHost(DelayHost):
         return Deletion(self, None, [exchange])
 
     def drop_exchange(self, exchange: Exchange) -> None:
-        """An exchange without bindings goes, unless it went already."""
+        """Remove an exchange without bindings, unless it is gone."""
         if self.exchanges.get(exchange.name) is not exchange:
             return
         del self.exchanges[exchange.name]
@@ -263,7 +263,7 @@ class VirtualHost(DelayHost):
         self.runtime.begin(Deletion(self, queue, []))
 
     def drop_queue(self, queue: Queue) -> int:
-        """A queue without bindings goes, unless it went already. Returns how many messages waited."""
+        """Remove a queue without bindings, unless it is gone. Returns how many messages were ready."""
         if queue.is_deleted:
             return 0
         del self.queues[queue.name]
@@ -285,7 +285,7 @@ class VirtualHost(DelayHost):
             self.remove_queue(queue)
 
     def queues_of(self, connection: object) -> list[Queue]:
-        """The queues that a connection has for itself."""
+        """The exclusive queues of a connection."""
         return list(self._exclusive.get(connection, {}).values())
 
     # --- bindings ---
@@ -366,7 +366,7 @@ class VirtualHost(DelayHost):
         self.epoch += 1
 
     def drop_binding(self, binding: Binding) -> Exchange | None:
-        """Remove a binding, unless it went already. Returns an exchange that has to go with it."""
+        """Remove a binding, unless it is gone. Returns an auto-delete exchange that lost its last binding."""
         source = self.exchanges.get(binding.source)
         if source is None or source.bindings.get(binding.key) is not binding:
             return None
@@ -389,7 +389,7 @@ class VirtualHost(DelayHost):
     # --- administration ---
 
     def apply_policies(self) -> None:
-        """The policies have changed: every entity gets the settings that are in force for it now."""
+        """Give every entity its settings again: the policies have changed."""
         for queue in list(self.queues.values()):
             queue.set_policy(self.policies.queue_settings(queue.policy.type, queue.name, queue.arguments))
         for exchange in self.exchanges.values():
@@ -397,11 +397,11 @@ class VirtualHost(DelayHost):
         self.epoch += 1
 
     def rights_changed(self) -> None:
-        """Whoever publishes is asked for permission again."""
+        """Drop cached routes, so that publishers are checked for permission again."""
         self.epoch += 1
 
     def discard(self) -> None:
-        """The virtual host is being deleted, with everything in it."""
+        """Delete everything in the virtual host."""
         for queue in list(self.queues.values()):
             self.remove_queue(queue)
         for exchange in list(self.exchanges.values()):
@@ -479,7 +479,7 @@ class VirtualHost(DelayHost):
         try:
             publish_due(self.router, exchange, message, self.runtime.now)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
-            # It must not keep back what is due after it.
+            # It must not block the messages that are due after it.
             self.runtime.operator_log.warning(
                 "delayed message dropped",
                 f"a message that waited in exchange '{exchange.name}' of vhost '{self.name}' is due and cannot be "

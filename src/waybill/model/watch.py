@@ -1,8 +1,8 @@
-"""Who must hear at once that a queue or an exchange is gone, though nothing of theirs is in it."""
+"""Notification of senders when their queue or exchange is deleted."""
 
 
 class Watcher:
-    """Somebody who sends to a node."""
+    """A sender to a queue or exchange."""
 
     def node_gone(self, kind: str, name: str) -> None:
         """The queue or exchange was deleted."""
@@ -26,6 +26,6 @@ class Watchers:
                 del self._by_node[kind, name]
 
     def gone(self, kind: str, name: str) -> None:
-        """Tell them; nobody watches the node any more."""
+        """Notify and remove the watchers of a node."""
         for watcher in list(self._by_node.pop((kind, name), ())):
             watcher.node_gone(kind, name)
