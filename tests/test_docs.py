@@ -95,6 +95,15 @@ def test_names_of_python_exist(page: Page) -> None:
     assert {name for name in named if not resolves(name)} == set()
 
 
+@pytest.mark.parametrize("name", ["contributing.md", "explanation/architecture.md"])
+def test_modules_named_for_contributors_exist(name: str) -> None:
+    """These pages name modules from below the package: `storage.filesystem`."""
+    rooms = {path.name for path in (REPOSITORY / "src" / "waybill").iterdir() if path.is_dir()}
+    named = {code for code in inline(Page(DOCS / name)) if re.fullmatch(r"\w+(\.\w+)+", code)}
+    modules = {f"waybill.{code}" for code in named if code.split(".")[0] in rooms and not code.endswith(".py")}
+    assert {module for module in modules if not resolves(module)} == set()
+
+
 def resolves(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
     try:
@@ -166,3 +175,8 @@ def test_the_api_reference_has_every_public_name() -> None:
         if name != "__version__" and id(getattr(module, name)) not in objects
     ]
     assert missing == []
+
+
+def test_the_readme_sends_readers_to_at_most_eight_places() -> None:
+    links = LINK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    assert 0 < len(links) <= 8
