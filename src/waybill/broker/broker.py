@@ -24,7 +24,7 @@ from waybill.transport.tls import server_context
 
 DEFAULT_PORT: Final = 5672
 DEFAULT_TLS_PORT: Final = 5671
-DEFAULT_MEMORY_LIMIT_BYTES: Final = 256 << 20
+DEFAULT_MEMORY_LIMIT_BYTES: Final = 128 << 20
 DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 MEMORY_LIMIT_MAX_BYTES: Final = 1 << 50
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -46,7 +46,7 @@ class Broker:
             print(broker.uri())
 
     Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Message content beyond
-    `memory_limit_bytes` waits on the disk (default 256 MiB in memory) or, without one, holds publishers back (1 GiB).
+    `memory_limit_bytes` waits on the disk (default 128 MiB in memory) or, without one, holds publishers back (1 GiB).
     Leaving the block drains: peers are told, what they sent is made durable, and the store is closed cleanly.
 
     With `tls_certificate` and `tls_key` (PEM files) it listens on `tls_port` as well. With `tls_ca` clients may show a

@@ -21,11 +21,12 @@ from waybill.model.backlog import Chunk, Removed
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import Runtime, Sealed
 
 CHUNK_LENGTH: Final = 512
 CHUNK_BYTES: Final = 1 << 20
-LANE_BYTES: Final = 2000
+CHUNK_BYTES_UNDER_PRESSURE: Final = 8 << 10
+LEVEL_BYTES: Final = 2000
 HEAD_LIMIT_BYTES: Final = 8 << 20
 HEAD_LIMIT_UNDER_PRESSURE_BYTES: Final = 256 << 10
 HEAD_LIMIT_LENGTH: Final = 32768
@@ -55,7 +56,7 @@ def _sequence_of(entry: Entry) -> int:
     return int(entry.sequence)
 
 
-class PriorityLevel:
+class PriorityLevel(Sealed):
     """A FIFO of entries. `count` is its length, `size` their bytes of content."""
 
     def __init__(self, queue: EntryQueue, runtime: Runtime) -> None:
@@ -74,8 +75,9 @@ class PriorityLevel:
         self.tail: list[Entry] = []
         self.tail_bytes: i64 = 0
         self._retry: ReadRetry | None = None
-        queue.footprint += LANE_BYTES
-        runtime.add_footprint(LANE_BYTES)
+        self._is_listed = False
+        queue.footprint += LEVEL_BYTES
+        runtime.add_footprint(LEVEL_BYTES)
 
     @property
     def is_blocked(self) -> bool:
@@ -92,8 +94,9 @@ class PriorityLevel:
         self.count += 1
         if not self.is_spilling:
             limit: i64 = HEAD_LIMIT_BYTES
-            if self.runtime.memory_bytes > self.runtime.memory_limit_bytes:
-                limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES
+            over = self.runtime.memory_bytes - self.runtime.memory_limit_bytes
+            if over > 0:
+                limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES if over < self.runtime.memory_limit_bytes >> 3 else 0
             is_short = self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH
             if is_short or not self.runtime.messages.frees_memory:
                 self.head_bytes += entry.message.size
@@ -101,8 +104,25 @@ class PriorityLevel:
                 return
             self.is_spilling = True
         self._spill(entry)
-        if len(self.tail) >= CHUNK_LENGTH or self.tail_bytes >= CHUNK_BYTES:
+        is_full = len(self.tail) >= CHUNK_LENGTH or self.tail_bytes >= CHUNK_BYTES
+        if is_full:
             self._seal()
+        if (is_full or self.tail_bytes >= CHUNK_BYTES_UNDER_PRESSURE) and not self._is_listed:
+            runtime = self.runtime
+            if runtime.memory_bytes > runtime.memory_limit_bytes:
+                if not is_full:
+                    self._seal()
+                self._is_listed = True
+                runtime.sealed.append(self)
+
+    def let_go(self) -> bool:
+        if self.sealed:
+            if self.runtime.messages.written_batch < self.sealed_batch:
+                return False
+            self._shrink(self.sealed)
+            self.sealed = []
+        self._is_listed = False
+        return True
 
     def push_front(self, entry: Entry) -> None:
         """Put an entry that was taken before back to its place in the order of sequences."""

@@ -49,6 +49,14 @@ class Drainable:
         raise NotImplementedError
 
 
+class Sealed:
+    """Has messages in memory until they are written."""
+
+    def let_go(self) -> bool:
+        """Let them go. False if they are not written yet."""
+        raise NotImplementedError
+
+
 class Chore:
     """Work that takes more than one turn. Nobody may depend on its end but who waits for that with a `then`."""
 
@@ -72,7 +80,8 @@ class Runtime:
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
     `held_bytes` counts what is not finished: bodies in pieces, transactions; at most `held_limit_bytes` are taken.
-    `footprint_bytes` is what all that is declared and attached takes (see `footprint`); messages have so much less.
+    `footprint_bytes` is what all that is declared and attached takes (see `footprint`); messages have half as much
+    less, but always a quarter of the limit. `sealed` have let go of nothing yet, while memory is short.
     `streams_max` streams may be declared: each has a file open.
     """
 
@@ -93,7 +102,9 @@ class Runtime:
         self.held_bytes: i64 = 0
         self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
         self.footprint_bytes: i64 = 0
-        self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 4 * 3, FOOTPRINT_MIN_BYTES)
+        self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
+        self._messages_limit_bytes: i64 = memory_limit_bytes
+        self.sealed: list[Sealed] = []
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
         # Why nothing new may be kept on the disk; empty while there is room.
@@ -102,7 +113,16 @@ class Runtime:
     def add_footprint(self, size: i64) -> None:
         """Something was declared or attached that takes so much; less than nothing for what is gone."""
         self.footprint_bytes += size
-        self.memory_limit_bytes -= size
+        limit = self._messages_limit_bytes
+        self.memory_limit_bytes = limit - min(self.footprint_bytes // 2, limit // 4 * 3)
+
+    def let_go_of_written(self) -> None:
+        """Messages on the disk that only waited for that need no memory any more, where it is short."""
+        waiting = self.sealed
+        self.sealed = []
+        for sealed in waiting:
+            if not sealed.let_go():
+                self.sealed.append(sealed)
 
     def mark_dirty(self, queue: Drainable) -> None:
         if not queue.is_dirty:

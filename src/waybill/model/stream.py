@@ -22,6 +22,8 @@ READ_BYTES: Final = 256 << 10
 # Of the CPU of a turn.
 READ_UNITS: Final = 8
 RECORDS_PER_UNIT_BITS: Final = 3
+# What a reader may keep unsettled while memory is short.
+KEPT_WHEN_SHORT_BYTES: Final = 1 << 20
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
@@ -36,6 +38,9 @@ class StreamReader:
         self.next_offset: i64 = offset
         self.records: list[StreamRecord] = []
         self.index: i64 = 0
+        self.records_bytes: i64 = 0
+        # What its last delivery keeps in memory until it is settled.
+        self.kept_bytes: i64 = 0
 
 
 class Stream(Queue):
@@ -152,8 +157,13 @@ class Stream(Queue):
                 if runtime.work_left <= 0:
                     runtime.put_off(self)
                     return
-                if not consumer.has_credit():
+                is_short = runtime.memory_bytes > runtime.memory_limit_bytes
+                if not consumer.has_credit() or (
+                    is_short and consumer.unsettled_count * reader.kept_bytes > KEPT_WHEN_SHORT_BYTES
+                ):
                     consumer.is_active = False
+                    if is_short:
+                        self._forget_records(reader)
                     break
                 if reader.index >= len(reader.records) and not self._read(reader):
                     break
@@ -169,12 +179,20 @@ class Stream(Queue):
                 self.unsettled_count += 1
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
+                reader.kept_bytes = entry.message.size
+                runtime.memory_bytes += reader.kept_bytes
             self._waiting.pop()
+
+    def _forget_records(self, reader: StreamReader) -> None:
+        """What was read ahead is read again when it is needed."""
+        self.runtime.memory_bytes -= reader.records_bytes
+        reader.records_bytes = 0
+        reader.records = []
+        reader.index = 0
 
     def _read(self, reader: StreamReader) -> bool:
         log = self.log
-        reader.records = []
-        reader.index = 0
+        self._forget_records(reader)
         reader.next_offset = max(reader.next_offset, log.first_offset)
         if reader.next_offset >= log.committed_offset:
             return False
@@ -187,6 +205,11 @@ class Stream(Queue):
             return False
         self._retry.succeeded()
         self.runtime.work_left -= READ_UNITS + (len(reader.records) >> RECORDS_PER_UNIT_BITS)
+        size: i64 = 0
+        for record in reader.records:
+            size += record.message.size
+        reader.records_bytes = size
+        self.runtime.memory_bytes += size
         return bool(reader.records)
 
     def consumer_removed(self, consumer: Consumer) -> None:
@@ -194,6 +217,7 @@ class Stream(Queue):
         if reader is not None:
             # To free what was read for it takes its time, too.
             self.runtime.work_left -= len(reader.records) >> RECORDS_PER_UNIT_BITS
+            self._forget_records(reader)
         consumer.is_active = False
 
     def activate(self, consumer: Consumer) -> None:
@@ -202,9 +226,11 @@ class Stream(Queue):
 
     def accept(self, entry: Entry) -> None:
         self.unsettled_count -= 1
+        self.runtime.memory_bytes -= entry.message.size
 
     def accept_all(self, entries: list[Entry]) -> None:
-        self.unsettled_count -= len(entries)
+        for entry in entries:
+            self.accept(entry)
 
     def reject(self, entry: Entry) -> None:
         self.accept(entry)
@@ -216,7 +242,7 @@ class Stream(Queue):
         pass
 
     def release(self, entry: Entry, *, failed: bool) -> None:
-        self.unsettled_count -= 1
+        self.accept(entry)
 
     def take(self, no_ack: bool) -> Entry | None:
         raise NotImplementedHere(f"stream '{self.name}' cannot be polled: consume from an offset of it")
@@ -225,6 +251,8 @@ class Stream(Queue):
         raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
 
     def discard(self) -> int:
+        for reader in self._readers.values():
+            self._forget_records(reader)
         self._readers.clear()
         self.runtime.stream_count -= 1
         self.runtime.memory_bytes -= self._counted_bytes

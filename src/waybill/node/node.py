@@ -145,7 +145,7 @@ class Node(Host):
             raise
         node._filesystem = filesystem
         # Backlogs are on disk: what fills memory beyond the limit is held by consumers, who need some more.
-        node._memory_alarm_bytes *= 4
+        node._memory_alarm_bytes += options.memory_limit_bytes // 2
         node.runtime.held_limit_bytes = max(node._memory_alarm_bytes // 2, options.limits.message_size_max)
         return node
 
@@ -321,6 +321,8 @@ class Node(Host):
     def end_commit(self, commit: Commit) -> None:
         """`commit` was executed without an error: those who waited for it go on. `flush` must follow."""
         self._store.end_commit(commit)
+        if self.runtime.sealed:
+            self.runtime.let_go_of_written()
 
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call back once all that was done so far is durable. `flush` must follow."""

@@ -18,7 +18,7 @@ from waybill.engine.conversion.convert import (
 )
 from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
-from waybill.model.message import Address
+from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.queue import Queue
 from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import FRAME_END
@@ -30,6 +30,8 @@ DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
 STREAM_OFFSET: Final = b"x-stream-offset"
 DELIVERY_COUNT: Final = b"x-delivery-count"
 UNSETTLED_WHEN_SHORT: Final = 1000
+UNSETTLED_WHEN_VERY_SHORT: Final = 10
+STREAMED: Final = Message(AMQP091, b"", Address("", ""), True, 0, NO_TTL, 0.0)  # noqa: FBT003 - as in its signature
 SHORT_MAX: Final = 255
 
 
@@ -89,11 +91,13 @@ class ChannelConsumer(Consumer):
     def _holds_enough(self) -> bool:
         """Whether a consumer that set itself no limit must settle first, because memory is short."""
         runtime = self.connection.host.runtime
-        return (
-            self.unsettled_count >= UNSETTLED_WHEN_SHORT
-            and runtime.memory_bytes > runtime.memory_limit_bytes
-            and self.channel.prefetch == 0
-        )
+        limit = runtime.memory_limit_bytes
+        over = runtime.memory_bytes - limit
+        if over <= 0 or self.channel.prefetch != 0:
+            return False
+        if over > limit >> 2:
+            return self.unsettled_count >= UNSETTLED_WHEN_VERY_SHORT
+        return self.unsettled_count >= UNSETTLED_WHEN_SHORT
 
     def deliver(self, entry: Entry) -> None:
         """`deliver_all` of one. Consumers that take turns get one at a time: a run of one costs them 7 % more."""
@@ -131,6 +135,9 @@ class ChannelConsumer(Consumer):
             entry.holder = self
             channel.unsettled[tag] = entry
             channel.unsettled_count += 1
+        if self.is_stream:
+            # It never comes back from here: only its offset matters from now on.
+            entry.message = STREAMED
 
     def allowance(self) -> i64:
         channel = self.channel
