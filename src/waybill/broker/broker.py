@@ -95,20 +95,11 @@ class Broker:
         self._options.certificate_login_from = certificate_login_from
         self._options.limits.is_strict_amqp10 = strict_amqp10
         _share_descriptors(self._options.limits)
-        self._tls: ssl.SSLContext | None = None
+        self._tls = _tls_context(tls_certificate, tls_key, tls_ca, verify_peer=verify_peer)
         self._tls_port = tls_port
         self._definitions = definitions
         self._options.makes_guest = not (definitions and definitions.get("users"))
         self.import_report: ImportReport | None = None
-        if tls_certificate is not None and tls_key is not None:
-            authority = None if tls_ca is None else Path(tls_ca)
-            if verify_peer and authority is None:
-                raise ValueError("verify_peer needs tls_ca: the authority of the certificates to accept")
-            self._tls = server_context(
-                Path(tls_certificate), Path(tls_key), client_authority=authority, require_client=verify_peer
-            )
-        elif tls_certificate is not None or tls_key is not None or tls_ca is not None or verify_peer:
-            raise ValueError("TLS needs tls_certificate and tls_key")
         self._tls_listener: Listener | None = None
         self._maintenance: asyncio.TimerHandle | None = None
         self._lock: DirectoryLock | None = None
@@ -172,7 +163,7 @@ class Broker:
             await self._tls_listener.start()
 
     def _abandon(self) -> None:
-        """A start came to nothing: give back what it has taken."""
+        """Release everything that a failed start has taken."""
         for listener in (self._listener, self._tls_listener):
             if listener is not None:
                 listener.close()
@@ -231,7 +222,7 @@ class Broker:
             raise BrokerFailed(f"{_what_failed(self._failure)}: {self._failure}") from self._failure
 
     def _end_work(self) -> None:
-        """Close everything, whatever fails on the way: whoever waits for the end is told in any case."""
+        """Close everything, even if a step fails. `wait_stopped` returns in any case."""
         if self._maintenance is not None:
             self._maintenance.cancel()
         try:
@@ -239,7 +230,7 @@ class Broker:
                 self._commit_loop.stop()
                 self._disk.close()
             if self._failure is None:
-                # A commit whose end nobody has seen, or a start that came to nothing, leaves things as after a crash.
+                # After an interrupted commit, or a failed start, leave the directory as a crash would.
                 self._node.close(clean=self._is_working and not self._commit_loop.is_committing)
         except BaseException as error:
             self._failure = error
@@ -363,6 +354,28 @@ class Broker:
         self._commit_loop.work()
         self._log.report_suppressed()
         return delay
+
+
+def _tls_context(
+    certificate: str | os.PathLike[str] | None,
+    key: str | os.PathLike[str] | None,
+    authority: str | os.PathLike[str] | None,
+    *,
+    verify_peer: bool,
+) -> ssl.SSLContext | None:
+    """The context for TLS, None if no TLS is asked for. Raises ValueError if a setting lacks another."""
+    if certificate is None or key is None:
+        if certificate is not None or key is not None or authority is not None or verify_peer:
+            raise ValueError("TLS needs tls_certificate and tls_key")
+        return None
+    if verify_peer and authority is None:
+        raise ValueError("verify_peer needs tls_ca: the authority of the certificates to accept")
+    return server_context(
+        Path(certificate),
+        Path(key),
+        client_authority=None if authority is None else Path(authority),
+        require_client=verify_peer,
+    )
 
 
 def _what_failed(error: BaseException) -> str:

@@ -1,8 +1,8 @@
-"""The turns of a broker: all that its connections have read in one round of the loop is worked off at once.
+"""The commit loop: handles all that connections have read in one round of the event loop as one batch.
 
     pumps read -> after_receive -> once a round: node works -> batch is written -> pumps write -> sync -> confirms
 
-This is the path of every message through the broker, so it is compiled like the core, and apart from what a broker does
+Every message passes through here, so this module is compiled like the core, and it is separate from what a broker does
 once in its life.
 """
 
@@ -84,7 +84,7 @@ class CommitLoop:
         self._committed = asyncio.Event()
 
     def add(self, pump: Pump[Engine]) -> PumpOutput:
-        """A connection stands."""
+        """Serve a new connection."""
         output = PumpOutput(pump)
         self.outputs[pump] = output
         if self._is_reading_paused:
@@ -192,7 +192,7 @@ class CommitLoop:
         self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self.catch_up)
 
     def _commit(self, commit: Commit) -> None:
-        """Write a batch, send the output that it is the reason of, and sync if somebody waits for that.
+        """Write a batch, send the output that depends on it, and sync it if a confirm waits for that.
 
         What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
         by the other thread, while the output goes.

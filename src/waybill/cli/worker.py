@@ -63,7 +63,7 @@ def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
 
         from waybill.ojs.observe.metrics import WorkerMetrics
     except ImportError as error:
-        raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[backend]'") from error
+        raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[metrics]'") from error
     registry = CollectorRegistry()
     registry.register(WorkerMetrics(worker))
     try:

@@ -5,7 +5,7 @@ One round of work, whatever started it (input, a deadline, a finished commit):
     engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  engines flush  ->  a commit begins
 
 The caller feeds engines and then calls `flush`; what `flush` leaves to be written, `begin_commit` hands out, and
-`end_commit` takes back once it has been executed, on whatever thread.
+`end_commit` takes back once it has been executed, on any thread.
 """
 
 import sys
@@ -359,7 +359,7 @@ class Node(Host):
     def _look_at_disk(self) -> None:
         """Raise the alarm if less is left than must be, what waits to be written taken off.
 
-        Between two looks half of what is left above the limit may be written: nobody can outrun them.
+        Half of what is left above the limit may be written before the next look, so no publisher outruns it.
         """
         limit = self._disk_free_limit_bytes
         left = self._free_space() - self._store.pending_bytes - limit

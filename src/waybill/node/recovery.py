@@ -1,4 +1,4 @@
-"""What an operator is told when a node takes over a data directory."""
+"""What the log says when a node opens a data directory."""
 
 from typing import Final
 
@@ -9,18 +9,18 @@ DAMAGES_SHOWN: Final = 10
 
 
 def report_recovery(journal: Journal, operator_log: OperatorLog) -> None:
-    """Say what was recovered, what was cut off, what is damaged, and what is kept though nobody knows it."""
+    """Log what was recovered, cut off or damaged, and what belongs to no queue or stream that is defined."""
     report = journal.report
     if report.is_new:
         return
-    how = "the last stop was in order" if report.is_clean else "the last process did not stop in order"
-    torn = f", {report.torn_bytes} bytes cut off that nobody was told of" if report.torn_bytes else ""
+    how = "the last stop was clean" if report.is_clean else "the last process crashed or was killed"
+    torn = f", {report.torn_bytes} unconfirmed bytes cut off" if report.torn_bytes else ""
     operator_log.info("store recovered", f"{report.messages} messages in {report.segments} segments{torn}; {how}")
     for damage in report.damage[:DAMAGES_SHOWN]:
         operator_log.error(
             "damage in the store",
-            f"{damage.name} at {damage.offset}: {damage.detail}. What can be read is there; "
-            "`waybill store check` shows it all, `repair` takes it out",
+            f"{damage.name} at {damage.offset}: {damage.detail}. Everything else was recovered; "
+            "`waybill store check` lists all damage, `waybill store repair` removes it",
         )
     more = len(report.damage) - DAMAGES_SHOWN
     if more > 0:
@@ -29,12 +29,12 @@ def report_recovery(journal: Journal, operator_log: OperatorLog) -> None:
     if messages:
         operator_log.error(
             "messages without a queue",
-            f"{sum(messages.values())} messages of {len(messages)} queues that are not defined are kept: "
-            "restore the definitions, or give them queues with `waybill store rebuild`",
+            f"{sum(messages.values())} messages of {len(messages)} undefined queues are kept: "
+            "restore the definitions, or make queues for them with `waybill store rebuild`",
         )
     if streams:
         operator_log.error(
             "streams without a name",
-            f"{len(streams)} streams that are not defined are kept: restore the definitions, or name them with "
+            f"{len(streams)} undefined streams are kept: restore the definitions, or name them with "
             "`waybill store rebuild`",
         )

@@ -198,7 +198,7 @@ class Journal(CommittingStore):
         return count
 
     def unclaimed(self) -> tuple[dict[int, int], list[int]]:
-        """What is kept though nobody knows it: messages by id of a queue, and ids of streams."""
+        """What no definition has claimed: how many messages by queue id, and the ids of streams."""
         messages = {queue_id: int(table.live) for queue_id, table in self._recovered.items()}
         return messages, self._streams.unclaimed()
 

@@ -1,4 +1,4 @@
-"""A store without a disk: everything is gone with the process, and nobody waits for more than the next commit."""
+"""A store without a disk: everything is lost with the process, and every wait ends with the next commit."""
 
 from array import array
 from bisect import bisect_left

@@ -196,7 +196,7 @@ class MessageLog(MessageStore):
         self._release(location, FORGOTTEN, location & 0xFFFFFFFF)
 
     def _release(self, location: i64, queue_id: i64, sequence: i64) -> None:
-        """One holder of the record at `location` less."""
+        """Remove one holder of the record at `location`."""
         number = location >> 32
         segment = self._last_released
         if segment.number != number:
@@ -221,14 +221,14 @@ class MessageLog(MessageStore):
             self._let_go(segment)
 
     def _let_go(self, segment: Segment) -> None:
-        """The last holder of anything in a sealed segment is gone."""
+        """Remove a sealed segment that has lost its last holder."""
         if segment.is_present:
-            self.bury(segment)
+            self.retire(segment)
         else:
             self._drop(segment)
 
-    def bury(self, segment: Segment) -> None:
-        """Nobody needs what is in a sealed segment: remove it as soon as that is durable."""
+    def retire(self, segment: Segment) -> None:
+        """Remove a sealed segment without live messages, as soon as that is durable."""
         if not (segment.is_leaving or segment.is_damaged) and segment not in self.dying:
             segment.dead_batch = self.batch
             self.dying.append(segment)
@@ -362,7 +362,7 @@ class MessageLog(MessageStore):
             self.is_sync_wanted = True
             self.start_segment(full.number + 1)
             if full.live == 0:
-                self.bury(full)
+                self.retire(full)
 
     def _to_reserve(self, size: i64) -> i64:
         """How much to reserve behind a batch of that size: nothing beyond what fills the segment, so none stays."""
@@ -373,7 +373,7 @@ class MessageLog(MessageStore):
         return log.reserved_size - log.size
 
     def take_removable(self) -> list[Segment]:
-        """The segments that nobody needs any more, now that what says so is durable."""
+        """The segments that are no longer needed, once the records that say so are durable."""
         removable: list[Segment] = []
         for segment in self.dying:
             if segment.dead_batch > self.durable_batch or segment.sealed_batch >= self.durable_batch:

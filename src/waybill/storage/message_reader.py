@@ -52,7 +52,7 @@ class MessageReader:
         return location
 
     def note_damage(self, segment: Segment, offset: i64, detail: str) -> None:
-        """Something in a segment cannot be read: it stays, and the operator hears of it."""
+        """Keep and report a segment with a part that cannot be read."""
         segment.is_damaged = True
         self._faults.damaged(segment.log.name, offset, detail)
 
@@ -80,7 +80,7 @@ class MessageReader:
         index = location - self._window_base
         length = self._length_in_window(index)
         if length < RECORD_HEAD_SIZE or not record_is_whole(self._window, index, length):
-            # It is not in the window, or was read badly: what the disk says now is what counts.
+            # It is not in the window, or fails its checksum there: read it from the disk.
             self._move_window(segment, location)
             index = location - self._window_base
             length = self._length_in_window(index)
@@ -100,7 +100,7 @@ class MessageReader:
         return record_length(self._window, index, len(self._window))
 
     def _move_window(self, segment: Segment, location: i64) -> None:
-        """Read the surroundings of a record: much, if the last reads were just before it."""
+        """Read a record and what follows it: more of that if the last reads were near."""
         gap = location - self._window_base - len(self._window)
         is_near = -SEQUENTIAL_GAP_BYTES <= gap <= SEQUENTIAL_GAP_BYTES
         offset = location & 0xFFFFFFFF

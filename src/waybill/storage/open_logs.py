@@ -40,7 +40,7 @@ class OpenLogs:
         return log.opened()
 
     def close(self, log: LogFile) -> None:
-        """The log goes."""
+        """Close a log that is removed."""
         self._sealed.pop(log.name, None)
         log.close()
 
@@ -50,7 +50,7 @@ class OpenLogs:
         except OSError as error:
             if error.errno not in (EMFILE, ENFILE) or not self._sealed:
                 raise
-        # There are too many descriptors: one of our own goes, if that helps.
+        # No descriptor is free: close one of our own.
         self._sealed.pop(next(iter(self._sealed))).close()
         return self._filesystem.open(name)
 

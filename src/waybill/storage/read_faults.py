@@ -1,7 +1,7 @@
-"""What becomes of reads that fail while the store is in use. Nothing waits here: whoever asked comes again later.
+"""What happens to reads that fail while the store is in use. Nothing blocks here: the reader tries again later.
 
-A lack of descriptors or memory passes: it is waited for as long as it takes. Any other error of one place is tried
-again a few times; then what is there counts as damaged, is reported and stepped over, and stays on the disk.
+A lack of descriptors or memory is temporary: the read is retried for as long as it takes. A read that fails with any
+other error is retried a few times. Then its place counts as damaged: it is reported, skipped, and stays on the disk.
 """
 
 from errno import EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM
@@ -26,7 +26,7 @@ class ReadFaults:
         self._suspects: set[str] = set()
 
     def is_final(self, name: str, place: i64, error: OSError) -> bool:
-        """Note that a read of a place in a file has failed. True if nobody should try again."""
+        """Record a failed read. Returns True if it should not be retried."""
         key = (name, int(place))
         tries = self._tries.pop(key, 0) + 1
         if error.errno not in PASSING and tries >= (SUSPECT_TRIES_MAX if name in self._suspects else TRIES_MAX):
@@ -36,13 +36,13 @@ class ReadFaults:
             self._tries.clear()
         self._tries[key] = tries
         self.operator_log.warning(
-            "a read failed", f"{name} at {place}: {error}. It is tried again, and its queue waits"
+            "a read failed", f"{name} at {place}: {error}. The queue waits until a retry succeeds"
         )
         return False
 
     def damaged(self, name: str, place: i64, detail: str) -> None:
-        """Tell the operator what is stepped over."""
+        """Report damage that is skipped."""
         self.operator_log.error(
             "damage in the store",
-            f"{name} at {place}: {detail}. It is stepped over and stays on the disk; see `waybill store check`",
+            f"{name} at {place}: {detail}. It is skipped and stays on the disk; see `waybill store check`",
         )

@@ -1,11 +1,11 @@
-"""Getting disk space back from segments that hold little that anybody needs, a small step at a time.
+"""Reclaims disk space from segments with little live data, in small steps.
 
-Most segments need none of this: queues are consumed in order, and a segment dies when its last message is settled. Two
-things keep one longer than that, and each has its remedy.
+Most segments need none of this: queues are consumed in order, and a segment is removed when its last message is
+settled. Two things keep a segment longer than that:
 
 - A few live messages among many dead ones. *Compaction* copies the live ones to the head, and then the segment goes.
 - Settles of messages in an older segment that lives on. A *checkpoint* of that older segment writes all that is known
-  about its dead messages to the head once more; from then on nobody else needs to remember it.
+  about its dead messages to the head once more; from then on no other segment needs to remember it.
 """
 
 from typing import Final
@@ -78,8 +78,8 @@ class Reclaimer:
             if self._source is not None:
                 self._compact(self._source)
         except OSError as error:
-            # Nothing is lost by another try, the next time that somebody asks for a step.
-            log.faults.operator_log.warning("a read failed", f"compaction is put off: {error}")
+            # The next step tries again.
+            log.faults.operator_log.warning("a read failed", f"compaction is postponed: {error}")
             self._end()
             return False
         return is_compacting or self._checkpoint is not None or waiting
@@ -193,7 +193,7 @@ class Reclaimer:
             self._copy_batch(source, reader)
             self._offset = reader.end_offset
         source.is_emptied = True
-        log.bury(source)
+        log.retire(source)
         self._end()
 
     def _end(self) -> None:

@@ -177,7 +177,7 @@ class Recovery:
         for segment in files:
             log.open_logs.file(segment.log).sync()
             if segment.live == 0:
-                log.bury(segment)
+                log.retire(segment)
                 segment.dead_batch = 0
         if self._readers:
             log.filesystem.sync_directory(DIRECTORY)

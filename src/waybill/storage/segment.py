@@ -38,9 +38,9 @@ class Requeued:
 class Segment:
     """One file of the journal's log.
 
-    A segment may go when nobody holds a message in it (`live` is 0) and every segment in `dependencies` is gone: those
-    are older ones with messages that this one settles, purges or counts deliveries of. Were it to go first, a crash
-    would bring them back to life.
+    A segment is removed when it has no live message (`live` is 0) and every segment in `dependencies` is gone: older
+    segments whose messages this one settles, purges or counts deliveries of. If it were removed first, a crash would
+    bring those messages back.
     """
 
     def __init__(self, number: i64) -> None:
@@ -48,7 +48,7 @@ class Segment:
         self.log = LogFile(DIRECTORY, f"{number:0{NUMBER_DIGITS}d}.log", JOURNAL, number)
         self.is_present = True
         self.is_from_before = False
-        # Some of it cannot be read now. It stays for whoever can read it, until `repair` says that nobody will.
+        # A part of it cannot be read now. The file stays until `waybill store repair` gives that part up.
         self.is_damaged = False
         self.live: i64 = 0
         self.put_count: i64 = 0
@@ -80,7 +80,7 @@ class Segment:
         write_i64_be(dead, sequence)
 
     def garbage_bytes(self) -> i64:
-        """About how many bytes nobody needs."""
+        """About how many bytes are no longer needed."""
         if self.put_count == 0:
             return self.log.size
         dead = self.put_count - self.live

@@ -1,4 +1,4 @@
-"""The streams of one data directory: those in use, and those that lie there for whoever asks for them."""
+"""The streams of one data directory: those that are open, and those that no definition has claimed yet."""
 
 from mypy_extensions import i64
 
@@ -31,7 +31,7 @@ class StreamTable:
         self.in_use: dict[int, DiskStream] = {}
         self.busy: list[DiskStream] = []
         self.removed: list[DiskStream] = []
-        # What nobody has asked for yet: names in its directory, and entries of the manifest, which stay as they are.
+        # Of unclaimed streams: names in the directory, and entries of the manifest, which stay as they are.
         self._names: dict[int, list[str]] = {}
         self._extents: dict[int, list[Extent]] = {}
 
@@ -73,7 +73,7 @@ class StreamTable:
         self.removed.append(stream)
 
     def unclaimed(self) -> list[int]:
-        """The ids that nobody has asked for."""
+        """The ids that no definition has claimed."""
         return sorted({*self._names, *self._extents})
 
     def manifest_entries(self) -> list[bytes]:

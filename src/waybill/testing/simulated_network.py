@@ -87,7 +87,6 @@ class SimulatedPump:
         self.peer_address = "127.0.0.1:40000"
         self.local_address = "127.0.0.1:5672"
         self.peer_certificate = None
-        self.tls_cipher = None
 
     @property
     def connected(self) -> bool:

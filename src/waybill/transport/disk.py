@@ -1,4 +1,4 @@
-"""The real disk: a data directory for the store, the thread that waits for its syncs, and the lock that it needs.
+"""The real disk: a data directory for the store, the thread that syncs it, and the lock that protects it.
 
 `DiskFilesystem` and `DiskFile` have the methods that storage asks of a disk (`waybill.storage.filesystem`), without
 knowing what storage puts there.
@@ -24,7 +24,7 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
-# A file that is a link would lead the store, which may run as root, to write into somebody else's.
+# Through a link, a store that runs as root could be made to write into any file.
 FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -196,7 +196,7 @@ class DirectoryLock:
                 return descriptor
         except FileNotFoundError:
             pass
-        # Whoever had it has removed it just now: another process may lock the next one.
+        # Its last owner has just removed it, and another process may have locked a new one.
         os.close(descriptor)
         return -1
 

@@ -3,13 +3,12 @@
     accept -> a place --plain--> pump
                       --TLS----> something is heard -> handshake, in time -> pump
 
-A socket costs a descriptor before anybody has said a word, so `Admission` counts it then. When all places are taken,
-who has been there longest without logging in is cut, and nobody is accepted until a place is free: who comes meanwhile
-waits in the kernel's backlog. So descriptors are left for the store, and a crowd that only stands around keeps nobody
-out.
+A socket costs a descriptor before its peer has sent anything, so `Admission` counts it when it is accepted. When all
+places are taken, the oldest connection that has not logged in is cut, and no other is accepted until a place is free:
+new ones wait in the kernel's backlog. So descriptors are left for the store, and idle connections keep no client out.
 
 The costly part of a TLS handshake is our answer to the first octets. It begins when they are there, and a few at a time
-in each round of the loop, so that a crowd that begins at once holds up nobody else for long.
+in each round of the loop, so that many that begin at once do not delay other connections for long.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ class Visitor:
         self.leave: Callable[[], None] | None = None
 
     def cut(self) -> None:
-        """Hang up, whatever it is doing."""
+        """Close the connection in any state."""
         if self.task is not None:
             # Cancelling what is half way there may leave the socket open; an end of the input ends it in order.
             with contextlib.suppress(OSError):
@@ -72,7 +71,7 @@ class Admission:
 
     @property
     def count(self) -> int:
-        """How many sockets stand."""
+        """How many sockets are open."""
         return len(self._visitors)
 
     def has_room(self) -> bool:
@@ -113,14 +112,14 @@ class Admission:
             await left.wait()
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """There is no room: call back when there may be. Cuts the one that has been silent longest."""
+        """Call `resume` when there may be room. Cuts the oldest connection that has not logged in."""
         self._waiting.append(resume)
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
             logger.warning(
-                "%d connections are open, all that there is room for (see ulimit -n): who has not logged in is cut for"
-                " others",
+                "%d connections are open, the most that the descriptor limit (ulimit -n) allows: those that have not"
+                " logged in are cut to make room",
                 len(self._visitors),
             )
         while self._newcomers:
@@ -214,7 +213,7 @@ class Listener:
                 self._loop.remove_reader(listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take some of those who are there; the loop comes again if there are more."""
+        """Accept some of the waiting connections; the loop calls again if there are more."""
         if not self._admission.has_room():
             self._pause()
             self._admission.wait(self._resume)
@@ -271,7 +270,7 @@ class Listener:
                 self._loop.call_soon(self._begin_some)
 
     def _turn_away(self, visitor: Visitor) -> None:
-        """Nothing came in time, or others need the place."""
+        """Close a connection that sent nothing in time, or whose place is needed."""
         if visitor.timer is not None:
             visitor.timer.cancel()
         if visitor in self._silent:
