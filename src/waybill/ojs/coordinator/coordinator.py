@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -172,9 +173,12 @@ class Coordinator:
                 await self._handle(delivery, kind, request, queue)
             except Exception:  # noqa: BLE001 - one request must not end the service of all
                 _log.exception("a control message of %s could not be handled, trying again", queue)
-                self._spawn(self._handle_again(delivery, kind, request, queue))
+                again = partial(self._handle, delivery, kind, request, queue)
+                self._spawn(self._handle_again(delivery, request, queue, again))
 
-    async def _handle_again(self, delivery: Delivery, kind: str | None, request: ControlRequest, queue: str) -> None:
+    async def _handle_again(
+        self, delivery: Delivery, request: ControlRequest, queue: str, again: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         """Try again for a while: a database may come back. What is at fault itself must not stay here for ever."""
         for pause_seconds in RETRY_PAUSES_SECONDS:
             await asyncio.sleep(pause_seconds)
@@ -182,12 +186,13 @@ class Coordinator:
                 # The broker gives it to the coordinator that reads the queue now.
                 return
             try:
-                await self._handle(delivery, kind, request, queue)
+                await again()
             except Exception as error:  # noqa: BLE001 - see `_handle_all`
                 _log.warning("a control message of %s could not be handled: %r", queue, error)
             else:
                 return
         self.stepped_over["failed"] += 1
+        kind = shown(delivery.properties.type or "")
         _log.error("a control message of %s is given up: type %s, job %s", queue, kind, shown(request.job_id))
         delivery.ack()
 
@@ -210,7 +215,7 @@ class Coordinator:
             case control_message.CANCEL:
                 if await self._known.get(request.job_id) is None:
                     # Its events may be on their way: others need not wait for them.
-                    self._spawn(self._cancel_for(delivery, request, queue))
+                    self._spawn(self._cancel_later(delivery, request, queue))
                 else:
                     await self._cancel_for(delivery, request, queue)
             case control_message.HEARTBEAT:
@@ -233,6 +238,13 @@ class Coordinator:
                 self.stepped_over["senseless"] += 1
                 _log.warning("nothing is known of control messages of type %s", shown(kind or ""))
                 delivery.ack()
+
+    async def _cancel_later(self, delivery: Delivery, request: ControlRequest, queue: str) -> None:
+        try:
+            await self._cancel_for(delivery, request, queue)
+        except Exception:  # noqa: BLE001 - see `_handle_all`: the delivery must not stay unsettled
+            _log.exception("a control message of %s could not be handled, trying again", queue)
+            await self._handle_again(delivery, request, queue, partial(self._cancel_for, delivery, request, queue))
 
     async def _cancel_for(self, delivery: Delivery, request: ControlRequest, queue: str) -> None:
         """Cancel a job if whoever asks may do that."""
