@@ -164,7 +164,7 @@ docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance
 
 site: $(VENV)/stamp ## build the pages as a site, with search, in build/site
-	@PYTHONPATH="$(CURDIR)/src" NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
+	@PYTHONPATH="$(CURDIR)/src" NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 	@echo "open build/site/index.html"
 
 clean: ## remove what was built; the environment stays
