@@ -5,7 +5,9 @@ import tracemalloc
 from typing import Final
 
 from tests.engine.server.disk_bench import DiskBench
-from tests.engine.server.peer import Channel
+from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench, Peer
+from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.held import SPARE_OUTPUT_BYTES, UNREAD_BYTES
 from waybill.wire.amqp091.methods import BasicConsume, QueueDeclare
 
 LIMIT_BYTES: Final = 4 << 20
@@ -62,3 +64,30 @@ def test_many_readers_of_a_stream() -> None:
     channel.peer.close()
     bench.settle()
     assert runtime.memory_bytes == 0
+
+
+def test_peers_that_do_not_read() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    runtime = bench.node.runtime
+    runtime.unread_limit_bytes = UNREAD_BYTES
+    deaf = [bench.connect(), bench.connect()]
+    for peer in deaf:
+        engine_of(peer).pause_writing()
+    late = bench.connect()
+    channel = late.open_channel(1)
+    channel.declare("q")
+    channel.consume("q")
+    assert engine_of(late).output_high_water == SPARE_OUTPUT_BYTES
+    channel.publish(b"served", key="q")
+    assert channel.delivery().body == b"served"
+    engine_of(deaf[0]).resume_writing(bench.now)
+    deaf[1].wire.cut()
+    bench.settle()
+    assert runtime.unread_bytes == 0
+
+
+def engine_of(peer: Peer) -> Connection:
+    wire = peer.wire
+    assert isinstance(wire, EngineWire)
+    assert isinstance(wire.engine, Connection)
+    return wire.engine

@@ -50,6 +50,9 @@ class PumpOutput(Output):
         if not self._broker_paused:
             self.pump.resume_reading()
 
+    def tighten(self) -> None:
+        self.pump.tighten()
+
     def set_broker_paused(self, *, paused: bool) -> None:
         self._broker_paused = paused
         if paused:

@@ -8,10 +8,17 @@ What a connection has attached (channels, consumers, sessions, links) is part of
 declared (see `waybill.model.footprint`), and so is the connection.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
+from waybill.engine.host import Output
 from waybill.model.footprint import CONNECTION_BYTES
 from waybill.model.runtime import Runtime
+
+# What a connection has in its transport and its engine when its peer does not read; less where it is spared.
+UNREAD_BYTES: Final = 1 << 20
+SPARE_OUTPUT_BYTES: Final = 32 << 10
 
 
 class HeldMemory:
@@ -21,6 +28,7 @@ class HeldMemory:
         self._runtime = runtime
         self._limit: i64 = limit
         self.size: i64 = 0
+        self._unread: i64 = 0
         self._attached: i64 = CONNECTION_BYTES
         runtime.add_footprint(CONNECTION_BYTES)
 
@@ -67,6 +75,26 @@ class HeldMemory:
     def lost(self) -> None:
         """The connection is gone, with all that was attached."""
         self.detach(self._attached)
+        self.transport_has_room()
+
+    # --- output ---
+
+    def transport_is_full(self) -> None:
+        """The peer does not read what it has got."""
+        if self._unread == 0:
+            self._unread = UNREAD_BYTES
+            self._runtime.unread_bytes += UNREAD_BYTES
+
+    def transport_has_room(self) -> None:
+        self._runtime.unread_bytes -= self._unread
+        self._unread = 0
+
+    def spare_output(self, output: Output, high_water: i64) -> i64:
+        """How much output a connection that begins to consume may have: little if others read nothing of theirs."""
+        if self._runtime.unread_bytes <= self._runtime.unread_limit_bytes:
+            return high_water
+        output.tighten()
+        return min(high_water, SPARE_OUTPUT_BYTES)
 
     def no_room(self) -> str:
         """What a peer is told who wants to attach more than fits."""

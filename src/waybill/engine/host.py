@@ -25,6 +25,9 @@ class Output:
     def resume_reading(self) -> None:
         raise NotImplementedError
 
+    def tighten(self) -> None:
+        """Keep little output for a peer that does not read."""
+
     def hand_over(self, engine: "ServerEngine") -> None:
         """The protocol is known: from now on the transport drives this engine."""
         raise NotImplementedError

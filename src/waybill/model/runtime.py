@@ -82,6 +82,7 @@ class Runtime:
     `held_bytes` counts what is not finished: bodies in pieces, transactions; at most `held_limit_bytes` are taken.
     `footprint_bytes` is what all that is declared and attached takes (see `footprint`); messages have half as much
     less, but always a quarter of the limit. `sealed` have let go of nothing yet, while memory is short.
+    `unread_bytes` is about what waits for peers that do not read.
     `streams_max` streams may be declared: each has a file open.
     """
 
@@ -105,6 +106,8 @@ class Runtime:
         self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
         self._messages_limit_bytes: i64 = memory_limit_bytes
         self.sealed: list[Sealed] = []
+        self.unread_bytes: i64 = 0
+        self.unread_limit_bytes: i64 = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
         # Why nothing new may be kept on the disk; empty while there is room.

@@ -386,7 +386,7 @@ class Node(Host):
         # What is not finished never raises an alarm alone: nothing would be read that could finish it. Nor does what is
         # declared and attached: nobody who may not publish would take it back for that.
         used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 2)
-        used += min(int(runtime.footprint_bytes), limit // 2)
+        used += min(int(runtime.footprint_bytes), limit // 2) + min(int(runtime.unread_bytes), limit // 4)
         if self._is_disk_low:
             alarm = self._disk_alarm
         elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):

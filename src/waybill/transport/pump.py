@@ -30,6 +30,7 @@ from waybill.transport.clock import Clock
 
 HIGH_WATER_BYTES: Final = 1 << 20
 LOW_WATER_BYTES: Final = 1 << 18
+TIGHT_HIGH_WATER_BYTES: Final = 1 << 15
 LINGER_S: Final = 2.0
 LATE_TIMER_S: Final = 0.5
 
@@ -148,6 +149,11 @@ class Pump(Generic[EngineT]):
             self._reading_paused = False
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
+
+    def tighten(self) -> None:
+        """Buffer little of the output from now on."""
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER_BYTES, low=TIGHT_HIGH_WATER_BYTES >> 2)
 
     def abort(self) -> None:
         """Drop the connection and the output that is still buffered. The engine hears `connection_lost` soon."""

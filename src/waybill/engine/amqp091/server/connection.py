@@ -250,8 +250,8 @@ class Connection(ServerEngine):
             self.send(HEARTBEAT_FRAME)
 
     def pause_writing(self) -> None:
-        self._is_transport_full = True
-        self.is_stalled = True
+        self._is_transport_full = self.is_stalled = True
+        self.held.transport_is_full()
 
     def resume_writing(self, now: float) -> None:
         self._is_transport_full = False

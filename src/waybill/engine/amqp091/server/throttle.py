@@ -85,6 +85,7 @@ class Throttle(Timer):
     def release(self) -> None:
         """The transport has room again."""
         self._unread = 0
+        self._connection.held.transport_has_room()
         if self._is_choked:
             self._is_choked = False
             self.resume()

@@ -247,7 +247,9 @@ def _attach_outgoing(session: "Session", attach: Attach, handle: i64) -> None:
     resumed = resumed_deliveries(terminus, node.queue, attach.unsettled, is_complete=not attach.incomplete_unsettled)
     link.resumes_only = attach.incomplete_unsettled
     session.outgoing[link.peer_handle] = link
-    link.connection.held.attach(LINK_BYTES)
+    connection = link.connection
+    connection.held.attach(LINK_BYTES)
+    connection.output_high_water = connection.held.spare_output(connection.output, connection.output_high_water)
     terminus.take(link.end)
     session.connection.host.termini.save(terminus)
     send_attach(

@@ -269,11 +269,12 @@ class Connection(ServerEngine):
             self.send(EMPTY_FRAME)
 
     def pause_writing(self) -> None:
-        self._is_transport_full = True
-        self.is_stalled = True
+        self._is_transport_full = self.is_stalled = True
+        self.held.transport_is_full()
 
     def resume_writing(self, now: float) -> None:
         self._is_transport_full = False
+        self.held.transport_has_room()
         self._unread = 0
         if self._is_choked:
             self._is_choked = False
