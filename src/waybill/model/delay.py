@@ -41,6 +41,7 @@ class DelayedExchange(Exchange):
 
     type = "x-delayed-message"
     routes_by_headers = True
+    delays = True
 
     def __init__(
         self,
@@ -55,7 +56,6 @@ class DelayedExchange(Exchange):
         if not isinstance(kind, str) or kind not in PLAIN_TYPES:
             raise InvalidArgument(f"invalid arg 'x-delayed-type': must be one of {', '.join(sorted(PLAIN_TYPES))}")
         self._routing = PLAIN_TYPES[kind](name, durable, auto_delete, internal, {})
-        self.waiting: DelayQueue | None = None
 
     def add(self, binding: Binding) -> None:
         self._routing.add(binding)
@@ -74,7 +74,7 @@ class DelayedExchange(Exchange):
 class DelayHost(QueueHost):
     """What a delay queue needs of its virtual host."""
 
-    def route_due(self, exchange: DelayedExchange, message: Message) -> None:
+    def route_due(self, exchange: Exchange, message: Message) -> None:
         """Publish a message that is due."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class DelayHost(QueueHost):
 class DelayQueue(Queue):
     """The messages that wait in a delayed exchange. Nobody consumes it."""
 
-    def __init__(self, host: DelayHost, runtime: Runtime, exchange: DelayedExchange, queue_id: i64) -> None:
+    def __init__(self, host: DelayHost, runtime: Runtime, exchange: Exchange, queue_id: i64) -> None:
         super().__init__(
             host,
             runtime,

@@ -1,13 +1,14 @@
 """Routing a delayed message when it is due, like one that was just published."""
 
 from waybill.model.dead_letter import routing_keys_of
-from waybill.model.delay import DELAY, DelayedExchange, delay_ms_of
+from waybill.model.delay import DELAY, delay_ms_of
+from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.routing import Router
 
 
-def publish_due(router: Router, exchange: DelayedExchange, message: Message, now: float) -> None:
+def publish_due(router: Router, exchange: Exchange, message: Message, now: float) -> None:
     """Publish with `x-delay` negated, so that no exchange on the way delays the message again.
 
     Raises ValueError for content that cannot be read or written, ModelError if it cannot be routed.

@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from waybill.model.binding import Binding
 from waybill.model.errors import InvalidArgument, too_many_steps
+from waybill.model.queue import Queue
 from waybill.model.topic_trie import TopicTrie
 
 
@@ -13,11 +14,13 @@ class Exchange:
     """A routing entity of a virtual host. Types derive from it and keep the index that their matching needs.
 
     `alternate`: the name of the exchange that gets what this one cannot route, or None. `onward`: the bindings from
-    here to other exchanges; `incoming`: those from other exchanges to here.
+    here to other exchanges; `incoming`: those from other exchanges to here. `waiting`: where messages with a delay wait
+    until they are due, in an exchange that `delays`.
     """
 
     type: str = ""
     routes_by_headers: bool = False
+    delays: bool = False
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Exchange:
         self.alternate: str | None = alternate
         self.onward: dict[str, Binding] = {}
         self.incoming: dict[str, Binding] = {}
+        self.waiting: Queue | None = None
         self.footprint: i64 = 0
         # What the last match has cost beyond the bindings that it found.
         self.steps = 0

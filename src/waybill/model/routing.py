@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import QUEUE
-from waybill.model.delay import DelayedExchange, delay_ms_of
+from waybill.model.delay import delay_ms_of
 from waybill.model.errors import too_many_steps
 from waybill.model.exchange import Exchange
 from waybill.model.message import Address
@@ -68,7 +68,7 @@ class Router:
         pending = [exchange]
         while pending:
             current = pending.pop()
-            if isinstance(current, DelayedExchange) and current.waiting is not None and delay_ms_of(headers):
+            if current.waiting is not None and delay_ms_of(headers):
                 found[current.waiting.name] = current.waiting
                 continue
             is_matched = False

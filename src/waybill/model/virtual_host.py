@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
-from waybill.model.delay import DelayedExchange, DelayHost, DelayQueue
+from waybill.model.delay import DelayHost, DelayQueue
 from waybill.model.delayed_publish import publish_due
 from waybill.model.deletion import Deletion
 from waybill.model.equivalence import check_same_exchange, check_same_queue
@@ -95,7 +95,7 @@ class VirtualHost(DelayHost):
             check_growth(self.runtime, what)
         exchange = make_exchange(name, type_name, durable, auto_delete, internal, arguments)
         delay_id = 0
-        if isinstance(exchange, DelayedExchange):
+        if exchange.delays:
             delay_id = int(self.runtime.store.new_id())
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
         exchange.alternate = self.policies.alternate_of(name, arguments)
@@ -139,7 +139,7 @@ class VirtualHost(DelayHost):
         del self.exchanges[exchange.name]
         self.epoch += 1
         self.runtime.add_footprint(-exchange.footprint)
-        if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
+        if exchange.waiting is not None:
             exchange.waiting.discard()
             self.runtime.add_footprint(-exchange.waiting.footprint)
         if exchange.durable:
@@ -429,7 +429,7 @@ class VirtualHost(DelayHost):
             arguments_of(definition),
         )
         delay_id = definition["delay_id"]
-        if isinstance(exchange, DelayedExchange) and isinstance(delay_id, int):
+        if exchange.delays and isinstance(delay_id, int):
             exchange.waiting = DelayQueue(self, self.runtime, exchange, delay_id)
         exchange.alternate = self.policies.alternate_of(exchange.name, exchange.arguments)
         exchange.footprint = exchange_size(exchange.name, exchange.type, exchange.arguments, is_durable=True)
@@ -475,7 +475,7 @@ class VirtualHost(DelayHost):
             route.queues = self.router.match(exchange, [routing_key], {})
         return route
 
-    def route_due(self, exchange: DelayedExchange, message: Message) -> None:
+    def route_due(self, exchange: Exchange, message: Message) -> None:
         try:
             publish_due(self.router, exchange, message, self.runtime.now)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:

@@ -21,7 +21,6 @@ from waybill.engine.host import Host, Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.model.binding import EXCHANGE, QUEUE
-from waybill.model.delay import DelayedExchange
 from waybill.model.errors import DefinitionsLost, NotAllowed
 from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
@@ -174,7 +173,7 @@ class Node(Host):
         for key, definition in store.definitions(EXCHANGE):
             self._restoring = f"exchange {key!r}"
             exchange = self._host_of(definition).restore_exchange(definition)
-            if isinstance(exchange, DelayedExchange) and exchange.waiting is not None:
+            if exchange.waiting is not None:
                 queues.append(exchange.waiting)
         for key, definition in store.definitions(QUEUE):
             self._restoring = f"queue {key!r}"
