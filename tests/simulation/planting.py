@@ -33,7 +33,6 @@ from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
 from waybill.model.priority_level import PriorityLevel
 from waybill.model.queue import Queue
-from waybill.model.queue_limits import QueueLimits
 from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
@@ -131,8 +130,8 @@ def lives_on(entry: Entry) -> bool:
     return True
 
 
-def always_room(limits: QueueLimits, count: int, size: int) -> bool:
-    del limits, count, size
+def always_room(queue: MessageQueue, count: int, size: int) -> bool:
+    del queue, count, size
     return True
 
 
@@ -338,7 +337,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "limit_too_low": LogicBug(
         MessageQueue, "_drop_overflow", drop_one_too_many, "a message dies of a reason", CALM, "narrow"
     ),
-    "overflow_taken": LogicBug(QueueLimits, "are_kept", always_room, PRESENT, CALM, "strict"),
+    "overflow_taken": LogicBug(MessageQueue, "has_room", always_room, PRESENT, CALM, "strict"),
     "dead_letter_lost": LogicBug(
         MessageQueue, "kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
     ),

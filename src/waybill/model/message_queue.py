@@ -124,7 +124,7 @@ class MessageQueue(Queue):
         level.push(entry)
         if ttl != NO_TTL and level.count == 1:
             self._expiry.arm(entry.expires_at)
-        if is_limited and self.limits.drops and self._overflows() and not self.messages.is_in_atomic_section:
+        if is_limited and self._overflows() and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if not self.is_dirty:
             self.is_dirty = True
@@ -492,7 +492,7 @@ class MessageQueue(Queue):
 
     def read_again(self) -> None:
         if not self.is_deleted:
-            if self.limits.drops:
+            if self.is_limited:
                 self._drop_overflow()
             self.arm_expiry()
             self.runtime.mark_dirty(self)
