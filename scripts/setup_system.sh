@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install what the tests need beyond Python, where that is possible: RabbitMQ, PostgreSQL, a C compiler, Node.js with
-# npm, a Java runtime for Spark and Chromium. Quiet if all of it is there. Without root or apt it only says what is
+# npm, a Java runtime for Spark, Chromium, curl and openssl. Quiet if all of it is there. Without root or apt it only says what is
 # missing: the tests that need it skip then, and say so.
 set -euo pipefail
 
@@ -11,6 +11,8 @@ command -v cc >/dev/null || missing+=(gcc libc6-dev python3-dev)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v chromium >/dev/null || missing+=(chromium)
+command -v curl >/dev/null || missing+=(curl)
+command -v openssl >/dev/null || missing+=(openssl)
 if ! command -v java >/dev/null; then
     # Debian 13 and later have no 17: any newer runtime serves Spark as well.
     if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then

@@ -1,5 +1,6 @@
 """Runs the pages: their files are written, their commands run in one shell a page, and what these print is compared."""
 
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -37,6 +38,9 @@ def shared_port() -> Iterator[int]:
 @pytest.fixture
 def shell(tmp_path: Path, repository: Path, shared_port: int, page: Page) -> Iterator[Shell]:
     starts_a_broker = any("waybill broker" in block.text for block in page.blocks if block.kind == "console")
+    for tool in ("curl", "openssl"):
+        if f"{tool} " in page.text and shutil.which(tool) is None:
+            pytest.skip(f"install {tool} to run {page.name}")
     ports = dict(zip(SHOWN_PORTS, free_ports(len(SHOWN_PORTS)), strict=True))
     if not starts_a_broker:
         ports[5672] = shared_port
