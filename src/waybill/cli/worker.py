@@ -14,8 +14,7 @@ import click
 
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
-from waybill.cli.target import Target
-from waybill.client import ClientError
+from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.middleware import JobLogFilter, log_context
@@ -161,8 +160,6 @@ def command(
     handler.addFilter(JobLogFilter())
     logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
     jobs = load_jobs(target)
-    broker = Target(jobs.uri)
-    _ = broker.address
     try:
         worker = Worker(
             jobs,
@@ -180,7 +177,10 @@ def command(
     with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
         try:
             run(work(worker, health_host, health_port, as_json=as_json))
+        except InvalidURI as error:
+            raise click.UsageError(str(error)) from None
         except ClientError as error:
             from waybill.cli.failure import explained
+            from waybill.cli.target import Target
 
-            raise explained(error, broker) from None
+            raise explained(error, Target(jobs.uri)) from None
