@@ -154,7 +154,7 @@ def test_ctrl_c_is_130(free_port: int) -> None:
 import socket, sys
 server = socket.create_server(("127.0.0.1", {free_port}))
 print("listening", flush=True)
-server.accept()
+peer, _ = server.accept()
 print("waits", flush=True)
 sys.stdin.read()
 """
