@@ -34,6 +34,7 @@ class ConsumerLine:
         self._lines: dict[int, deque[Consumer]] = {}
         self._order: list[int] = []
         self._stale: i64 = 0
+        self._count: i64 = 0
 
     @property
     def is_single(self) -> bool:
@@ -50,18 +51,20 @@ class ConsumerLine:
             heapq.heappush(self._order, -priority)
             self.front = self._lines[-self._order[0]]
         line.append(consumer)
+        self._count += 1
 
     def drop_first(self) -> None:
         """Remove the first consumer: it is out of credit, or has left."""
         front = self.front
         front.popleft()
+        self._count -= 1
         if not front:
             self._next_line()
 
     def left(self) -> None:
         """Mark that a consumer in line is no longer active."""
         self._stale += 1
-        if self._stale > STALE_MAX and self._stale * 2 > sum(map(len, self._lines.values())):
+        if self._stale > STALE_MAX and self._stale * 2 > self._count:
             self._stale = 0
             staying = [consumer for priority in sorted(self._lines) for consumer in self._lines[priority]]
             self.clear()
@@ -73,6 +76,7 @@ class ConsumerLine:
         self.front = NOBODY
         self._lines = {}
         self._order = []
+        self._count = 0
 
     def _next_line(self) -> None:
         order = self._order

@@ -108,11 +108,24 @@ _AGE_UNITS_MS: Final = {
 }  # fmt: skip
 
 
+AGE_MAX_MS: Final = 1 << 50
+"""35,000 years: whatever is older is no different."""
+AGE_DIGITS_MAX: Final = 16
+
+
 def parse_age_ms(text: str) -> int | None:
-    """An interval as streams have it, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is none."""
+    """An interval as streams have it, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is none.
+
+    At most `AGE_MAX_MS`.
+    """
     unit = _AGE_UNITS_MS.get(text[-1:])
     number = text[:-1]
-    return int(number) * unit if unit is not None and number.isascii() and number.isdigit() else None
+    if unit is None or not (number.isascii() and number.isdigit()):
+        return None
+    number = number.lstrip("0")
+    if len(number) > AGE_DIGITS_MAX:
+        return AGE_MAX_MS
+    return min(int(number or "0") * unit, AGE_MAX_MS)
 
 
 def _age(arguments: dict[str, object], name: str) -> int:

@@ -127,7 +127,7 @@ class Stream(Queue):
         if start is None or start == "next":
             return log.next_offset
         if isinstance(start, int) and not isinstance(start, bool):
-            return max(log.first_offset, min(i64(max(start, 0)), log.next_offset))
+            return max(log.first_offset, i64(min(max(start, 0), int(log.next_offset))))
         if isinstance(start, datetime):
             return self._offset_at(i64(int(start.timestamp() * 1000.0)))
         age_ms = parse_age_ms(start) if isinstance(start, str) else None

@@ -248,6 +248,17 @@ def test_arguments_of_other_queue_types_are_refused(channel: Channel, kind: str,
 
 
 @pytest.mark.ours
+@pytest.mark.parametrize("age", ["9" * 17 + "Y", "9" * 5000 + "D", "000000000000000000007D", f"{1 << 62}s"])
+def test_intervals_of_any_length(stream: Channel, bench: Bench, age: str) -> None:
+    assert len(read(stream, age, 10)) == 10
+    arguments: dict[str, object] = {**STREAM, "x-max-age": age}
+    other = bench.channel()
+    other.declare("t", arguments, durable=True)
+    other.publish(b"1", "t")
+    other.publish(b"2", "t")
+
+
+@pytest.mark.ours
 def test_streams_know_their_own_arguments(channel: Channel) -> None:
     arguments: dict[str, object] = {
         **STREAM,
