@@ -50,7 +50,7 @@ async def push() -> None:
     collect_rarely()
     async with jobs:
         # As the peers' programs do before their clocks start.
-        await (await jobs.session()).declarer.ensure_queue(QUEUE)
+        await (await jobs.broker_connection()).declarer.ensure_queue(QUEUE)
         meter.start()
         await jobs.push_many(handler.job(number) for number in range(arguments.count))
         meter.report()
@@ -61,7 +61,7 @@ async def work() -> None:
     collect_rarely()
     async with Worker(jobs, queues=[QUEUE], concurrency=CONCURRENCY, prefetch=PREFETCH) as worker:
         await last.wait()
-        while worker.tally.acked[QUEUE] < arguments.count:
+        while worker.counters.acked[QUEUE] < arguments.count:
             # No busy waiting for the last confirms: it would count as the CPU of the jobs.
             await asyncio.sleep(0.001)
         meter.report()

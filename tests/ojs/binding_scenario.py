@@ -88,7 +88,7 @@ async def _live(recording: Recording, uri: str) -> None:
             found = await jobs.info(recording.ids["done"], QUEUE)
             assert found is not None
             await until(lambda: worker.counts["discarded"] == 1 and worker.counts["completed"] == 5)
-            await until(lambda: worker.tally.acked[QUEUE] == 7)
+            await until(lambda: worker.counters.acked[QUEUE] == 7)
             recording.metrics = generate_latest(registry).decode()
             await _push_to_nowhere(recording, jobs, uri)
             await _lose_connection(recording, worker)

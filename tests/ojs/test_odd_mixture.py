@@ -96,7 +96,7 @@ async def test_odd_messages_in_any_order_are_settled_once(waybill_uri: str, queu
                 lambda: sum(worker.counts[end] for end in ("completed", "discarded", "cancelled")) == odd + goods
             )
             await state_of(jobs, last.id, queue_name, "completed")
-            await until(lambda: worker.tally.unacked[queue_name] == 0)
+            await until(lambda: worker.counters.unacked[queue_name] == 0)
             assert worker.held_count == 0
             assert worker.is_consuming
         assert await eye.count(topology.job_queue(queue_name)) == 0

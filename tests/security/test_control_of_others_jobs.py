@@ -117,7 +117,7 @@ async def test_rabbitmq_vouches_for_the_user_as_well(rabbitmq: RabbitMQ) -> None
 async def test_a_user_of_another_name_than_the_uri_says_works_without_one(uri: str) -> None:
     """As with tokens and certificates: the broker refuses the name once, and nothing is lost."""
     async with Jobs(uri) as jobs:
-        session = await jobs.session()
+        session = await jobs.broker_connection()
         session.identity.user = "somebody"
         job = await jobs.push("victim.work", queue="q")
         assert session.identity.user is None

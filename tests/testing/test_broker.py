@@ -191,7 +191,7 @@ async def test_a_push_to_a_blocked_broker_fails_after_its_timeout_and_not_before
         patient = Jobs(broker.uri(), push_timeout=30)
         async with patient:
             waiting = asyncio.create_task(patient.push("waits.longer"))
-            await until(lambda: patient._session is not None and patient._session.connection.blocked is not None)
+            await until(lambda: patient._broker is not None and patient._broker.connection.blocked is not None)
             assert not waiting.done()
             broker.free_disk()
             await waiting

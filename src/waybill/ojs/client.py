@@ -15,14 +15,14 @@ import msgspec
 from waybill.client import ConnectionLost, ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
 from waybill.ojs.job_context import current
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
-from waybill.ojs.push.blocked_timeout import Patience
+from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
 from waybill.ojs.spec.control_message import JobInfo
@@ -113,10 +113,10 @@ class Jobs:
         self._encoder = PushEncoder(self.topology.max_priority)
         self._direct = self.topology.direct
         self._templates = PushTemplates()
-        self._session: Session | None = None
+        self._broker: BrokerConnection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The one that it is used in, None while it may be any."""
-        self._patience: Patience | None = None
+        self._blocked_timeout: BlockedTimeout | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
         self._middleware: list[JobMiddleware] = []
@@ -233,17 +233,17 @@ class Jobs:
         """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
         from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
 
-        session = await self._open()
+        broker = await self._open()
         timeout_seconds = self._push_timeout_seconds
 
         async def declare(jobs: list[Envelope]) -> None:
-            await self._declare(session, jobs, time.monotonic() + timeout_seconds)
+            await self._declare(broker, jobs, time.monotonic() + timeout_seconds)
 
         async def push_again(jobs: list[Outgoing]) -> list[PushFailed]:
-            return await self._publish(session, jobs, time.monotonic() + timeout_seconds, lambda _: None)
+            return await self._publish(broker, jobs, time.monotonic() + timeout_seconds, lambda _: None)
 
-        patience = self._patience or self._new_patience(session)
-        return BulkPush(session, patience, declare, push_again)
+        blocked_timeout = self._blocked_timeout or self._new_blocked_timeout(broker)
+        return BulkPush(broker, blocked_timeout, declare, push_again)
 
     async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         from waybill.ojs.middleware.enqueue_batch import EnqueueBatch  # noqa: PLC0415 - as few need it, others start sooner
@@ -299,26 +299,26 @@ class Jobs:
             if len(one.body) > MAX_ENVELOPE_BYTES:
                 message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
                 raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
-        session = await self._open()
+        broker = await self._open()
         deadline = time.monotonic() + self._push_timeout_seconds
-        await self._declare(session, [one.envelope for one in jobs], deadline)
-        found = await self._publish(session, jobs, deadline, lambda one: self._address(session, one, now))
-        await self._recorded(session)
+        await self._declare(broker, [one.envelope for one in jobs], deadline)
+        found = await self._publish(broker, jobs, deadline, lambda one: self._address(broker, one, now))
+        await self._recorded(broker)
         if not found:
             return [one.envelope for one in jobs]
         failures = {failure.job_id: failure for failure in found}
         return [failures.get(one.envelope.id, one.envelope) for one in jobs]
 
-    async def _recorded(self, session: Session) -> None:
+    async def _recorded(self, broker: BrokerConnection) -> None:
         """Wait until the events recorded so far are confirmed."""
         confirmed = asyncio.Event()
-        session.events.after(confirmed.set)
+        broker.events.after(confirmed.set)
         try:
-            async with (self._patience or self._new_patience(session)).limit():
+            async with (self._blocked_timeout or self._new_blocked_timeout(broker)).limit():
                 await confirmed.wait()
         except TimeoutError:
             # The jobs are safe. Their events follow as soon as the broker takes them.
-            blocked = session.connection.blocked or "it cannot be reached"
+            blocked = broker.connection.blocked or "it cannot be reached"
             _log.warning("the broker takes no events for now: %s", blocked)
 
     async def cancel(self, job_id: str, queue: str) -> None:
@@ -355,21 +355,21 @@ class Jobs:
         return await is_paused(await self._open(), queue)
 
     async def _controlled(self) -> Control:
-        session = await self._open()
+        broker = await self._open()
         if self._control is None:
-            self._control = Control(session)
+            self._control = Control(broker)
         return self._control
 
     async def close(self) -> None:
         """Wait until all events are confirmed, and disconnect. The next push connects again, in any event loop."""
         self._check_loop()
-        session, self._session = self._session, None
+        broker, self._broker = self._broker, None
         self._control = None
-        if session is not None:
+        if broker is not None:
             try:
-                await session.events.drain(self._push_timeout_seconds)
+                await broker.events.drain(self._push_timeout_seconds)
             finally:
-                await session.close()
+                await broker.close()
         self._loop = None
 
     async def __aenter__(self) -> Self:
@@ -383,7 +383,7 @@ class Jobs:
         """Close."""
         await self.close()
 
-    async def session(self) -> Session:
+    async def broker_connection(self) -> BrokerConnection:
         """Return the connection that pushes go over, connecting if need be: for parts of this package."""
         return await self._open()
 
@@ -396,7 +396,7 @@ class Jobs:
 
     def unbind(self) -> None:
         """End `bind`: what is not connected may be used in any loop."""
-        if self._session is None and self._loop is running_loop():
+        if self._broker is None and self._loop is running_loop():
             self._loop = None
 
     def _check_loop(self) -> None:
@@ -409,23 +409,23 @@ class Jobs:
             return
         if not loop.is_closed():
             raise wrong_loop("this Jobs object")
-        self._loop = self._session = self._control = self._patience = None
+        self._loop = self._broker = self._control = self._blocked_timeout = None
         self._opening = asyncio.Lock()
 
-    async def _open(self) -> Session:
+    async def _open(self) -> BrokerConnection:
         self._check_loop()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        if self._session is None:
+        if self._broker is None:
             async with self._opening:
-                if self._session is None:
-                    session = await Session.open(self.uri, self.topology, self.source, self.reconnect)
-                    self._patience = self._new_patience(session)
-                    self._session = session
-        return self._session
+                if self._broker is None:
+                    broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
+                    self._blocked_timeout = self._new_blocked_timeout(broker)
+                    self._broker = broker
+        return self._broker
 
-    def _new_patience(self, session: Session) -> Patience:
-        return Patience(session.connection, self._push_timeout_seconds, while_blocked=self._waits_while_blocked)
+    def _new_blocked_timeout(self, broker: BrokerConnection) -> BlockedTimeout:
+        return BlockedTimeout(broker.connection, self._push_timeout_seconds, while_blocked=self._waits_while_blocked)
 
     def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
         """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
@@ -455,27 +455,27 @@ class Jobs:
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
 
-    async def _declare(self, session: Session, jobs: list[Envelope], deadline: float) -> None:
+    async def _declare(self, broker: BrokerConnection, jobs: list[Envelope], deadline: float) -> None:
         """Declare what the jobs need, going on through lost connections until the deadline."""
         while True:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     for queue in dict.fromkeys(envelope.queue for envelope in jobs):
-                        await session.declarer.ensure_queue(queue)
+                        await broker.declarer.ensure_queue(queue)
                     for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:
-                        await session.declarer.ensure_schedule(queue)
+                        await broker.declarer.ensure_schedule(queue)
                     return
             except TimeoutError as error:
                 raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
             except ConnectionLost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
-    def _address(self, session: Session, one: Outgoing, now: datetime) -> None:
+    def _address(self, broker: BrokerConnection, one: Outgoing, now: datetime) -> None:
         """Fill in the properties of a job's message, and where it is published."""
         if one.exchange:
             return
         envelope, options = one.envelope, one.options
-        topology = session.declarer.topology
+        topology = broker.declarer.topology
         traceparent, tracestate = _trace(envelope, options)
         exchange, key = self._direct, envelope.queue
         waiting: dict[str, object] = {}
@@ -498,23 +498,25 @@ class Jobs:
         one.exchange, one.key = exchange, key
 
     async def _publish(
-        self, session: Session, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
+        self, broker: BrokerConnection, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
     ) -> list[PushFailed]:
         """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
         failures: list[PushFailed] = []
-        patience = self._patience or self._new_patience(session)
+        blocked_timeout = self._blocked_timeout or self._new_blocked_timeout(broker)
         redeclared = False
         while jobs:
-            publication = Publication(session)
+            publication = Publication(broker)
             try:
-                async with patience.limit():
-                    if session.connection.blocked is not None:
+                async with blocked_timeout.limit():
+                    if broker.connection.blocked is not None:
                         # What is sent now would come through one day, whatever its pusher has been told.
-                        await session.publishing.drain()
+                        await broker.publishing.drain()
                     await publication.run(jobs, address)
             except TimeoutError:
                 stuck = jobs[publication.settled_count :] + publication.lost
-                failures += [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", patience.reason) for one in stuck]
+                failures += [
+                    PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", blocked_timeout.reason) for one in stuck
+                ]
                 return failures + publication.failures
             failures += publication.failures
             jobs, returned = publication.lost, publication.returned
@@ -522,23 +524,23 @@ class Jobs:
                 # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
                 redeclared = True
                 for one in returned:
-                    session.declarer.forget_queue(one.envelope.queue)
-                await self._declare(session, [one.envelope for one in returned], deadline)
+                    broker.declarer.forget_queue(one.envelope.queue)
+                await self._declare(broker, [one.envelope for one in returned], deadline)
                 jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            if jobs and not await _is_back(session, deadline):
+            if jobs and not await _is_back(broker, deadline):
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
 
 
-async def _is_back(session: Session, deadline: float) -> bool:
+async def _is_back(broker: BrokerConnection, deadline: float) -> bool:
     """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
     # The connection takes note of its loss a little later than its publishes do.
     await asyncio.sleep(LOSS_PAUSE_SECONDS)
     try:
-        await session.wait_for_connection(deadline - time.monotonic())
+        await broker.wait_for_connection(deadline - time.monotonic())
     except TimeoutError:
         return False
     return True

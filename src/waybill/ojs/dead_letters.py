@@ -20,7 +20,7 @@ import msgspec
 
 from waybill.client import Channel, Delivery
 from waybill.ojs.client import Jobs
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
@@ -99,27 +99,27 @@ class DeadLetters:
         """Nothing happens before the context is entered."""
         self._jobs = jobs
         self._queue = queue
-        self._session: Session | None = None
+        self._broker: BrokerConnection | None = None
 
     async def __aenter__(self) -> Self:
         """Connect, and declare the queue's entities if need be."""
         source = event_source("clients", new_id())
-        self._session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
-        await self._session.declarer.ensure_queue(self._queue)
+        self._broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
+        await self._broker.declarer.ensure_queue(self._queue)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect."""
-        if self._session is not None:
-            await self._session.close()
+        if self._broker is not None:
+            await self._broker.close()
 
     @property
-    def _open(self) -> Session:
-        if self._session is None:
+    def _open(self) -> BrokerConnection:
+        if self._broker is None:
             raise RuntimeError("the dead letters are used in `async with`")
-        return self._session
+        return self._broker
 
     @property
     def _name(self) -> str:
@@ -220,8 +220,8 @@ class DeadLetters:
         return done
 
     async def _republish(self, delivery: Delivery, changes: dict[str, object]) -> None:
-        session = self._open
-        now = session.events.timestamp()
+        broker = self._open
+        now = broker.events.timestamp()
         body = edit_envelope(delivery.body, {**changes, "queue": self._queue})
         envelope = _checked(body)
         body = edit_envelope(
@@ -238,20 +238,20 @@ class DeadLetters:
         headers.pop(ERROR_CODE, None)
         headers.pop(ERROR_MESSAGE, None)
         headers[ATTEMPT] = 1
-        await session.publishing.publish(
+        await broker.publishing.publish(
             body,
-            exchange=session.declarer.topology.direct,
+            exchange=broker.declarer.topology.direct,
             routing_key=self._queue,
             properties=republish_properties(delivery.properties, headers),
             mandatory=True,
         )
-        session.events.record(
+        broker.events.record(
             envelope.id,
             JobEnqueued(job_type=envelope.type, queue=self._queue, priority=envelope.priority),
             now,
         )
         confirmed = asyncio.Event()
-        session.events.after(confirmed.set)
+        broker.events.after(confirmed.set)
         async with asyncio.timeout(CONFIRM_SECONDS):
             await confirmed.wait()
 

@@ -9,7 +9,7 @@ import pytest
 from tests.client.breaking import until
 from waybill.client import BasicProperties, Delivery, connect
 from waybill.ojs import Coordinator, Jobs
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import FOLD_BYTES, PREFETCH
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.observe.event_forms import EventForms
@@ -18,7 +18,7 @@ from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import BATCH_TYPE, JobProgress, ReceivedEvent, decode_events
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Topology
-from waybill.ojs.worker.bounded import Generations
+from waybill.ojs.worker.bounded_dict import Generations
 
 TIME = "2026-01-01T00:00:00.000Z"
 EVENTS_PER_MESSAGE = 300
@@ -88,10 +88,10 @@ async def test_a_coordinator_that_is_behind_holds_few_messages_and_fewer_events(
 async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) -> None:
     sizes: list[int] = []
     seen: list[ReceivedEvent] = []
-    session = await Session.open(broker_uri, Topology(), "/test", None)
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
     try:
-        await session.declarer.ensure_shared()
-        reader = await session.connection.channel(prefetch_count=10)
+        await broker.declarer.ensure_shared()
+        reader = await broker.connection.channel(prefetch_count=10)
 
         def take(delivery: Delivery) -> None:
             sizes.append(len(delivery.body))
@@ -99,7 +99,7 @@ async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) ->
             delivery.ack()
 
         await reader.consume(Topology().event_stream, take, arguments={"x-stream-offset": "next"})
-        events: EventWriter = session.events
+        events: EventWriter = broker.events
         for text in (*["x" * 10_000] * 100, "y" * 2 * MAX_CHARACTERS_PER_MESSAGE):
             events.record(
                 queue_name,
@@ -109,7 +109,7 @@ async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) ->
             )
         await until(lambda: sum(event.subject == queue_name for event in seen) == 101)
     finally:
-        await session.close()
+        await broker.close()
     assert sorted(sizes)[-2] <= MAX_CHARACTERS_PER_MESSAGE + 1000
     assert max(sizes) < 2 * MAX_CHARACTERS_PER_MESSAGE + 1000, "what is larger goes alone"
 

@@ -230,7 +230,7 @@ async def test_rates_and_depth_are_metrics(broker_uri: str, queue_name: str) -> 
             # There is no handler: the job goes to the dead letter queue.
             await state_of(jobs, job.id, queue_name, "discarded")
             await state_of(jobs, done.id, queue_name, "completed")
-            await until(lambda: worker.tally.nacked[queue_name] == worker.tally.acked[queue_name] == 1)
+            await until(lambda: worker.counters.nacked[queue_name] == worker.counters.acked[queue_name] == 1)
             text = (await asyncio.to_thread(generate_latest, registry)).decode()
     for state in ("scheduled", "discarded"):
         assert f'ojs_queue_depth{{queue="{queue_name}",state="{state}"}} 1.0' in text

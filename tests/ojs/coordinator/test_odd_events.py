@@ -209,6 +209,6 @@ async def test_an_answer_and_a_relayed_message_that_are_none_end_nothing(jobs: J
     async with Worker(jobs) as worker:
         for body in (nested(1500), b"\xff", b"", b'{"job_id": 5}'):
             await eye.publish("ojs.exchange.control", "", body, type="ojs.control.cancel")
-        await until(lambda: worker.tally.stepped_over["relay"] == 4)
+        await until(lambda: worker.counters.stepped_over["relay"] == 4)
         await known.push()
         await until(lambda: worker.counts["completed"] == 1)

@@ -318,8 +318,8 @@ except ImportError as error:
 async def tapped(eye: Eye, jobs: Jobs, queue: str) -> str:
     """Declare the topology, and copy what comes to a queue from now on to another one."""
     await jobs._open()
-    assert jobs._session is not None
-    await jobs._session.declarer.ensure_queue(queue)
+    assert jobs._broker is not None
+    await jobs._broker.declarer.ensure_queue(queue)
     return await eye.tap("ojs.exchange.direct", queue)
 
 

@@ -13,7 +13,7 @@ from tests.ojs.event_rules import DATA, OURS, complaints
 from tests.ojs.eye import Eye, until
 from waybill.client import connect
 from waybill.ojs import DeadLetterJob, Jobs, Retry, Unique, Worker, current_job
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.observe.event_writer import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS_PER_MESSAGE, EventWriter
 from waybill.ojs.spec.events import JobCompleted, ReceivedEvent, decode_events
 from waybill.ojs.topology.topology import Topology
@@ -195,10 +195,10 @@ async def test_many_events_share_few_messages(broker_uri: str, stream: StreamRea
 
 
 async def test_an_action_runs_only_after_the_events_before_it_are_confirmed(broker_uri: str, queue_name: str) -> None:
-    session = await Session.open(broker_uri, Topology(), "/test", None)
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
     try:
-        await session.declarer.ensure_shared()
-        events: EventWriter = session.events
+        await broker.declarer.ensure_shared()
+        events: EventWriter = broker.events
         done: list[int] = []
         for number in range(MAX_EVENTS_PER_MESSAGE * 2 + 10):
             events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
@@ -211,14 +211,14 @@ async def test_an_action_runs_only_after_the_events_before_it_are_confirmed(brok
         assert await events.drain(5)
         assert done[-1] == -1
     finally:
-        await session.close()
+        await broker.close()
 
 
 async def test_large_messages_overlap_and_small_ones_wait(broker_uri: str, queue_name: str) -> None:
-    session = await Session.open(broker_uri, Topology(), "/test", None)
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
     try:
-        await session.declarer.ensure_shared()
-        events: EventWriter = session.events
+        await broker.declarer.ensure_shared()
+        events: EventWriter = broker.events
 
         def record(count: int) -> object:
             for number in range(count):
@@ -236,7 +236,7 @@ async def test_large_messages_overlap_and_small_ones_wait(broker_uri: str, queue
         assert events.gathering is not small, "with so many it does not wait"
         assert await events.drain(20)
     finally:
-        await session.close()
+        await broker.close()
 
 
 async def test_a_deleted_stream_is_declared_again_and_no_event_is_lost(
@@ -271,7 +271,7 @@ async def test_large_results_do_not_make_a_message_that_no_broker_takes(
             await until(lambda: worker.running_count == 12)
             events = await eye.tap("ojs.exchange.events", "#")
             release.set()
-            await until(lambda: worker.tally.acked[queue_name] == 12)
+            await until(lambda: worker.counters.acked[queue_name] == 12)
     found = 0
     while found < 12:
         body = (await eye.wait_for(events)).body

@@ -40,7 +40,7 @@ async def test_the_eleven_metrics_tell_what_happened(broker_uri: str, queue_name
                 for what in ("pass", "fail", "wait"):
                     await do.push(what)
                 await started.wait()
-                await until(lambda: worker.tally.acked[queue_name] + worker.tally.nacked[queue_name] == 2)
+                await until(lambda: worker.counters.acked[queue_name] + worker.counters.nacked[queue_name] == 2)
                 found = await asyncio.to_thread(scrape, port)
                 proxy.cut()
                 await until(lambda: not worker.is_consuming)

@@ -149,7 +149,7 @@ async def test_a_batch_fails_if_the_broker_does_not_come_back_in_time(broker_uri
     async with Proxy(broker_uri) as proxy:
         jobs = Jobs(proxy.uri, push_timeout=0.5)
         await jobs.push("batch.first", queue=queue_name)
-        connection = (await jobs.session()).connection
+        connection = (await jobs.broker_connection()).connection
         proxy.refusing = True
         proxy.cut()
         await until(lambda: not connection.is_open)

@@ -24,8 +24,8 @@ async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
 
 async def rejected_copies(jobs: Jobs, eye: Eye, queue: str) -> str:
     """Tap what the broker dead-letters from a job queue: that is what nacks without requeue look like from outside."""
-    session = await jobs.session()
-    await session.declarer.ensure_queue(queue)
+    broker = await jobs.broker_connection()
+    await broker.declarer.ensure_queue(queue)
     return await eye.tap("nack.ojs.retry", queue)
 
 

@@ -247,7 +247,7 @@ async def test_acknowledgements_of_quick_jobs_share_frames(broker_uri: str, jobs
         working.handler("intake.quick", queue=queue_name)(quick)
         await jobs.push_many(pushed.job() for _ in range(300))
         async with Worker(working, concurrency=100) as worker:
-            await until(lambda: worker.tally.acked[queue_name] == 300)
+            await until(lambda: worker.counters.acked[queue_name] == 300)
         channels = {
             one.channel for one in tap.by_broker("Basic.Deliver", lambda one: one.method.routing_key == queue_name)
         }

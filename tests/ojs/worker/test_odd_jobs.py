@@ -338,7 +338,7 @@ async def test_a_delivery_that_cannot_be_settled_becomes_a_dead_letter(
             await until(lambda: worker.counts["discarded"] == 3)
         await known.push()
         await until(lambda: worker.counts["completed"] == 1)
-        assert worker.tally.stepped_over["job"] == 3
+        assert worker.counters.stepped_over["job"] == 3
         assert worker.is_consuming
     assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 3
     assert await eye.count(f"ojs.queue.{queue_name}") == 0

@@ -13,7 +13,7 @@ from waybill.ojs.topology.declarer import TopologyDeclarer
 from waybill.ojs.topology.topology import Topology
 
 
-class Session:
+class BrokerConnection:
     """A connection, a channel with confirms for jobs, the declarer and the event writer.
 
     The channels for declarations and for events are separate: an error on one leaves the others alone.
@@ -47,9 +47,9 @@ class Session:
             identity = Identity(connection.address)
             events = EventWriter(await connection.channel(confirms=True), declarer, source, identity)
             publishing = await connection.channel(confirms=True)
-            session = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
+            broker = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
         connection.on_reconnect(events.resume)
-        return session
+        return broker
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:
         """Return when the connection is open, at once if it is; raise TimeoutError if it does not come back in time."""

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery, Inspector
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import (
     CANCEL,
@@ -35,10 +35,10 @@ BEAT_LIFE_MS: Final = 60_000
 """Where no coordinator runs, heartbeats go away by themselves."""
 
 
-def beat(session: Session, worker_id: str, execution: Execution, confirmed: Callable[[], None]) -> None:
+def beat(broker: BrokerConnection, worker_id: str, execution: Execution, confirmed: Callable[[], None]) -> None:
     """Tell the coordinators that a job still runs (binding section 5.7). Nobody waits for it."""
-    topology = session.declarer.topology
-    future = session.publishing.publish_nowait(
+    topology = broker.declarer.topology
+    future = broker.publishing.publish_nowait(
         msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
         exchange=topology.direct,
         routing_key=topology.control_queue(execution.queue),
@@ -47,25 +47,25 @@ def beat(session: Session, worker_id: str, execution: Execution, confirmed: Call
             delivery_mode=PERSISTENT,
             type=HEARTBEAT,
             expiration=str(BEAT_LIFE_MS),
-            user_id=session.identity.user,
+            user_id=broker.identity.user,
         ),
     )
 
     def done(future: asyncio.Future[None]) -> None:
         # A lost one is made good by the next.
         error = None if future.cancelled() else future.exception()
-        if not future.cancelled() and not session.identity.is_refused(error) and error is None:
+        if not future.cancelled() and not broker.identity.is_refused(error) and error is None:
             confirmed()
 
     future.add_done_callback(done)
 
 
 class Control:
-    """Sends requests to coordinators over one session, and takes their answers from an exclusive queue."""
+    """Sends requests to coordinators over one connection, and takes their answers from an exclusive queue."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, broker: BrokerConnection) -> None:
         """The reply queue is declared with the first question."""
-        self._session = session
+        self._broker = broker
         self._waiting: dict[str, asyncio.Future[ControlReply]] = {}
         self._reply_queue = ""
         self._channel: Channel | None = None
@@ -91,8 +91,8 @@ class Control:
 
     async def is_heard(self, queue: str) -> bool:
         """Say whether a coordinator reads the control queue. Raises ClientError."""
-        name = self._session.declarer.topology.control_queue(queue)
-        found = await Inspector(self._session.connection).queue(name)
+        name = self._broker.declarer.topology.control_queue(queue)
+        found = await Inspector(self._broker.connection).queue(name)
         return found is not None and found.consumer_count > 0
 
     async def reserve(self, job_id: str, queue: str, reservation: Reservation, timeout_seconds: float) -> ControlReply:
@@ -110,7 +110,7 @@ class Control:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._listen()
-                reply_to = self._session.connection.current_queue_name(self._reply_queue)
+                reply_to = self._broker.connection.current_queue_name(self._reply_queue)
                 # A question that nobody answers in time is of no use to anybody; one that is taken at the last moment
                 # would be answered too late.
                 expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
@@ -129,7 +129,7 @@ class Control:
         answer: tuple[str, str] | None = None,
         expiration_ms: int | None = None,
     ) -> None:
-        topology = self._session.declarer.topology
+        topology = self._broker.declarer.topology
         reply_to, correlation_id = answer or (None, None)
         properties = BasicProperties(
             content_type=CONTENT_TYPE,
@@ -138,11 +138,11 @@ class Control:
             reply_to=reply_to,
             correlation_id=correlation_id,
             expiration=None if expiration_ms is None else str(expiration_ms),
-            user_id=self._session.identity.user,
+            user_id=self._broker.identity.user,
         )
         try:
-            await self._session.declarer.ensure_control(queue)
-            await self._session.publishing.publish(
+            await self._broker.declarer.ensure_control(queue)
+            await self._broker.publishing.publish(
                 msgspec.json.encode(request),
                 exchange=topology.direct,
                 routing_key=topology.control_queue(queue),
@@ -150,7 +150,7 @@ class Control:
                 mandatory=True,
             )
         except ClientError as error:
-            if self._session.identity.is_refused(error):
+            if self._broker.identity.is_refused(error):
                 await self._send(queue, kind, request, answer, expiration_ms)
                 return
             raise ControlFailed(f"the control queue of {queue} did not take the request: {error}") from error
@@ -158,7 +158,7 @@ class Control:
     async def _listen(self) -> None:
         async with self._opening:
             if self._channel is None:
-                channel = await self._session.connection.channel()
+                channel = await self._broker.connection.channel()
                 declared = await channel.declare_queue(exclusive=True, auto_delete=True)
                 self._reply_queue = declared.name
                 await channel.consume(declared.name, self._answered, no_ack=True)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, ClientError, Inspector
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.control_message import CONTENT_TYPE, PAUSE, RESUME, ControlRequest
 from waybill.ojs.spec.events import EventData, QueuePaused, QueueResumed
 from waybill.ojs.spec.message import PERSISTENT
@@ -28,45 +28,45 @@ CONFIRM_SECONDS: Final = 30.0
 _log = logging.getLogger("waybill.ojs.worker")
 
 
-async def pause_queue(session: Session, queue: str, by: str | None = None) -> bool:
+async def pause_queue(broker: BrokerConnection, queue: str, by: str | None = None) -> bool:
     """Pause an OJS queue for all workers; False if it was paused before. `by` says in the event who wanted it."""
-    marker = session.declarer.topology.pause(queue)
-    was_paused = await is_paused(session, queue)
-    async with await session.connection.channel() as channel:
+    marker = broker.declarer.topology.pause(queue)
+    was_paused = await is_paused(broker, queue)
+    async with await broker.connection.channel() as channel:
         await channel.declare_queue(marker, durable=True)
     # Never to be declared again by a reconnect: somebody else may have resumed meanwhile.
-    session.connection.declarations.queue_deleted(marker)
-    await _announce(session, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))
+    broker.connection.declarations.queue_deleted(marker)
+    await _announce(broker, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))
     return not was_paused
 
 
-async def resume_queue(session: Session, queue: str, by: str | None = None) -> bool:
+async def resume_queue(broker: BrokerConnection, queue: str, by: str | None = None) -> bool:
     """Let workers consume an OJS queue again; False if it was not paused."""
-    was_paused = await is_paused(session, queue)
-    async with await session.connection.channel() as channel:
-        await channel.delete_queue(session.declarer.topology.pause(queue))
-    await _announce(session, RESUME, queue, QueueResumed(queue=queue, resumed_by=by))
+    was_paused = await is_paused(broker, queue)
+    async with await broker.connection.channel() as channel:
+        await channel.delete_queue(broker.declarer.topology.pause(queue))
+    await _announce(broker, RESUME, queue, QueueResumed(queue=queue, resumed_by=by))
     return was_paused
 
 
-async def is_paused(session: Session, queue: str) -> bool:
+async def is_paused(broker: BrokerConnection, queue: str) -> bool:
     """Whether an OJS queue is paused."""
-    return await Inspector(session.connection).queue(session.declarer.topology.pause(queue)) is not None
+    return await Inspector(broker.connection).queue(broker.declarer.topology.pause(queue)) is not None
 
 
-async def _announce(session: Session, kind: str, queue: str, data: EventData) -> None:
+async def _announce(broker: BrokerConnection, kind: str, queue: str, data: EventData) -> None:
     """Tell all workers, and write the event; returns when the broker has both."""
-    await session.declarer.ensure_relay()
-    await session.declarer.ensure_shared()
-    await session.publishing.publish(
+    await broker.declarer.ensure_relay()
+    await broker.declarer.ensure_shared()
+    await broker.publishing.publish(
         msgspec.json.encode(ControlRequest(queue=queue)),
-        exchange=session.declarer.topology.relay,
+        exchange=broker.declarer.topology.relay,
         properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=kind),
         mandatory=True,
     )
-    session.events.record(queue, data, format_timestamp(datetime.now(UTC)))
+    broker.events.record(queue, data, format_timestamp(datetime.now(UTC)))
     confirmed = asyncio.Event()
-    session.events.after(confirmed.set)
+    broker.events.after(confirmed.set)
     async with asyncio.timeout(CONFIRM_SECONDS):
         await confirmed.wait()
 
@@ -74,10 +74,10 @@ async def _announce(session: Session, kind: str, queue: str, data: EventData) ->
 class PausedQueues:
     """Which queues of a worker are paused: asked for at its start, and each time something may have changed."""
 
-    def __init__(self, session: Session, queues: Sequence[str], on_change: Callable[[], None]) -> None:
+    def __init__(self, broker: BrokerConnection, queues: Sequence[str], on_change: Callable[[], None]) -> None:
         """`on_change` is called when `queues`, the paused ones, has changed."""
         self.queues: frozenset[str] = frozenset()
-        self._session = session
+        self._broker = broker
         self._watched = queues
         self._on_change = on_change
         self._looking: asyncio.Task[None] | None = None
@@ -86,7 +86,7 @@ class PausedQueues:
     async def look(self) -> None:
         """Ask the broker. Raises ClientError."""
         watched = list(self._watched)
-        paused = await asyncio.gather(*(is_paused(self._session, queue) for queue in watched))
+        paused = await asyncio.gather(*(is_paused(self._broker, queue) for queue in watched))
         self.queues = frozenset(queue for queue, stands in zip(watched, paused, strict=True) if stands)
 
     def look_soon(self) -> None:
@@ -94,7 +94,7 @@ class PausedQueues:
         if self._looking is not None and not self._looking.done():
             self._looks_again = True
             return
-        self._looking = self._session.connection.spawn(self._look_again())
+        self._looking = self._broker.connection.spawn(self._look_again())
 
     async def _look_again(self) -> None:
         while True:

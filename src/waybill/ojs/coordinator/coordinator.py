@@ -23,7 +23,7 @@ import msgspec
 
 from waybill.client import BasicProperties, Channel, Consumer, Delivery
 from waybill.ojs.client import Jobs
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -40,7 +40,7 @@ from waybill.ojs.spec.control_message import (
     read_request,
 )
 from waybill.ojs.spec.envelope import DEFAULT_VISIBILITY_SECONDS, check_queue
-from waybill.ojs.spec.events import JobCancelled, JobHeartbeat, JobReleased, JobReserved, event_source
+from waybill.ojs.spec.events import JobCancellation, JobHeartbeat, JobReleased, JobReserved, event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.nesting import shown
@@ -85,7 +85,7 @@ class Coordinator:
         self._jobs = jobs
         self._queues = list(dict.fromkeys(queues))
         self._database = database
-        self._session: Session | None = None
+        self._broker: BrokerConnection | None = None
         self._rebuild = rebuild
         self._view: JobView | None = None
         self._replacement: Replacement | None = None
@@ -94,17 +94,17 @@ class Coordinator:
     async def start(self) -> None:
         """Connect, begin to read the stream, and stand in line for the control queues."""
         source = event_source("coordinators", self.id)
-        session = await Session.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
+        broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
             self._view = JobView(self._database, rebuild=self._rebuild)
-            self._session = session
-            await session.declarer.ensure_shared()
-            await session.declarer.ensure_relay()
-            await self._view.start(session)
-            self._replacement = Replacement(session, self._view)
-            channel = await session.connection.channel(prefetch_count=PREFETCH)
+            self._broker = broker
+            await broker.declarer.ensure_shared()
+            await broker.declarer.ensure_relay()
+            await self._view.start(broker)
+            self._replacement = Replacement(broker, self._view)
+            channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
-                await session.declarer.ensure_control(queue)
+                await broker.declarer.ensure_control(queue)
                 await self._serve(channel, queue)
             self._spawn(self._replacement.watch(self._queues))
         except BaseException:
@@ -114,15 +114,15 @@ class Coordinator:
 
     async def close(self) -> None:
         """Leave the control queues to the next coordinator."""
-        session, self._session = self._session, None
+        broker, self._broker = self._broker, None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if session is not None:
+        if broker is not None:
             if self._replacement is not None:
                 await self._replacement.drain(LAST_EVENTS_SECONDS)
-            await session.events.drain(LAST_EVENTS_SECONDS)
-            await session.close()
+            await broker.events.drain(LAST_EVENTS_SECONDS)
+            await broker.close()
         if self._view is not None:
             await self._view.close()
             self._view = None
@@ -156,8 +156,8 @@ class Coordinator:
     # Requests. --------------------------------------------------------------------------------------------------
 
     async def _serve(self, channel: Channel, queue: str) -> None:
-        if self._session is not None:
-            consumer = await channel.consume(self._session.declarer.topology.control_queue(queue))
+        if self._broker is not None:
+            consumer = await channel.consume(self._broker.declarer.topology.control_queue(queue))
             self._spawn(self._handle_all(consumer, queue))
 
     async def _handle_all(self, consumer: Consumer, queue: str) -> None:
@@ -201,7 +201,7 @@ class Coordinator:
 
     @property
     def _own_user(self) -> str | None:
-        return None if self._session is None else self._session.identity.user
+        return None if self._broker is None else self._broker.identity.user
 
     def _refuse(self, delivery: Delivery, job_id: str, owner: str | None) -> None:
         self.stepped_over["refused"] += 1
@@ -258,16 +258,16 @@ class Coordinator:
 
     async def _cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
-        session = self._session
-        if session is None or not job_id:
+        broker = self._broker
+        if broker is None or not job_id:
             return
         job = await self._known.settled(job_id, lambda found: found is not None)
         if job is not None and has_ended(job):
             _log.info("job %s is %s already and cannot be cancelled", job_id, job.state)
             return
-        await session.publishing.publish(
+        await broker.publishing.publish(
             msgspec.json.encode(ControlRequest(job_id)),
-            exchange=session.declarer.topology.relay,
+            exchange=broker.declarer.topology.relay,
             properties=BasicProperties(
                 content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.CANCEL
             ),
@@ -276,10 +276,10 @@ class Coordinator:
         if job is None or job.state == State.ACTIVE.value:
             # Whoever has the job says what became of it.
             return
-        data = JobCancelled(job_type=job.type, queue=job.queue or queue)
-        session.events.record(job_id, data, event_id=cancelled_event_id(job_id))
+        data = JobCancellation(job_type=job.type, queue=job.queue or queue)
+        broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
         confirmed = asyncio.Event()
-        session.events.after(confirmed.set)
+        broker.events.after(confirmed.set)
         await confirmed.wait()
         await self._known.settled(job_id, lambda found: found is not None and has_ended(found))
 
@@ -303,8 +303,8 @@ class Coordinator:
         await self._reply(delivery, reply)
 
     async def _obstacle(self, job_id: str, queue: str, reservation: Reservation, user: str | None) -> JobInfo | None:
-        session = self._session
-        if session is None:
+        broker = self._broker
+        if broker is None:
             raise RuntimeError("the coordinator is closed")
         event_id = f"evt_{new_id()}"
         lease_seconds = min(max(reservation.lease_seconds, 0.0), MAX_LEASE_SECONDS)
@@ -317,7 +317,7 @@ class Coordinator:
             reserved_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=lease_seconds)),
             reserved_by=user,
         )
-        return await self._known.verdict(event_id, lambda: session.events.record(job_id, data, event_id=event_id))
+        return await self._known.verdict(event_id, lambda: broker.events.record(job_id, data, event_id=event_id))
 
     async def _release(self, delivery: Delivery, job_id: str, queue: str) -> None:
         """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
@@ -340,13 +340,13 @@ class Coordinator:
             self._refuse(delivery, job.id, owner)
 
     def _record_release(self, job: JobInfo, queue: str) -> None:
-        if self._session is not None:
-            self._session.events.record(job.id, JobReleased(job_type=job.type, queue=queue))
+        if self._broker is not None:
+            self._broker.events.record(job.id, JobReleased(job_type=job.type, queue=queue))
 
     async def _beat(self, delivery: Delivery, request: ControlRequest) -> None:
         """Extend an attempt. Whoever asks is told whether it is still theirs: an empty answer says that it is not."""
-        session, replacement = self._session, self._replacement
-        if session is None or replacement is None:
+        broker, replacement = self._broker, self._replacement
+        if broker is None or replacement is None:
             return
         if replacement.has_replaced(request.job_id, request.attempt):
             await self._reply(delivery, ControlReply())
@@ -366,7 +366,7 @@ class Coordinator:
         lasts_ms = job.visibility_ms or DEFAULT_VISIBILITY_SECONDS * 1000
         until = format_timestamp(datetime.now(UTC) + timedelta(milliseconds=lasts_ms))
         worker_id = request.worker_id or job.worker_id or ""
-        session.events.record(
+        broker.events.record(
             job.id,
             JobHeartbeat(
                 job_type=job.type, queue=job.queue, worker_id=worker_id, attempt=job.attempt, visible_until=until
@@ -375,7 +375,7 @@ class Coordinator:
 
     async def _answer(self, delivery: Delivery, request: ControlRequest, queue: str) -> None:
         properties = delivery.properties
-        if self._session is None or not properties.reply_to:
+        if self._broker is None or not properties.reply_to:
             return
         if properties.type == control_message.LIST:
             user = properties.user_id
@@ -389,15 +389,15 @@ class Coordinator:
 
     async def _reply(self, delivery: Delivery, reply: ControlReply) -> None:
         properties = delivery.properties
-        if self._session is None or not properties.reply_to:
+        if self._broker is None or not properties.reply_to:
             return
-        prefix = self._session.declarer.topology.prefix
+        prefix = self._broker.declarer.topology.prefix
         if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
             self.stepped_over["refused"] += 1
             _log.warning("no answer goes to %s: whoever asks may not write there", shown(properties.reply_to))
             return
         # Not mandatory: whoever asked may be gone.
-        await self._session.publishing.publish(
+        await self._broker.publishing.publish(
             _encode_reply(reply),
             routing_key=properties.reply_to,
             properties=BasicProperties(

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from waybill.client import Consumer, Delivery
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore, open_job_store
 from waybill.ojs.spec.control_message import JobInfo
@@ -60,16 +60,16 @@ class JobView:
         self._folded = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
 
-    async def start(self, session: Session) -> None:
+    async def start(self, broker: BrokerConnection) -> None:
         """Open the store, and follow the stream from where the store ends."""
         self._store = await self._in_thread(self._open_store)
         if self._rebuild:
             await self._in_thread(self._store.clear)
         store = self._store
         self._next_offset = await self._in_thread(lambda: store.next_offset)
-        channel = await session.connection.channel(prefetch_count=PREFETCH)
+        channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._stream = await channel.consume(
-            session.declarer.topology.event_stream,
+            broker.declarer.topology.event_stream,
             self._take,
             arguments={"x-stream-offset": self._next_offset or "first"},
         )

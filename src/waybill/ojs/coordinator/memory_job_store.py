@@ -24,7 +24,7 @@ from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
-from waybill.ojs.worker.bounded import Generations
+from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, ClientError, copied_delivery
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec import control_message
@@ -25,7 +25,7 @@ from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
 from waybill.ojs.spec.envelope import read_envelope
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.settlement import Settlement
 
@@ -50,15 +50,15 @@ class _Silence:
 class Replacement:
     """Replaces the hung attempts of some queues."""
 
-    def __init__(self, session: Session, view: JobView) -> None:
-        self._session = session
+    def __init__(self, broker: BrokerConnection, view: JobView) -> None:
+        self._broker = broker
         self._view = view
-        self._settlement = Settlement(session, "dead_letter", holds_delivery=False)
+        self._settlement = Settlement(broker, "dead_letter", holds_delivery=False)
         self._silences: dict[str, _Silence] = {}
-        self._replaced: Recent[tuple[str, int], None] = Recent(REMEMBERED_REPLACEMENTS)
+        self._replaced: BoundedDict[tuple[str, int], None] = BoundedDict(REMEMBERED_REPLACEMENTS)
         self._looking: set[str] = set()
         self._loop = asyncio.get_running_loop()
-        session.connection.on_reconnect(self._begin_anew)
+        broker.connection.on_reconnect(self._begin_anew)
 
     def _begin_anew(self) -> None:
         """After a lost connection: what was not replaced for good is replaced once more, what is silent gets time."""
@@ -73,7 +73,7 @@ class Replacement:
         """Ask for a look at each queue with an attempt of which nothing is heard, for ever."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if not self._session.connection.is_open:
+            if not self._broker.connection.is_open:
                 continue
             try:
                 silent = await self._silent()
@@ -134,8 +134,8 @@ class Replacement:
         return silent
 
     def _ask_for_look(self, queue: str) -> None:
-        topology = self._session.declarer.topology
-        future = self._session.publishing.publish_nowait(
+        topology = self._broker.declarer.topology
+        future = self._broker.publishing.publish_nowait(
             msgspec.json.encode(ControlRequest()),
             exchange=topology.direct,
             routing_key=topology.control_queue(queue),
@@ -159,9 +159,9 @@ class Replacement:
             _log.error("job %s cannot be replaced: the message in its heartbeat is another one's", shown(job_id))
             return
         request = ControlRequest(job_id, attempt=attempt, enqueued_at=envelope.enqueued_at)
-        await self._session.publishing.publish(
+        await self._broker.publishing.publish(
             msgspec.json.encode(request),
-            exchange=self._session.declarer.topology.relay,
+            exchange=self._broker.declarer.topology.relay,
             properties=BasicProperties(
                 content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.REPLACE
             ),
@@ -170,4 +170,4 @@ class Replacement:
         _log.warning("nothing is heard of attempt %d of job %s: it is replaced", attempt, job_id)
         delivery = copied_delivery(message.properties, message.body)
         execution = Execution(delivery, queue, envelope, attempt)
-        self._settlement.failed(execution, lost_failure(attempt, self._session.events.timestamp()), 0.0)
+        self._settlement.failed(execution, lost_failure(attempt, self._broker.events.timestamp()), 0.0)

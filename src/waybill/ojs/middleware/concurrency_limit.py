@@ -11,11 +11,11 @@ from collections.abc import Callable
 from waybill.ojs.client import Jobs
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
-from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
+from waybill.ojs.middleware.limited import KeyedPermitPools, Patience, acquire
 
 
 class ConcurrencyLimit(JobMiddleware):
-    """Runs a job while it holds a permit of its key; `ojs.middleware.semaphore` says how that survives crashes."""
+    """Runs a job while it holds a permit of its key; `ojs.middleware.permit_pool` says how that survives crashes."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ConcurrencyLimit(JobMiddleware):
         """
         self._key = key
         self._patience = patience or Patience()
-        self._permits = KeyedPermits(jobs, count)
+        self._permits = KeyedPermitPools(jobs, count)
 
     async def execute(self, job: JobContext, call: Call) -> object:
         """Hold a permit while the job runs."""

@@ -9,7 +9,7 @@ from typing import Final
 from waybill.client.ranges import check_number
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import DiscardJob, PostponeJob
-from waybill.ojs.middleware.semaphore import Permit, Permits, check_limit
+from waybill.ojs.middleware.permit_pool import Permit, PermitPool, check_limit
 from waybill.ojs.spec.rate_limit import OnLimit
 
 KEYS_REMEMBERED: Final = 1000
@@ -39,29 +39,29 @@ class Patience:
         return replace(self, wait_seconds=min(self.wait_seconds, 0.05), drop=action == "drop")
 
 
-class KeyedPermits:
-    """Permits for as many keys as there are; those of keys that were not used for long are forgotten here."""
+class KeyedPermitPools:
+    """A pool of permits for each key. Keeps the KEYS_REMEMBERED pools that were used last."""
 
     def __init__(self, jobs: Jobs, count: int, period_seconds: float | None = None) -> None:
-        """See `Permits`."""
+        """See `PermitPool`."""
         check_limit(count, period_seconds)
         self._jobs = jobs
         self._count = count
         self._period_seconds = period_seconds
-        self._by_key: OrderedDict[str, Permits] = OrderedDict()
+        self._by_key: OrderedDict[str, PermitPool] = OrderedDict()
 
-    def of(self, key: str) -> Permits:
+    def of(self, key: str) -> PermitPool:
         """Return the permits of a key. Raises InvalidJob for one that breaks the rules."""
         permits = self._by_key.get(key)
         if permits is None:
-            permits = self._by_key[key] = Permits(self._jobs, key, self._count, period_seconds=self._period_seconds)
+            permits = self._by_key[key] = PermitPool(self._jobs, key, self._count, period_seconds=self._period_seconds)
             if len(self._by_key) > KEYS_REMEMBERED:
                 self._by_key.popitem(last=False)
         self._by_key.move_to_end(key)
         return permits
 
 
-async def acquire(permits: Permits, patience: Patience) -> Permit:
+async def acquire(permits: PermitPool, patience: Patience) -> Permit:
     """Return a permit. Raises PostponeJob, or DiscardJob, if there is none in time."""
     try:
         return await permits.acquire(patience.wait_seconds)

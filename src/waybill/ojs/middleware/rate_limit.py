@@ -13,7 +13,7 @@ from datetime import timedelta
 from waybill.ojs.client import Jobs
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
-from waybill.ojs.middleware.limited import KeyedPermits, Patience, acquire
+from waybill.ojs.middleware.limited import KeyedPermitPools, Patience, acquire
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 
 
@@ -53,7 +53,7 @@ class JobRateLimits(JobMiddleware):
         """`patience` is for jobs whose `on_limit` is "wait"."""
         self._jobs = jobs
         self._patience = patience or Patience()
-        self._permits: dict[object, KeyedPermits] = {}
+        self._permits: dict[object, KeyedPermitPools] = {}
 
     async def execute(self, job: JobContext, call: Call) -> object:
         """Satisfy all limits of the job, then run it."""
@@ -64,7 +64,7 @@ class JobRateLimits(JobMiddleware):
         async with AsyncExitStack() as stack:
             # The permit that comes back first: one of a rate is used up, whether the job then runs or not.
             if policy.concurrency is not None:
-                permits = self._of(policy.concurrency, lambda count: KeyedPermits(self._jobs, count))
+                permits = self._of(policy.concurrency, lambda count: KeyedPermitPools(self._jobs, count))
                 stack.callback((await acquire(permits.of(policy.key), patience)).release)
             for window, evenly in ((policy.rate, False), (policy.throttle, True)):
                 if window is not None:
@@ -75,15 +75,15 @@ class JobRateLimits(JobMiddleware):
                     await acquire(permits.of(policy.key), patience)
             return await call(job)
 
-    def _of(self, setting: object, make: Callable[..., KeyedPermits]) -> KeyedPermits:
+    def _of(self, setting: object, make: Callable[..., KeyedPermitPools]) -> KeyedPermitPools:
         if setting not in self._permits:
             self._permits[setting] = make(setting)
         return self._permits[setting]
 
 
-def _permits(jobs: Jobs, count: int, period: timedelta, *, evenly: bool) -> KeyedPermits:
+def _permits(jobs: Jobs, count: int, period: timedelta, *, evenly: bool) -> KeyedPermitPools:
     seconds = period.total_seconds()
-    return KeyedPermits(jobs, 1, seconds / count) if evenly else KeyedPermits(jobs, count, seconds)
+    return KeyedPermitPools(jobs, 1, seconds / count) if evenly else KeyedPermitPools(jobs, count, seconds)
 
 
 __all__ = ["JobRateLimits", "RateLimit", "RateLimitPolicy"]

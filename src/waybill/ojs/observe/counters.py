@@ -24,7 +24,7 @@ class Distribution:
         self.sum += seconds
 
 
-class Tally:
+class Counters:
     """Counts of one session; those by queue have OJS queues as keys, `events` stands for the event stream."""
 
     def __init__(self) -> None:

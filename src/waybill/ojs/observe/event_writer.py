@@ -23,7 +23,7 @@ from typing import Final
 
 from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
-from waybill.ojs.observe.counters import Tally
+from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_forms import EventForms, is_plain
 from waybill.ojs.spec.envelope import CONTENT_TYPE
 from waybill.ojs.spec.events import (
@@ -77,7 +77,7 @@ class EventWriter:
         self, channel: Channel, declarer: TopologyDeclarer, source: str, identity: Identity | None = None
     ) -> None:
         """`source` is a URI: see `event_source`."""
-        self.tally = Tally()
+        self.counters = Counters()
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
@@ -269,8 +269,8 @@ class EventWriter:
         self._in_flight.discard(batch)
         error = None if future.cancelled() else future.exception()
         if error is None and not future.cancelled():
-            self.tally.published["events"] += 1
-            self.tally.confirm_latency.add(self._loop.time() - batch.published_at)
+            self.counters.published["events"] += 1
+            self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
             # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
             try:
                 self._flush()
@@ -283,7 +283,7 @@ class EventWriter:
         if self._identity is not None:
             self._identity.is_refused(error)
         if isinstance(error, MessageReturned):
-            self.tally.returned += 1
+            self.counters.returned += 1
             _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
             self._declarer.forget_shared()
         else:

@@ -76,28 +76,28 @@ class WorkerMetrics(Collector):
         )
 
     def _of_the_messages(self) -> Iterator[Metric]:
-        tally = self._worker.tally
-        yield _counter("ojs_amqp_messages_published", "Messages confirmed by the broker.", tally.published)
-        yield _counter("ojs_amqp_messages_consumed", "Messages delivered to this worker.", tally.consumed)
-        yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", tally.acked)
-        yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", tally.nacked)
+        counters = self._worker.counters
+        yield _counter("ojs_amqp_messages_published", "Messages confirmed by the broker.", counters.published)
+        yield _counter("ojs_amqp_messages_consumed", "Messages delivered to this worker.", counters.consumed)
+        yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", counters.acked)
+        yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", counters.nacked)
         stepped_over = CounterMetricFamily(
             "ojs_messages_stepped_over", "Messages that could not be understood or settled.", labels=("kind",)
         )
-        for kind, count in dict(tally.stepped_over).items():
+        for kind, count in dict(counters.stepped_over).items():
             stepped_over.add_metric((kind,), count)
         yield stepped_over
-        yield CounterMetricFamily("ojs_amqp_messages_returned", "Messages that no queue took.", value=tally.returned)
+        yield CounterMetricFamily("ojs_amqp_messages_returned", "Messages that no queue took.", value=counters.returned)
         unacked = GaugeMetricFamily("ojs_amqp_messages_unacked", "Messages held.", labels=("consumer",))
         utilization = GaugeMetricFamily("ojs_amqp_consumer_utilization", "Share of the concurrency.", labels=_BY_QUEUE)
         running = self._worker.running_by_queue()
         for queue in self._worker.queues:
-            unacked.add_metric((queue,), tally.unacked[queue])
+            unacked.add_metric((queue,), counters.unacked[queue])
             utilization.add_metric((queue,), running[queue] / self._worker.concurrency)
         yield unacked
         yield utilization
         latency = HistogramMetricFamily("ojs_amqp_publish_confirm_latency_seconds", "From publish to confirm.")
-        latency.add_metric((), *_buckets(tally.confirm_latency))
+        latency.add_metric((), *_buckets(counters.confirm_latency))
         yield latency
 
     def _of_the_jobs(self) -> Iterator[Metric]:
@@ -107,7 +107,7 @@ class WorkerMetrics(Collector):
         yield ends
         yield GaugeMetricFamily("ojs_jobs_running", "Jobs that run now.", value=self._worker.running_count)
         durations = HistogramMetricFamily("ojs_job_duration_seconds", "Duration of attempts.", labels=("type",))
-        for job_type, distribution in dict(self._worker.tally.durations).items():
+        for job_type, distribution in dict(self._worker.counters.durations).items():
             durations.add_metric((job_type,), *_buckets(distribution))
         yield durations
 

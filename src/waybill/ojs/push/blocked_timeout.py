@@ -8,12 +8,12 @@ from types import TracebackType
 from waybill.client import Connection
 
 
-class Patience:
+class BlockedTimeout:
     """Time limits that run only while the broker blocks the connection or is away, and begin anew each time.
 
     With `while_blocked` a broker that blocks is waited for, however long.
 
-    async with patience.limit() as limit: ...    raises TimeoutError, and limit.expired() is true then
+    async with blocked_timeout.limit() as limit: ...    raises TimeoutError, and limit.expired() is true then
     """
 
     def __init__(self, connection: Connection, seconds: float, *, while_blocked: bool = False) -> None:
@@ -48,7 +48,7 @@ class Patience:
 
 
 class Limit:
-    """See `Patience.limit`."""
+    """See `BlockedTimeout.limit`."""
 
     def __init__(self, limits: set[asyncio.Timeout], seconds: float | None) -> None:
         self._limits = limits

@@ -19,10 +19,10 @@ from operator import itemgetter
 from typing import Final
 
 from waybill.client import ConnectionLost, MessageNacked, MessageReturned
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.observe.event_forms import is_plain
-from waybill.ojs.push.blocked_timeout import Patience
+from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, record
 from waybill.ojs.push.template import PushTemplate
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope
@@ -128,17 +128,17 @@ class BulkPush:
 
     def __init__(
         self,
-        session: Session,
-        patience: Patience,
+        broker: BrokerConnection,
+        blocked_timeout: BlockedTimeout,
         declare: Callable[[list[Envelope]], Awaitable[None]],
         push_again: Callable[[list[Outgoing]], Awaitable[list[PushFailed]]],
     ) -> None:
         """`declare` makes the queues of envelopes exist, `push_again` does for a job all that there is to do."""
-        self._session = session
-        self._patience = patience
+        self._broker = broker
+        self._blocked_timeout = blocked_timeout
         self._declare = declare
         self._push_again = push_again
-        self._exchange = session.declarer.topology.direct
+        self._exchange = broker.declarer.topology.direct
         self._declared: set[str] = set()
         self._published_count = 0
         self._unconfirmed_count = 0
@@ -157,7 +157,7 @@ class BulkPush:
             await self._declare_new(table.kinds)
             for start in range(0, len(table.ids), _JOBS_PER_SEGMENT):
                 self._next_id = table.ids[start]
-                await self._session.publishing.drain()
+                await self._broker.publishing.drain()
                 self._publish(table.part(start, start + _JOBS_PER_SEGMENT))
                 while self._unconfirmed_count > WINDOW:
                     await self._settle()
@@ -174,12 +174,12 @@ class BulkPush:
         """Raise TableFailed in the end if jobs have failed; after any error nobody waits for a confirm any more."""
         try:
             try:
-                async with self._patience.limit():
+                async with self._blocked_timeout.limit():
                     yield
                     if self._failures:
                         await self._settle_all()
             except TimeoutError:
-                self._give_up(self._patience.reason)
+                self._give_up(self._blocked_timeout.reason)
             self._check()
         except BaseException:
             for segment in self._segments:
@@ -199,7 +199,7 @@ class BulkPush:
             self._declared.update(new)
 
     def _publish(self, table: JobTable) -> None:
-        publish, exchange = self._session.publishing.publish_nowait, self._exchange
+        publish, exchange = self._broker.publishing.publish_nowait, self._exchange
         time = format_timestamp(datetime.now(UTC))
         messages = list(table.messages(time))
         futures = [
@@ -248,7 +248,7 @@ class BulkPush:
 
     def _record(self, segment: _Segment, left_out: set[int]) -> None:
         """Write the events of confirmed jobs."""
-        events, table, time = self._session.events, segment.table, segment.time
+        events, table, time = self._broker.events, segment.table, segment.time
         for index, (kind, job_id, key) in enumerate(zip(table.kinds, table.ids, table.keys, strict=True)):
             if index in left_out:
                 continue
@@ -256,16 +256,16 @@ class BulkPush:
                 common = kind.prototype
                 events.record_enqueued(job_id, time, common.type, common.queue, common.priority, key)
             else:
-                record(self._session, Outgoing(read_envelope(segment.messages[index][0]), {}, None, key))
+                record(self._broker, Outgoing(read_envelope(segment.messages[index][0]), {}, None, key))
 
     async def _wait_for_events(self) -> None:
         """Let the events be no more than one table behind."""
         before, self._events_before = self._events_before, asyncio.Event()
-        self._session.events.after(self._events_before.set)
+        self._broker.events.after(self._events_before.set)
         if before is not None:
             # The jobs are safe. Whether the broker takes publishes matters to the next of them.
             with suppress(TimeoutError):
-                async with self._patience.limit():
+                async with self._blocked_timeout.limit():
                     await before.wait()
 
     def _give_up(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import Options
 from waybill.ojs.observe.event_forms import is_plain
@@ -56,7 +56,7 @@ class Outgoing:
 class Publication:
     """One round of publishing: each job ends in one of the lists, or was confirmed and has its events recorded."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, broker: BrokerConnection) -> None:
         """Nothing happens before `run`."""
         self.lost: list[Outgoing] = []
         """A lost connection has swallowed the job or its confirm."""
@@ -64,11 +64,11 @@ class Publication:
         self.failures: list[PushFailed] = []
         self.settled_count = 0
         """How many of the jobs, in order, have ended somewhere."""
-        self._session = session
+        self._broker = broker
 
     async def run(self, jobs: Sequence[Outgoing], address: Callable[[Outgoing], None]) -> None:
         """Publish jobs in order; `address` fills in what a message is sent with, when its turn comes."""
-        channel = self._session.publishing
+        channel = self._broker.publishing
         start = 0
         try:
             for index, one in enumerate(jobs):
@@ -96,7 +96,7 @@ class Publication:
                 continue
             if future.done() and future.exception() is None:
                 one.future = None
-                record(self._session, one)
+                record(self._broker, one)
                 self.settled_count += 1
                 continue
             try:
@@ -109,14 +109,14 @@ class Publication:
                 text = f"the queue does not take it: {error}"
                 self.failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", text))
             else:
-                record(self._session, one)
+                record(self._broker, one)
             self.settled_count += 1
 
 
-def record(session: Session, one: Outgoing) -> None:
+def record(broker: BrokerConnection, one: Outgoing) -> None:
     """Write the events of a confirmed job."""
     envelope = one.envelope
-    events = session.events
+    events = broker.events
     unique_key = one.unique_key or one.idempotency_key
     # A worker may have started the job by now; its queue wait counts from the time of its envelope.
     time = envelope.enqueued_at

@@ -107,7 +107,7 @@ class JobDiscarded(JobEventData, frozen=True, kw_only=True):
     last_error: ErrorSummary
 
 
-class JobCancelled(JobEventData, frozen=True, kw_only=True):
+class JobCancellation(JobEventData, frozen=True, kw_only=True):
     """The job was stopped on purpose."""
 
     cancelled_by: str | None = None
@@ -269,7 +269,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobFailed: "job.failed",
     JobRetrying: "job.retrying",
     JobDiscarded: "job.discarded",
-    JobCancelled: "job.cancelled",
+    JobCancellation: "job.cancelled",
     JobHeartbeat: "job.heartbeat",
     JobExpired: "job.expired",
     JobProgress: "job.progress",

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.spec.control_message import (
     CANCEL,
@@ -27,7 +27,7 @@ from waybill.ojs.spec.control_message import (
     read_request,
 )
 from waybill.ojs.spec.message import PERSISTENT
-from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import AttemptKey
 
 PREFETCH: Final = 500
@@ -45,15 +45,15 @@ def cancelled_event_id(job_id: str) -> str:
 class Cancellations:
     """The ids of cancelled jobs, in the order in which they were cancelled."""
 
-    def __init__(self, session: Session, worker_id: str, on_cancel: Callable[[str], None]) -> None:
+    def __init__(self, broker: BrokerConnection, worker_id: str, on_cancel: Callable[[str], None]) -> None:
         """`on_cancel` is called with the id of each job that is cancelled, also if it is not running here."""
-        self._session = session
+        self._broker = broker
         self._worker_id = worker_id
         self._on_cancel = on_cancel
-        self.jobs: Recent[str, None] = Recent(REMEMBERED_JOBS)
+        self.jobs: BoundedDict[str, None] = BoundedDict(REMEMBERED_JOBS)
         """The ids of cancelled jobs."""
         self._channel: Channel | None = None
-        self.replaced: Recent[AttemptKey, None] = Recent(REMEMBERED_JOBS)
+        self.replaced: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_JOBS)
         """Attempts that were replaced by the next one, because nothing was heard of them."""
         self.on_replace: Callable[[AttemptKey], None] | None = None
         self._caught_up = asyncio.Event()
@@ -67,12 +67,12 @@ class Cancellations:
 
     async def start(self) -> None:
         """Read what was cancelled so far, and go on reading. Without the stream, a worker works without."""
-        declarer = self._session.declarer
+        declarer = self._broker.declarer
         try:
             await declarer.ensure_relay()
-            channel = await self._session.connection.channel(prefetch_count=PREFETCH)
+            channel = await self._broker.connection.channel(prefetch_count=PREFETCH)
             await channel.consume(declarer.topology.relay_stream, self._take, arguments={"x-stream-offset": "first"})
-            await self._session.publishing.publish(
+            await self._broker.publishing.publish(
                 msgspec.json.encode(ControlRequest(worker_id=self._worker_id)),
                 exchange=declarer.topology.relay,
                 properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=SYNC),
@@ -88,7 +88,7 @@ class Cancellations:
         try:
             kind, request = delivery.properties.type, read_request(delivery.body)
         except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
-            self._session.events.tally.stepped_over["relay"] += 1
+            self._broker.events.counters.stepped_over["relay"] += 1
             _log.warning("a message of the relay makes no sense: %s", type(error).__name__)
             return
         if kind == SYNC and request.worker_id == self._worker_id:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from waybill.client import Channel, ClientError, Consumer
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.worker.prefetch import divide, step
 from waybill.ojs.worker.runner import Runner
 
@@ -37,11 +37,11 @@ _log = logging.getLogger("waybill.ojs.worker")
 class _Feed:
     """A channel with a limit, and the consumers on it."""
 
-    def __init__(self, channel: Channel, session: Session, runner: Runner, *, is_global: bool) -> None:
+    def __init__(self, channel: Channel, broker: BrokerConnection, runner: Runner, *, is_global: bool) -> None:
         self.limit = 0
         self.consumers: dict[str, Consumer] = {}
         self._channel = channel
-        self._session = session
+        self._broker = broker
         self._runner = runner
         self._is_global = is_global
 
@@ -59,7 +59,7 @@ class _Feed:
                 await self.leave(queue)
 
     async def consume(self, queue: str, arguments: dict[str, object]) -> None:
-        name = self._session.declarer.topology.job_queue(queue)
+        name = self._broker.declarer.topology.job_queue(queue)
         receive = functools.partial(self._runner.receive, queue)
         self.consumers[queue] = await self._channel.consume(name, receive, arguments=arguments)
 
@@ -67,12 +67,12 @@ class _Feed:
         await self.consumers.pop(queue).cancel()
 
 
-class Intake:
+class Consumers:
     """The consumers of a worker. `prefetch` is how many deliveries all of them may hold together."""
 
     def __init__(
         self,
-        session: Session,
+        broker: BrokerConnection,
         runner: Runner,
         weights: Mapping[str, int],
         prefetch: int,
@@ -80,14 +80,14 @@ class Intake:
         timeouts_ms: Mapping[str, int],
     ) -> None:
         """`caps` limit what is held of single queues. `timeouts_ms` is how long deliveries may stay unsettled."""
-        self._session = session
+        self._broker = broker
         self._runner = runner
         self._weights = dict(weights)
         self._prefetch = prefetch
         self._caps = {queue: min(prefetch, caps.get(queue, prefetch)) for queue in weights}
         self._timeouts_ms = timeouts_ms
         # The topology may have changed by now: a broker without quorum queues makes it classic.
-        is_classic = session.declarer.topology.queue_type == "classic"
+        is_classic = broker.declarer.topology.queue_type == "classic"
         self._is_divided = 1 < len(weights) <= prefetch
         self._is_lent = self._is_divided and is_classic
         self._is_global = is_classic and len(weights) > 1
@@ -132,9 +132,9 @@ class Intake:
 
     def _watch(self) -> None:
         """Note since when no delivery was settled though all places for deliveries are taken, by nothing that runs."""
-        tally = self._session.events.tally
-        settled = tally.acked.total() + tally.nacked.total()
-        is_full = sum(tally.unacked[queue] for queue in self._weights) >= max(1, min(self._total, self._prefetch))
+        counters = self._broker.events.counters
+        settled = counters.acked.total() + counters.nacked.total()
+        is_full = sum(counters.unacked[queue] for queue in self._weights) >= max(1, min(self._total, self._prefetch))
         if settled != self._settled or not is_full or self._runner.active:
             self._settled, self._settled_since = settled, 0.0
         elif not self._settled_since:
@@ -142,7 +142,7 @@ class Intake:
 
     async def start(self) -> None:
         """Open the channels; nothing is consumed yet."""
-        connection = self._session.connection
+        connection = self._broker.connection
         if self._is_divided:
             for queue in self._weights:
                 self._feeds[queue] = self._feed(await connection.channel(coalesce_acks=True))
@@ -150,7 +150,7 @@ class Intake:
             self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel(coalesce_acks=True)))
             if len(set(self._weights.values())) > 1:
                 _log.warning("weights have no effect: %d queues share %d places", len(self._weights), self._prefetch)
-        await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
+        await self._set_limits(self._allocate(dict.fromkeys(self._weights, self._prefetch)))
         self._looking = asyncio.get_running_loop().create_task(self._look_now_and_then())
 
     async def close(self) -> None:
@@ -177,9 +177,9 @@ class Intake:
     # Limits. ----------------------------------------------------------------------------------------------------
 
     def _feed(self, channel: Channel) -> _Feed:
-        return _Feed(channel, self._session, self._runner, is_global=self._is_global)
+        return _Feed(channel, self._broker, self._runner, is_global=self._is_global)
 
-    def _shares(self, demands: Mapping[str, int]) -> dict[str, int]:
+    def _allocate(self, demands: Mapping[str, int]) -> dict[str, int]:
         count = len(self._weights)
         if self._is_divided:
             return divide(max(self._total, count), self._weights, demands, self._caps)
@@ -195,7 +195,7 @@ class Intake:
         while True:
             await asyncio.sleep(LOOK_SECONDS if self._is_lent else HOLD_SECONDS / 2)
             self._watch()
-            if not self._session.connection.is_open:
+            if not self._broker.connection.is_open:
                 continue
             try:
                 await self._look()
@@ -209,10 +209,10 @@ class Intake:
         # What a lost connection has kept from being consumed is consumed now.
         await self._adjust()
         if self._is_lent and self._total > 0:
-            held = {queue: self._session.events.tally.unacked[queue] for queue in self._weights}
+            held = {queue: self._broker.events.counters.unacked[queue] for queue in self._weights}
             demands = {queue: self._demand(queue, count) for queue, count in held.items()}
             limits = {queue: feed.limit for queue, feed in self._feeds.items()}
-            await self._set_limits(step(limits, held, self._shares(demands), self._total))
+            await self._set_limits(step(limits, held, self._allocate(demands), self._total))
 
     def _demand(self, queue: str, held: int) -> int:
         """Say how much a queue could use: everything if it uses what it has, else a place more than lately."""
@@ -234,7 +234,7 @@ class Intake:
             _log.info("holding %d jobs at most, %d before", total, self._total)
             if total > 0:
                 self._total = total
-                await self._set_limits(self._shares(dict.fromkeys(self._weights, self._prefetch)))
+                await self._set_limits(self._allocate(dict.fromkeys(self._weights, self._prefetch)))
             self._total = total
             await self._adjust()
         if is_stuck or runner.room <= 0:

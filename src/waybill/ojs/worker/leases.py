@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from waybill.client import ClientError
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control, beat
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.events import JobHeartbeat, KeptMessage
@@ -48,12 +48,12 @@ class _Lease:
 class Leases:
     """The holds of one worker on what it runs."""
 
-    def __init__(self, session: Session, worker_id: str, active: Mapping[Execution, None]) -> None:
+    def __init__(self, broker: BrokerConnection, worker_id: str, active: Mapping[Execution, None]) -> None:
         """`active` is what runs, as the runner keeps it."""
-        self._session = session
+        self._broker = broker
         self._worker_id = worker_id
         self._active = active
-        self._control = Control(session)
+        self._control = Control(broker)
         self._leases: dict[Execution, _Lease] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -108,12 +108,12 @@ class Leases:
                 lease.heard_at = max(lease.heard_at, now)
 
         if lease.is_known:
-            beat(self._session, self._worker_id, execution, heard)
+            beat(self._broker, self._worker_id, execution, heard)
             return
         lease.is_known = True
         envelope, delivery = execution.envelope, execution.delivery
         seconds = envelope.visibility_seconds
-        self._session.events.record(
+        self._broker.events.record(
             envelope.id,
             JobHeartbeat(
                 job_type=envelope.type,
@@ -125,7 +125,7 @@ class Leases:
                 message=KeptMessage(properties=delivery.encoded_properties, body=delivery.body),
             ),
         )
-        self._session.events.after(heard)
+        self._broker.events.after(heard)
 
 
 def _interval(execution: Execution) -> float:

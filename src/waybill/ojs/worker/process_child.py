@@ -28,7 +28,17 @@ from waybill.ojs.errors import JobCancelled
 from waybill.ojs.handler import Handler
 from waybill.ojs.job_context import JobContext, Reporter, current
 from waybill.ojs.resources import ProcessResources
-from waybill.ojs.worker.process_messages import Answer, Begun, Call, FunctionPath, Kept, Logged, Told, raised, returned
+from waybill.ojs.worker.process_messages import (
+    Answer,
+    Begun,
+    FunctionPath,
+    JobRequest,
+    Logged,
+    ProgressReport,
+    SavedCheckpoint,
+    raised,
+    returned,
+)
 
 STOP: Final = signal.SIGUSR1
 PROGRESS_SECONDS: Final = 0.2
@@ -91,17 +101,17 @@ class _Line(Reporter):
         now = time.monotonic()
         if now - self._told_at >= PROGRESS_SECONDS:
             self._told_at = now
-            self.send(Told(job.progress_percent, job.progress_message))
+            self.send(ProgressReport(job.progress_percent, job.progress_message))
 
     def checkpoint(self, job: JobContext) -> None:
         if job.new_checkpoint is not None:
-            self.send(Kept(job.new_checkpoint))
+            self.send(SavedCheckpoint(job.new_checkpoint))
 
     def last_word(self, job: JobContext) -> None:
         """Tell the progress that came too soon after the one before."""
         self._told_at = float("-inf")
         if job.progress_percent is not None:
-            self.send(Told(job.progress_percent, job.progress_message))
+            self.send(ProgressReport(job.progress_percent, job.progress_message))
 
 
 class _LineHandler(logging.handlers.QueueHandler):
@@ -141,7 +151,7 @@ def _end_with_worker() -> None:
         os._exit(1)
 
 
-def _answer(line: _Line, resources: ProcessResources, call: Call) -> Answer:
+def _answer(line: _Line, resources: ProcessResources, call: JobRequest) -> Answer:
     job = JobContext(call.envelope, call.queue, call.attempt, call.worker_id, _Origin(call.encoded_properties), line)
     token = current.set(job)
     answer: Answer

@@ -24,7 +24,7 @@ class FunctionPath:
 
 
 @dataclass(frozen=True)
-class Call:
+class JobRequest:
     """To the child: do this job."""
 
     function: FunctionPath
@@ -41,7 +41,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Told:
+class ProgressReport:
     """To the worker: how far the job is."""
 
     percent: float | None
@@ -49,7 +49,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedCheckpoint:
     """To the worker: a checkpoint."""
 
     checkpoint: Checkpoint

@@ -1,6 +1,6 @@
 """Processes for CPU-bound handlers: started when first needed, one job at a time each, ended when a job has to end.
 
-    worker thread      send(Call) ; recv() ... Told, Kept, Logged ... recv() -> Returned or Raised, or the pipe breaks
+    worker thread      send(JobRequest) ; recv() ... reports ... recv() -> Returned or Raised, or the pipe breaks
     child process           recv() ; the handler runs ........................ send(Returned or Raised)
 
 A pipe and a thread for each process, and nothing that two of them share: a process that is killed by the kernel, or
@@ -30,13 +30,13 @@ from waybill.ojs.worker.eager_task import in_thread
 from waybill.ojs.worker.process_child import STOP, serve
 from waybill.ojs.worker.process_messages import (
     Answer,
-    Call,
     FunctionPath,
-    Kept,
+    JobRequest,
     Logged,
+    ProgressReport,
     Raised,
     Returned,
-    Told,
+    SavedCheckpoint,
     result_of,
 )
 
@@ -112,7 +112,7 @@ class ProcessPool:
         """
         function = handler.function
         path = FunctionPath(function.__module__, getattr(function, "__qualname__", ""))
-        call = Call(path, job.envelope, job.queue, job.attempt, job.worker_id, job.properties.encode())
+        call = JobRequest(path, job.envelope, job.queue, job.attempt, job.worker_id, job.properties.encode())
         with self._lock:
             self._busy[job] = None
         # Log records of the child are handled in this thread, by handlers that look for the job in its context.
@@ -152,7 +152,7 @@ class ProcessPool:
 
     # In a thread of ours. ---------------------------------------------------------------------------------------
 
-    def _do(self, job: JobContext, call: Call) -> object:
+    def _do(self, job: JobContext, call: JobRequest) -> object:
         child = None
         try:
             child = self._begin(job, call)
@@ -178,7 +178,7 @@ class ProcessPool:
             child.end()
         return result_of(answer)
 
-    def _begin(self, job: JobContext, call: Call) -> _Child:
+    def _begin(self, job: JobContext, call: JobRequest) -> _Child:
         """Hand the job to a process that takes it: one that dies while it is idle does not."""
         while True:
             with self._lock:
@@ -210,9 +210,9 @@ class ProcessPool:
     def _listen(job: JobContext, connection: Connection) -> Answer:
         while True:
             match connection.recv():
-                case Told(percent, message):
+                case ProgressReport(percent, message):
                     job.progress(percent or 0.0, 100, message)
-                case Kept(checkpoint):
+                case SavedCheckpoint(checkpoint):
                     job.keep(checkpoint)
                 case Logged(packed):
                     _log_record(packed)

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.client import Delivery
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import is_expired, read_envelope
 from waybill.ojs.spec.message import attempt_number
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.cancellations import Cancellations
 from waybill.ojs.worker.eager_task import Ended
@@ -59,34 +59,34 @@ class Runner:
 
     def __init__(
         self,
-        session: Session,
+        broker: BrokerConnection,
         settlement: Settlement,
         handlers: dict[str, AnyHandler],
         worker_id: str,
         concurrency: int,
         calls: Calls,
     ) -> None:
-        self.cancellations = Cancellations(session, worker_id, self.cancel)
+        self.cancellations = Cancellations(broker, worker_id, self.cancel)
         self.cancellations.on_replace = self._replaced
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
         """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
-        self.leases = Leases(session, worker_id, self.active)
+        self.leases = Leases(broker, worker_id, self.active)
         self._late: set[asyncio.Task[None]] = set()
         self.redelivered_count = 0
-        self._session = session
-        self._events = session.events
-        self._reporter = EventReporter(session.events, worker_id)
-        self._tally = session.events.tally
+        self._broker = broker
+        self._events = broker.events
+        self._reporter = EventReporter(broker.events, worker_id)
+        self._counters = broker.events.counters
         self._settlement = settlement
         self._handlers = dict(handlers)
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
         self._waiting_for_process: deque[Execution] = deque()
-        self._held: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
+        self._held: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_ATTEMPTS)
         """Attempts that a lost connection has taken from this worker unstarted."""
-        self._charged: Recent[AttemptKey, None] = Recent(REMEMBERED_ATTEMPTS)
+        self._charged: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_ATTEMPTS)
         """Attempts it had in hand then that somebody else had lost before."""
         self._renewed: set[str] | None = None
         """Queues that have delivered something new since the connection was lost; None if it never was."""
@@ -119,8 +119,8 @@ class Runner:
 
     def receive(self, queue: str, delivery: Delivery) -> None:
         """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
-        self._tally.consumed[queue] += 1
-        self._tally.unacked[queue] += 1
+        self._counters.consumed[queue] += 1
+        self._counters.unacked[queue] += 1
         if delivery.redelivered:
             self.redelivered_count += 1
             if self._renewed is not None and queue not in self._renewed:
@@ -136,7 +136,7 @@ class Runner:
 
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
-        self._tally.unacked.clear()
+        self._counters.unacked.clear()
         while self._waiting_for_process:
             self._held[self._waiting_for_process.popleft().key] = None
         while self._waiting:

@@ -32,14 +32,14 @@ from waybill.client import (
     MessageNacked,
     MessageReturned,
 )
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode, TopologyConflict
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.spec.events import (
     ErrorSummary,
-    JobCancelled,
+    JobCancellation,
     JobCompleted,
     JobDiscarded,
     JobExpired,
@@ -54,7 +54,7 @@ from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
-from waybill.ojs.worker.bounded import Recent
+from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.worker.execution import LOST, AttemptKey, Execution, Failure
 
@@ -93,9 +93,9 @@ class RecentAttempts:
 
 
 class Settlement:
-    """Settles the deliveries of one worker over one session."""
+    """Settles the deliveries of one worker over one connection."""
 
-    def __init__(self, session: Session, on_discard: OnDiscard, *, holds_delivery: bool = True) -> None:
+    def __init__(self, broker: BrokerConnection, on_discard: OnDiscard, *, holds_delivery: bool = True) -> None:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
 
         Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
@@ -103,19 +103,19 @@ class Settlement:
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
         self._retrying: dict[AttemptKey, Execution] = {}
-        self._unsaid: Recent[AttemptKey, Failure] = Recent(REMEMBERED_ATTEMPTS)
+        self._unsaid: BoundedDict[AttemptKey, Failure] = BoundedDict(REMEMBERED_ATTEMPTS)
         """Failures whose next attempt a lost connection kept from the broker."""
         self.completed_count = 0
         self.failed_count = 0
         self.retried_count = 0
         self.discarded_count = 0
         self.cancelled_count = 0
-        self._session = session
-        self._events = session.events
-        self._control = Control(session)
-        self._tally = session.events.tally
+        self._broker = broker
+        self._events = broker.events
+        self._control = Control(broker)
+        self._counters = broker.events.counters
         self._on_discard = on_discard
-        self._nacks = session.declarer.topology.settle_by == "nack" or not holds_delivery
+        self._nacks = broker.declarer.topology.settle_by == "nack" or not holds_delivery
         self._republishing: set[asyncio.Task[None]] = set()
         self._gathering: object = None
         self._completed: list[Execution] = []
@@ -146,7 +146,7 @@ class Settlement:
             )
             events.record(job_id, data)
         self.completed_count += 1
-        self._tally.durations[job_type].add(duration_seconds)
+        self._counters.durations[job_type].add(duration_seconds)
         self._finished.add((job_id, attempt, envelope.enqueued_at))
         if events.gathering is not self._gathering:
             # One action for all jobs whose completion goes out in one message.
@@ -175,10 +175,10 @@ class Settlement:
         self.failed_count += 1
         if execution.handler is not None:
             # What else claims to be a type is anybody's invention.
-            self._tally.durations[envelope.type].add(duration_seconds)
+            self._counters.durations[envelope.type].add(duration_seconds)
         delay = _delay(execution) if again else None
         _log_failure(execution, failure, delay, error)
-        self._session.events.record(
+        self._broker.events.record(
             envelope.id,
             JobFailed(
                 job_type=envelope.type,
@@ -196,8 +196,8 @@ class Settlement:
     def cancelled(self, execution: Execution) -> None:
         """Settle a job that somebody has cancelled, before it started or while it ran."""
         envelope = execution.envelope
-        events = self._session.events
-        data = JobCancelled(job_type=envelope.type, queue=execution.queue)
+        events = self._broker.events
+        data = JobCancellation(job_type=envelope.type, queue=execution.queue)
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
@@ -227,9 +227,9 @@ class Settlement:
             self._start(execution, execution.queue, self._retry(execution, unsaid, _delay(execution)))
             return True
         if execution.key in self._dead_lettered:
-            self._session.events.after(lambda: self._bury(delivery, execution.queue))
+            self._broker.events.after(lambda: self._bury(delivery, execution.queue))
         elif execution.key in self._finished:
-            self._session.events.after(lambda: self._ack(delivery, execution.queue))
+            self._broker.events.after(lambda: self._ack(delivery, execution.queue))
         else:
             return False
         return True
@@ -244,7 +244,7 @@ class Settlement:
         except InvalidJob:
             # It is over in any case.
             created_at, lifetime = envelope.expires_at or "", timedelta(0)
-        self._session.events.record(
+        self._broker.events.record(
             envelope.id,
             JobExpired(
                 job_type=envelope.type,
@@ -261,7 +261,7 @@ class Settlement:
         """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
         placeholder, encoding = _placeholder(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
-        self._tally.stepped_over["job"] += 1
+        self._counters.stepped_over["job"] += 1
         _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, reason)
         record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
         self._discard(delivery, queue, placeholder, 0, record)
@@ -271,7 +271,7 @@ class Settlement:
 
         To be called wherever a delivery could be left in the air otherwise. One that is settled stays as it is.
         """
-        self._tally.stepped_over["job"] += 1
+        self._counters.stepped_over["job"] += 1
         _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
         try:
             placeholder, _ = _placeholder(delivery, queue)
@@ -282,11 +282,11 @@ class Settlement:
                 total_attempts=0,
                 last_error=ErrorSummary(code="INTERNAL_ERROR", message=reason),
             )
-            self._session.events.record(placeholder.id, data)
+            self._broker.events.record(placeholder.id, data)
             self.discarded_count += 1
         except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
             _log.exception("no event tells of it")
-        self._session.events.after(lambda: self._bury(delivery, queue))
+        self._broker.events.after(lambda: self._bury(delivery, queue))
 
     def unknown_type(self, execution: Execution) -> None:
         """Put a job aside for which this worker has no handler."""
@@ -306,7 +306,7 @@ class Settlement:
         if not await self._republish(delivery, queue, delivery.body, headers, seconds):
             return
         envelope = execution.envelope
-        events = self._session.events
+        events = self._broker.events
         due = format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
         events.record(envelope.id, JobScheduled(job_type=envelope.type, queue=queue, scheduled_at=due))
         events.after(lambda: self._ack(execution.delivery, queue))
@@ -325,7 +325,7 @@ class Settlement:
         deadline = loop.time() + timeout_seconds
         if self._republishing:
             await asyncio.wait(set(self._republishing), timeout=timeout_seconds)
-        drained = await self._session.events.drain(max(0.0, deadline - loop.time()))
+        drained = await self._broker.events.drain(max(0.0, deadline - loop.time()))
         return drained and not self._republishing
 
     def _end(self, execution: Execution, failure: Failure) -> None:
@@ -355,7 +355,7 @@ class Settlement:
     ) -> None:
         """Say that a job has ended, then let the broker move it to its dead letter queue."""
         self.discarded_count += 1
-        events = self._session.events
+        events = self._broker.events
         events.record(
             envelope.id,
             JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
@@ -410,7 +410,7 @@ class Settlement:
             return False
         self.retried_count += 1
         self._finished.add(execution.key)
-        events = self._session.events
+        events = self._broker.events
         bucket_ms = retry_bucket_ms(delay)
         waits = bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
         events.record(
@@ -478,7 +478,7 @@ class Settlement:
         With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
         to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
         """
-        declarer = self._session.declarer
+        declarer = self._broker.declarer
         topology = declarer.topology
         properties = republish_properties(delivery.properties, headers)
         pause_seconds, refusals = 1.0, 0
@@ -491,7 +491,7 @@ class Settlement:
                     exchange, key, waiting = await self._place_to_wait(queue, delay)
                     properties = republish_properties(delivery.properties, headers | waiting)
                 published_at = loop.time()
-                await self._session.publishing.publish(
+                await self._broker.publishing.publish(
                     body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
                 )
             except (ConnectionLost, ConnectionClosed):
@@ -504,21 +504,21 @@ class Settlement:
                     "%s cannot be published to %s, trying again in %g s: %s", key, exchange, pause_seconds, error
                 )
             except MessageReturned:
-                self._tally.returned += 1
+                self._counters.returned += 1
                 _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
                 declarer.forget_queue(queue)
             except MessageNacked:
                 _log.warning("the broker refuses %s at %s, trying again in %g s", key, exchange, pause_seconds)
             else:
-                self._tally.published[queue] += 1
-                self._tally.confirm_latency.add(loop.time() - published_at)
+                self._counters.published[queue] += 1
+                self._counters.confirm_latency.add(loop.time() - published_at)
                 return True
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
 
     async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
         """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
-        declarer = self._session.declarer
+        declarer = self._broker.declarer
         topology = declarer.topology
         bucket_ms = retry_bucket_ms(delay)
         if bucket_ms is not None:
@@ -533,18 +533,18 @@ class Settlement:
             # The delivery is looked up now: it may have been replaced after a reconnect.
             if execution.delivery.ack():
                 acked[execution.queue] += 1
-        self._tally.acked.update(acked)
-        self._tally.unacked.subtract(acked)
+        self._counters.acked.update(acked)
+        self._counters.unacked.subtract(acked)
 
     def _ack(self, delivery: Delivery, queue: str) -> None:
         if delivery.ack():
-            self._tally.acked[queue] += 1
-            self._tally.unacked[queue] -= 1
+            self._counters.acked[queue] += 1
+            self._counters.unacked[queue] -= 1
 
     def _reject(self, delivery: Delivery, queue: str) -> None:
         if delivery.nack(requeue=False):
-            self._tally.nacked[queue] += 1
-            self._tally.unacked[queue] -= 1
+            self._counters.nacked[queue] += 1
+            self._counters.unacked[queue] -= 1
 
     def _start(
         self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool = False
@@ -569,7 +569,7 @@ class Settlement:
                 _log.exception("a job of %s goes back to its queue: it cannot become a dead letter", queue)
                 await asyncio.sleep(MAX_REPUBLISH_WAIT_SECONDS)
                 if delivery.nack(requeue=True):
-                    self._tally.unacked[queue] -= 1
+                    self._counters.unacked[queue] -= 1
             else:
                 self.abandon(delivery, queue, error)
 

@@ -23,17 +23,17 @@ from waybill.client import Connection, ConnectionClosed
 from waybill.client.own_loop import running_loop
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.pauses import PausedQueues
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.middleware.chain import Middleware
-from waybill.ojs.observe.counters import Tally
+from waybill.ojs.observe.counters import Counters
 from waybill.ojs.resources import Resources
 from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
 from waybill.ojs.spec.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped, event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.worker.calls import Calls
-from waybill.ojs.worker.consumers import Intake
+from waybill.ojs.worker.consumers import Consumers
 from waybill.ojs.worker.runner import Runner
 from waybill.ojs.worker.settlement import OnDiscard, Settlement
 
@@ -118,16 +118,16 @@ class Worker:
 
             self._coordinator = Coordinator(jobs, queues=self.queues, policy=policy)
         self._resources = Resources()
-        self._session: Session | None = None
+        self._broker: BrokerConnection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: Runner | None = None
         self._settlement: Settlement | None = None
-        self._intake: Intake | None = None
+        self._consumers: Consumers | None = None
         self._adjusting = asyncio.Lock()
         self._paused: PausedQueues | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._tally = Tally()
+        self._counters = Counters()
         self._quiet = False
         self._reason = "shutdown"
         self._started = 0.0
@@ -137,25 +137,25 @@ class Worker:
     @property
     def is_consuming(self) -> bool:
         """Whether new jobs reach this worker: it is neither quiet nor stopping, and the broker knows its consumers."""
-        session, intake = self._session, self._intake
-        return session is not None and session.connection.is_open and intake is not None and intake.is_consuming
+        broker, consumers = self._broker, self._consumers
+        return broker is not None and broker.connection.is_open and consumers is not None and consumers.is_consuming
 
     @property
     def starvation(self) -> str | None:
         """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
-        session, intake, runner = self._session, self._intake, self._runner
-        if session is None or intake is None or runner is None:
+        broker, consumers, runner = self._broker, self._consumers, self._runner
+        if broker is None or consumers is None or runner is None:
             return "it is not running"
-        if not session.connection.is_open:
+        if not broker.connection.is_open:
             return "the connection is gone"
         if runner.room <= 0:
             return "all places are held by code that does not end"
-        return intake.starvation
+        return consumers.starvation
 
     @property
     def consumed_queues(self) -> list[str]:
         """Those of its queues that it consumes: none that is paused, none at all if it is quiet or has no room."""
-        return [] if self._intake is None else self._intake.queues
+        return [] if self._consumers is None else self._consumers.queues
 
     @property
     def running_count(self) -> int:
@@ -170,12 +170,12 @@ class Worker:
     @property
     def connection(self) -> Connection | None:
         """The connection, None before the start and after the end."""
-        return None if self._session is None else self._session.connection
+        return None if self._broker is None else self._broker.connection
 
     @property
-    def tally(self) -> Tally:
+    def counters(self) -> Counters:
         """What was sent and received so far."""
-        return self._tally
+        return self._counters
 
     def running_by_queue(self) -> Counter[str]:
         """How many jobs of each queue run at this moment."""
@@ -237,39 +237,39 @@ class Worker:
         self._jobs.bind()
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
-        session = await Session.open(
+        broker = await BrokerConnection.open(
             self._jobs.uri, self._jobs.topology, event_source("workers", self.id), self._jobs.reconnect
         )
-        self._session = session
-        self._tally = session.events.tally
+        self._broker = broker
+        self._counters = broker.events.counters
         try:
             await self._open_resources()
-            self._settlement = Settlement(session, self._on_discard)
+            self._settlement = Settlement(broker, self._on_discard)
             self._runner = Runner(
-                session,
+                broker,
                 self._settlement,
                 self._jobs.handlers,
                 self.id,
                 self._concurrency,
                 self._make_calls(),
             )
-            session.connection.on_loss(self._runner.connection_lost)
-            await self._declare(session)
+            broker.connection.on_loss(self._runner.connection_lost)
+            await self._declare(broker)
             # Before the first job: it may be a cancelled one.
-            self._paused = PausedQueues(session, self.queues, lambda: self._change(self._adjust()))
+            self._paused = PausedQueues(broker, self.queues, lambda: self._change(self._adjust()))
             self._runner.cancellations.on_pause = self._paused.look_soon
-            session.connection.on_reconnect(self._paused.look_soon)
+            broker.connection.on_reconnect(self._paused.look_soon)
             await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
-            self._intake = await self._open_intake(session, self._runner)
+            self._consumers = await self._open_consumers(broker, self._runner)
             await self._adjust()
             if self._coordinator is not None:
                 await self._coordinator.start()
         except BaseException:
             await self._resources.close()
-            await session.close()
+            await broker.close()
             raise
         self._jobs.middleware.freeze()
-        session.events.record(
+        broker.events.record(
             self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
         )
         loop = asyncio.get_running_loop()
@@ -306,7 +306,7 @@ class Worker:
         middleware = (*self._jobs.middleware, *self._middleware)
         return Calls(handlers, middleware, self._resources, self._concurrency, processes)
 
-    async def _open_intake(self, session: Session, runner: Runner) -> Intake:
+    async def _open_consumers(self, broker: BrokerConnection, runner: Runner) -> Consumers:
         """Prepare to consume.
 
         Queues whose handlers all run in processes get no more jobs than there are processes. The broker is asked to
@@ -322,15 +322,15 @@ class Worker:
             longest = max(DEFAULT_TIMEOUT_SECONDS, *limits) if limits else DEFAULT_TIMEOUT_SECONDS
             timeouts_ms[queue] = int((longest + SETTLE_SECONDS) * 1000)
         weights = {queue: self._weights[queue] for queue in self.queues}
-        intake = Intake(session, runner, weights, self._prefetch, caps, timeouts_ms)
-        await intake.start()
-        return intake
+        consumers = Consumers(broker, runner, weights, self._prefetch, caps, timeouts_ms)
+        await consumers.start()
+        return consumers
 
-    async def _declare(self, session: Session) -> None:
+    async def _declare(self, broker: BrokerConnection) -> None:
         usable = []
         for queue in self.queues:
             try:
-                await session.declarer.ensure_queue(queue)
+                await broker.declarer.ensure_queue(queue)
                 usable.append(queue)
             except TopologyConflict:
                 if len(self.queues) == 1:
@@ -344,24 +344,24 @@ class Worker:
 
     async def _adjust(self) -> None:
         """Consume what is to be consumed by now, and nothing else: no paused queue, and none at all when quiet."""
-        runner, intake = self._runner, self._intake
-        if self._session is None or runner is None or intake is None:
+        runner, consumers = self._runner, self._consumers
+        if self._broker is None or runner is None or consumers is None:
             return
         async with self._adjusting:
             wanted = [] if self._quiet else [queue for queue in self.queues if queue not in self.paused_queues]
-            left = [queue for queue in intake.queues if queue not in wanted]
-            await intake.consume(wanted)
+            left = [queue for queue in consumers.queues if queue not in wanted]
+            await consumers.consume(wanted)
             for queue in left if not self._quiet else ():
                 runner.hand_back(queue)
                 _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
 
     async def _go_quiet(self) -> None:
-        if self._quiet or self._session is None or self._runner is None:
+        if self._quiet or self._broker is None or self._runner is None:
             return
         self._quiet = True
         await self._adjust()
         active = len(self._runner.active)
-        self._session.events.record(self.id, WorkerQuiet(worker_id=self.id, active_jobs=active))
+        self._broker.events.record(self.id, WorkerQuiet(worker_id=self.id, active_jobs=active))
         _log.info("worker %s is quiet, %d jobs are running", self.id, active)
 
     async def _go_on(self) -> None:
@@ -376,16 +376,16 @@ class Worker:
         task.add_done_callback(self._changes.discard)
 
     async def _beat(self) -> None:
-        session, runner = self._session, self._runner
-        while session is not None and runner is not None:
+        broker, runner = self._broker, self._runner
+        while broker is not None and runner is not None:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                await session.connection.wait_ready()
+                await broker.connection.wait_ready()
             except ConnectionClosed:
                 # The reconnect policy has given up: nothing will ever come again.
                 self.stop("error")
                 return
-            session.events.record(
+            broker.events.record(
                 self.id,
                 WorkerHeartbeat(
                     worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
@@ -398,8 +398,8 @@ class Worker:
     # Shutting down. ---------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
-        session, runner, settlement = self._session, self._runner, self._settlement
-        if session is None or runner is None or settlement is None:
+        broker, runner, settlement = self._broker, self._runner, self._settlement
+        if broker is None or runner is None or settlement is None:
             return
         try:
             await self._go_quiet()
@@ -408,7 +408,7 @@ class Worker:
             runner.interrupt()
             await runner.wait_idle(LAST_EVENTS_SECONDS)
             uptime = asyncio.get_running_loop().time() - self._started
-            session.events.record(
+            broker.events.record(
                 self.id,
                 WorkerStopped(
                     worker_id=self.id,
@@ -422,8 +422,8 @@ class Worker:
         finally:
             for task in self._beating:
                 task.cancel()
-            if self._intake is not None:
-                await self._intake.close()
+            if self._consumers is not None:
+                await self._consumers.close()
             if self._coordinator is not None:
                 await self._coordinator.close()
             self.has_stuck_handlers = not runner.close()
@@ -431,8 +431,8 @@ class Worker:
             try:
                 await self._resources.close()
             finally:
-                await session.close()
-                self._session = None
+                await broker.close()
+                self._broker = None
                 self._jobs.unbind()
 
     async def _drain(self, runner: Runner) -> None:

@@ -13,7 +13,7 @@ V = TypeVar("V")
 GENERATIONS: Final = 10
 
 
-class Recent(OrderedDict[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A dict that forgets what was set first when it would hold more than `limit` keys."""
 
     def __init__(self, limit: int) -> None:

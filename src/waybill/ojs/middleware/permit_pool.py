@@ -9,9 +9,9 @@ period (a sliding window). The broker moves it, by dead lettering, so none can g
 
     ojs.rate.{key}  --consume-->  worker  --nack-->  ojs.rate.{key}.used  --after the period-->  ojs.rate.{key}
 
-Permits are made once, by whoever comes first: a lock (an exclusive queue) keeps others away, and a marker beside them
-says how many were made, and when. That moment is their generation. Permits of an older one are thrown away by whoever
-gets them, so a crash half-way, or another `count`, means to make all of them anew.
+The first worker that needs the permits makes them. It holds a lock meanwhile (an exclusive queue), and leaves a marker
+that says how many it made, and when: their generation. A worker that gets a permit of an older generation throws it
+away, so after a crash half-way, or with another `count`, all permits are made again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 from waybill.client import BasicProperties, Channel, Delivery, NotFound, ResourceLocked
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
-from waybill.ojs.connection.broker_connection import Session
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.rate_limit import check_key
 from waybill.ojs.topology.topology import Declaration
@@ -35,7 +35,7 @@ from waybill.ojs.topology.topology import Declaration
 LOCK_PAUSE_SECONDS: Final = 0.02
 LOCK_LIFE_MS: Final = 10_000
 IDLE_LIFE_MS: Final = 24 * 3600 * 1000
-"""Permits of a key that nobody has asked for in this time go away; they are made anew when they are needed."""
+"""The permits of a key that is unused for this time are deleted, and made again when they are needed."""
 
 _log = logging.getLogger("waybill.ojs.permits")
 
@@ -54,7 +54,7 @@ class Permit:
     """The right to run one job."""
 
     def __init__(self, delivery: Delivery, *, is_used_up: bool) -> None:
-        """Made by `Permits.acquire`. One that is used up is on its way through the period already."""
+        """Made by `PermitPool.acquire`. One that is used up is on its way through the period already."""
         self._delivery = delivery
         if is_used_up:
             delivery.nack(requeue=False)
@@ -70,7 +70,7 @@ def check_limit(count: int, period_seconds: float | None) -> None:
     check_number("the period of a limit in seconds", period_seconds, 0.001, 31_536_000)
 
 
-class Permits:
+class PermitPool:
     """The permits of one key, for the jobs of one process."""
 
     def __init__(self, jobs: Jobs, key: str, count: int, *, period_seconds: float | None = None) -> None:
@@ -82,7 +82,7 @@ class Permits:
         self._period_ms = None if period_seconds is None else max(1, round(period_seconds * 1000))
         kind = "permit" if period_seconds is None else f"rate.{self._period_ms}"
         self._name = f"{jobs.topology.prefix}ojs.{kind}.{key}"
-        self._session: Session | None = None
+        self._broker: BrokerConnection | None = None
         self._channel: Channel | None = None
         self._generation = 0
         self._preparing = asyncio.Lock()
@@ -97,7 +97,7 @@ class Permits:
                     return await self._take(channel)
                 except NotFound:
                     # Nobody had asked for so long that the queue has gone away.
-                    self._session = None
+                    self._broker = None
 
     async def _take(self, channel: Channel) -> Permit:
         granted: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
@@ -128,18 +128,18 @@ class Permits:
 
     async def _ready(self) -> Channel:
         """Return the channel to consume on, after the permits were made if nobody had."""
-        session = await self._jobs.session()
+        broker = await self._jobs.broker_connection()
         async with self._preparing:
-            if self._channel is None or session is not self._session:
-                if session.declarer.topology.declaration is not Declaration.NEVER:
-                    await self._prepare(session)
+            if self._channel is None or broker is not self._broker:
+                if broker.declarer.topology.declaration is not Declaration.NEVER:
+                    await self._prepare(broker)
                 # One for each consumer, held until it is released.
-                self._channel = await session.connection.channel(prefetch_count=1)
-                self._session = session
+                self._channel = await broker.connection.channel(prefetch_count=1)
+                self._broker = broker
             return self._channel
 
-    async def _prepare(self, session: Session) -> None:
-        async with await session.connection.channel(confirms=True) as channel:
+    async def _prepare(self, broker: BrokerConnection) -> None:
+        async with await broker.connection.channel(confirms=True) as channel:
             lock = f"{self._name}.lock"
             while True:
                 try:

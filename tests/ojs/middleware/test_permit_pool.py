@@ -16,7 +16,7 @@ from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye
 from waybill.ojs import Coordinator, InvalidJob, Jobs, PostponeJob, Worker, current_job
 from waybill.ojs.middleware import ConcurrencyLimit, JobRateLimits, Patience, RateLimit
-from waybill.ojs.middleware.semaphore import Permits
+from waybill.ojs.middleware.permit_pool import PermitPool
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ async def test_a_worker_that_is_killed_gives_its_permit_back(
     program = f"""
 import asyncio
 from waybill.ojs import Jobs
-from waybill.ojs.middleware.semaphore import Permits
+from waybill.ojs.middleware.permit_pool import PermitPool
 
 async def main():
     async with Jobs({broker_uri!r}) as jobs:
-        permit = await Permits(jobs, {queue_name!r}, 1).acquire(20)
+        permit = await PermitPool(jobs, {queue_name!r}, 1).acquire(20)
         print("held", flush=True)
         await asyncio.Event().wait()
 
@@ -73,7 +73,7 @@ asyncio.run(main())
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"held\n"
-    permits = Permits(jobs, queue_name, 1)
+    permits = PermitPool(jobs, queue_name, 1)
     with pytest.raises(TimeoutError):
         await permits.acquire(0.1)
     process.send_signal(signal.SIGKILL)
@@ -83,10 +83,10 @@ asyncio.run(main())
 
 async def test_permits_are_made_once_and_anew_for_another_count(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as one, Jobs(broker_uri) as two, Jobs(broker_uri) as three:
-        made = [Permits(jobs, queue_name, 4) for jobs in (one, two, three)]
+        made = [PermitPool(jobs, queue_name, 4) for jobs in (one, two, three)]
         held = await asyncio.gather(*(permits.acquire(20) for permits in made))
         assert await eye.count(f"ojs.permit.{queue_name}") == 1
-        fewer = Permits(one, queue_name, 2)
+        fewer = PermitPool(one, queue_name, 2)
         new = [await fewer.acquire(20), await fewer.acquire(20)]
         with pytest.raises(TimeoutError):
             await fewer.acquire(0.1)
@@ -103,7 +103,7 @@ async def test_permits_are_made_once_and_anew_for_another_count(broker_uri: str,
 
 
 async def test_permits_come_back_after_their_period_and_none_is_lost(jobs: Jobs, eye: Eye, queue_name: str) -> None:
-    permits = Permits(jobs, queue_name, 3, period_seconds=0.2)
+    permits = PermitPool(jobs, queue_name, 3, period_seconds=0.2)
     for _ in range(3):
         await asyncio.gather(*(permits.acquire(20) for _ in range(3)))
         with pytest.raises(TimeoutError):
@@ -131,7 +131,7 @@ async def test_a_job_without_a_permit_comes_again_without_an_attempt(jobs: Jobs,
             states = {job.state for job in found if job is not None}
         assert worker.counts["failed"] == 0
         # Somebody raises the limit.
-        put_back = Permits(jobs, queue_name, 2, period_seconds=30)
+        put_back = PermitPool(jobs, queue_name, 2, period_seconds=30)
         (await put_back.acquire(20)).release()
         await until(lambda: worker.counts["completed"] == 2)
     assert attempts == [1, 1]
