@@ -58,3 +58,22 @@ def test_a_timer_gets_on_however_short_a_turn_is(units: int) -> None:
         runtime.fire_timers()
     assert all(timer.has_done for timer in timers)
     assert runtime.timers.next_deadline() is None
+
+
+def test_however_many_read_in_a_round_it_takes_few_turns() -> None:
+    runtime = Runtime(MemoryStore(), 1 << 20)
+    for _ in range(2):
+        runtime.begin_turn()
+        taken = 0
+        for _ in range(200):
+            runtime.begin_read()
+            assert runtime.work_left > 0
+            taken += int(runtime.work_left)
+            # A little more than there was: the last frame of a read is taken whole.
+            runtime.work_left = -3
+        assert taken < 3 * runtime.turn_units
+        # Who comes early has a share that is worth something.
+        runtime.begin_turn()
+        runtime.work_left = 0
+        runtime.begin_read()
+        assert runtime.work_left > runtime.turn_units >> 4

@@ -6,31 +6,67 @@ message is settled, dropped or dead-lettered.
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.model.message import Message
+from waybill.model.runtime import Runtime
 
 KEY_HEADERS: Final = ("x-deduplication-header", "x-ojs-idempotency-key")
+
+
+HEADER_UNIT_BITS: Final = 5
+"""Reading 32 octets of headers costs a unit."""
+_SMALL_OCTETS: Final = 1024
+_REMEMBERED_MAX_OCTETS: Final = 1 << 20
+
+
+class _LastKey:
+    """The key of the message that was read last: its headers are read once, however many queues it goes to."""
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.key = ""
+
+
+_LAST: Final = _LastKey()
 
 
 class Deduplication:
     """The keys of the messages in one queue, ready or unsettled, by sequence."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._keys: dict[int, str] = {}
         self._held: set[str] = set()
 
     def admit(self, message: Message, sequence: int) -> bool:
         """Record the message's key. False if another message has it: drop this one."""
-        headers = message.format.headers(message.content)
+        key = _LAST.key if _LAST.message is message else self._read(message)
+        if not key:
+            return True
+        if key in self._held:
+            return False
+        self._held.add(key)
+        self._keys[sequence] = key
+        return True
+
+    def _read(self, message: Message) -> str:
+        """The message's key, empty if it has none."""
+        content = message.content
+        size: i64 = len(content)
+        if size > _SMALL_OCTETS:
+            self._runtime.work_left -= (size - message.format.body_size(content)) >> HEADER_UNIT_BITS
+        headers = message.format.headers(content)
+        key = ""
         for name in KEY_HEADERS:
             value = headers.get(name)
             if value is not None:
                 key = f"{name}={value}"
-                if key in self._held:
-                    return False
-                self._held.add(key)
-                self._keys[sequence] = key
-                return True
-        return True
+                break
+        if size <= _REMEMBERED_MAX_OCTETS:
+            _LAST.message = message
+            _LAST.key = key
+        return key
 
     def forget(self, sequence: int) -> None:
         """Free the key of a message that is gone."""

@@ -60,7 +60,7 @@ class MessageQueue(Queue):
         self._unused_level: PriorityLevel | None = unused
         self.levels: list[PriorityLevel] = [self.level] if unused is None else [self.level] + [unused] * (count - 1)
         self.has_levels = count > 1
-        self.deduplication = Deduplication() if self.policy.deduplicates else None
+        self.deduplication = Deduplication(self.runtime) if self.policy.deduplicates else None
         self._apply_policy()
 
     def set_policy(self, policy: QueuePolicy) -> None:

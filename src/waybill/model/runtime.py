@@ -11,7 +11,8 @@ asked. Who does the work subtracts it, and stops where it can be taken up again 
     chores       what a single frame, or the end of a connection, has started and was too large for one turn
 
 The broker gives each turn `TURN_UNITS`, and reads sockets between turns. A read has a sixteenth of them even if others
-have used up the turn, so that whoever asks for little gets it at once.
+have used up the turn, so that whoever asks for little gets it at once. Once such shares add up to another turn, reads
+have a small share only: however many peers ask for much, a round of reads takes little more than two turns.
 """
 
 from collections import deque
@@ -25,6 +26,8 @@ from waybill.model.timers import Timers
 
 STREAMS_MAX: Final = 65_536
 TURN_UNITS: Final = 2048
+READ_SHARE_BITS: Final = 4
+SMALL_SHARE_BITS: Final = 8
 LOGINS_PER_TURN: Final = 2
 """Passwords that are hashed in one turn: each takes 10 to 25 ms, on purpose."""
 BYTES_PER_UNIT: Final = 16_384
@@ -97,6 +100,7 @@ class Runtime:
         self.turn_units: i64 = TURN_UNITS
         self.work_left: i64 = TURN_UNITS
         self.logins_left: i64 = LOGINS_PER_TURN
+        self._shares_left: i64 = TURN_UNITS
         self._chores: deque[Chore] = deque()
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
@@ -191,11 +195,16 @@ class Runtime:
 
     def begin_turn(self) -> None:
         self.work_left = self.turn_units
+        self._shares_left = self.turn_units
         self.logins_left = LOGINS_PER_TURN
 
     def begin_read(self) -> None:
         """A peer's input is taken: others may have used up the turn, but not its share."""
-        self.work_left = max(self.work_left, (self.turn_units >> 4) + 1)
+        share = self.turn_units >> (READ_SHARE_BITS if self._shares_left > 0 else SMALL_SHARE_BITS)
+        share += 1
+        if self.work_left < share:
+            self._shares_left -= share - max(self.work_left, 0)
+            self.work_left = share
 
     def catch_up(self) -> None:
         """Do what former turns have left, as far as this one goes: queues, then chores, each with a share of it."""

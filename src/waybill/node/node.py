@@ -32,6 +32,7 @@ from waybill.node.accounts import Accounts
 from waybill.node.administration import Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
 from waybill.node.recovery import report_recovery
+from waybill.node.timeout_check import TimeoutCheck
 from waybill.storage.commit import Commit
 from waybill.storage.definitions import WAY_OUT
 from waybill.storage.filesystem import Filesystem
@@ -349,11 +350,8 @@ class Node(Host):
             self._look_at_disk()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
-            self._each_connection(self._check_timeouts)
+            self.runtime.begin(TimeoutCheck(self.runtime, list(self.connections), self._engine_failed))
         return self._store.maintain(now)
-
-    def _check_timeouts(self, engine: ServerEngine) -> None:
-        engine.check_timeouts(self.runtime.now)
 
     def _look_at_disk(self) -> None:
         """Raise the alarm if less is left than must be, what waits to be written taken off.

@@ -21,7 +21,7 @@ bindings of the link's own queue. There is no no-local filter: a message does no
 from datetime import UTC, datetime
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from waybill.engine.amqp10.selector.expression import Expression
 from waybill.engine.amqp10.selector.parser import parse_selector, parse_sql
@@ -38,6 +38,9 @@ EXCHANGE: Final = "exchange"
 
 INVALID_FIELD: Final = "amqp:invalid-field"
 PAIRS_MAX: Final = 256
+PAIRS_PER_UNIT_BITS: Final = 3
+CHARACTERS_PER_UNIT_BITS: Final = 7
+"""Evaluating 128 characters of a selector costs a unit."""
 STREAM_FILTER_ANNOTATION: Final = "x-stream-filter-value"
 
 _BINDINGS: Final = frozenset({names.DIRECT_BINDING, names.TOPIC_BINDING, names.HEADERS_BINDING})
@@ -65,7 +68,7 @@ class FilterSet:
     """The filters in force. `in_force` is what the source of the answering attach has, under the keys of the request.
 
     `bindings`: routing keys and arguments for the queue of a link from an exchange. `stream_offset`: what
-    `Stream.subscribe` takes, None if not given.
+    `Stream.subscribe` takes, None if not given. `units`: what asking about any message costs besides a unit.
     """
 
     def __init__(self) -> None:
@@ -73,6 +76,7 @@ class FilterSet:
         self.filters: list[Filter] = []
         self.bindings: list[tuple[str, dict[str, object]]] = []
         self.stream_offset: object | None = None
+        self.units: i64 = 0
         self._view = MessageView()
 
     def matches(self, message: Message, content: bytes) -> bool:
@@ -83,6 +87,10 @@ class FilterSet:
             if not each.matches(view):
                 return False
         return True
+
+    def last_units(self) -> i64:
+        """What it has cost to ask about the last message."""
+        return self.units + self._view.units
 
 
 def supported_filters(kind: str) -> tuple[Symbol, ...]:
@@ -129,19 +137,25 @@ def _take(filter_set: FilterSet, name: str, value: object, kind: str) -> bool:
         filter_set.bindings.append(_binding(name, value))
     elif name in {names.SELECTOR, names.SQL}:
         filter_set.filters.append(_ConditionFilter(_condition(name, value)))
+        filter_set.units += len(_text(name, value)) >> CHARACTERS_PER_UNIT_BITS
     elif name == names.DIRECT_BINDING:
         filter_set.filters.append(_SubjectFilter(_text(name, value)))
     elif name == names.TOPIC_BINDING:
         filter_set.filters.append(_TopicFilter(_text(name, value)))
     elif name == names.HEADERS_BINDING:
-        filter_set.filters.append(_HeadersFilter(_pairs(name, value)))
+        pairs = _pairs(name, value)
+        filter_set.filters.append(_HeadersFilter(pairs))
+        filter_set.units += len(pairs) >> PAIRS_PER_UNIT_BITS
     elif name == names.PROPERTIES:
         pairs = _pairs(name, value)
         if not PROPERTY_FIELDS.issuperset([field.replace("-", "_") for field in pairs]):
             return False
         filter_set.filters.append(_PropertiesFilter(pairs))
+        filter_set.units += len(pairs) >> PAIRS_PER_UNIT_BITS
     elif name == names.APPLICATION_PROPERTIES:
-        filter_set.filters.append(_ApplicationPropertiesFilter(_pairs(name, value)))
+        pairs = _pairs(name, value)
+        filter_set.filters.append(_ApplicationPropertiesFilter(pairs))
+        filter_set.units += len(pairs) >> PAIRS_PER_UNIT_BITS
     elif name == names.STREAM_OFFSET:
         filter_set.stream_offset = _stream_offset(value)
     else:

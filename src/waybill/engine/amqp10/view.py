@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.engine.amqp10.message_format import AMQP10, annotations_in, application_properties_in
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.wire.amqp10.errors import DecodeError
@@ -18,6 +20,11 @@ ANNOTATIONS: Final = "message-annotations"
 HEADER_FIELDS: Final = frozenset({"durable", "priority", "ttl", "delivery_mode"})
 PROPERTY_FIELDS: Final = frozenset(Properties.FIELDS.names)
 
+STEPS_MAX: Final = 65_536
+"""So many characters of one message do all patterns of a link look at together."""
+STEPS_PER_UNIT_BITS: Final = 7
+OCTETS_PER_UNIT_BITS: Final = 6
+
 _NOBODY: Final = Message(AMQP10, b"", Address("", ""), False, 0, NO_TTL, 0.0)  # noqa: FBT003 - as in its signature
 
 
@@ -25,13 +32,15 @@ class MessageView:
     """Made once a link and shown one message after the other.
 
     Values are plain: str for strings, symbols, characters and uuids; int, float, bool, bytes; None for null, for what
-    is absent and for lists, maps and the like.
+    is absent and for lists, maps and the like. `units`: the work that looking at this message has cost so far.
     """
 
     def __init__(self) -> None:
         self.message = _NOBODY
         self.content = b""
         self.facts = MessageFacts()
+        self.units: i64 = 0
+        self._steps_left: i64 = STEPS_MAX
         self._is_scanned = False
         self._properties: Properties | None = None
         self._application: dict[str, object] | None = None
@@ -41,10 +50,20 @@ class MessageView:
         """Turn to another message, whose `content` is in the encoding of 1.0."""
         self.message = message
         self.content = content
+        self.units = 0
+        self._steps_left = STEPS_MAX
         self._is_scanned = False
         self._properties = None
         self._application = None
         self._annotations = None
+
+    def take_steps(self, count: i64) -> bool:
+        """Whether patterns may take so many steps more over this message."""
+        if count > self._steps_left:
+            return False
+        self._steps_left -= count
+        self.units += count >> STEPS_PER_UNIT_BITS
+        return True
 
     def value(self, section: str, name: str) -> object:
         if section == APPLICATION:
@@ -78,14 +97,18 @@ class MessageView:
     def application_properties(self) -> dict[str, object]:
         application = self._application
         if application is None:
-            application = application_properties_in(self.content, self._scanned())
+            facts = self._scanned()
+            self.units += (facts.application_properties_end - facts.application_properties) >> OCTETS_PER_UNIT_BITS
+            application = application_properties_in(self.content, facts)
             self._application = application
         return application
 
     def annotations(self) -> dict[object, object]:
         annotations = self._annotations
         if annotations is None:
-            annotations = annotations_in(self.content, self._scanned())
+            facts = self._scanned()
+            self.units += (facts.message_annotations_end - facts.message_annotations) >> OCTETS_PER_UNIT_BITS
+            annotations = annotations_in(self.content, facts)
             self._annotations = annotations
         return annotations
 

@@ -555,11 +555,13 @@ class Channel(CommitWaiter):
         self.connection.held.give_back(transaction.held)
         self._mandatory = []
         if transaction.outcomes:
-            taken = {i64(tag): entry for entry, _, tag in transaction.outcomes}
-            unsettled = self.unsettled | taken
+            taken = {i64(tag): entry for entry, _, tag in sorted(transaction.outcomes, key=_tag_of)}
+            unsettled = taken | self.unsettled
             self.connection.host.runtime.work_left -= len(unsettled) >> 5
-            tags = sorted(unsettled)
-            self.unsettled = dict(zip(tags, map(unsettled.__getitem__, tags), strict=True))
+            if self.unsettled and next(reversed(taken)) > next(iter(self.unsettled)):
+                tags = sorted(unsettled)
+                unsettled = dict(zip(tags, map(unsettled.__getitem__, tags), strict=True))
+            self.unsettled = unsettled
 
     # --- consumers ---
 
@@ -587,6 +589,7 @@ class Channel(CommitWaiter):
         if not self.unsettled:
             self._marks = []
             return False
+        self.connection.host.runtime.work_left -= 1
         self._marks.append((now, self.delivery_tag))
         oldest = next(iter(self.unsettled))
         while len(self._marks) > 1 and self._marks[1][0] <= now - timeout_s:
@@ -629,3 +632,7 @@ class Channel(CommitWaiter):
         self.unsettled = {}
         self.unsettled_count = 0
         return Closing(self, consumers, entries)
+
+
+def _tag_of(outcome: tuple[Entry, str, int]) -> int:
+    return outcome[2]

@@ -7,7 +7,7 @@ be compared is not equal, and neither less nor greater (JMS 2.0, 3.8.1.2).
 import math
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from waybill.engine.amqp10.selector.like import LikePattern
 from waybill.engine.amqp10.view import MessageView
@@ -133,7 +133,10 @@ class In(Expression):
 
 
 class Like(Expression):
-    """A text that fits a pattern; unknown for what is no text, or too long to be looked through for each message."""
+    """A text that fits a pattern; unknown for what is no text, or too long to be looked through for each message.
+
+    So it is once the patterns of a selector have looked at too much of one message.
+    """
 
     def __init__(self, operand: Expression, pattern: LikePattern) -> None:
         self.operand = operand
@@ -141,7 +144,10 @@ class Like(Expression):
 
     def evaluate(self, view: MessageView) -> object:
         value = self.operand.evaluate(view)
-        return self.pattern.matches(value) if isinstance(value, str) and len(value) <= LIKE_MAX else None
+        if not isinstance(value, str) or len(value) > LIKE_MAX:
+            return None
+        steps: i64 = len(value) * self.pattern.width
+        return self.pattern.matches(value) if view.take_steps(steps) else None
 
 
 class IsNull(Expression):

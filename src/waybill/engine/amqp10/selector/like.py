@@ -1,13 +1,19 @@
 """LIKE: `%` stands for any text, `_` for one character, and the escape character makes either stand for itself."""
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from waybill.engine.amqp10.selector.tokens import SelectorError
+
+ITEMS_PER_STEP_BITS: Final = 10
 
 
 class LikePattern:
     """Matches in one pass, whatever the pattern: all places in it that the text may have come to are bits of a number.
 
     Bit i means that the first i items of the pattern are behind us. An item takes one character; `%` is no item but a
-    place where one may stay.
+    place where one may stay. `width`: how many steps a character takes.
     """
 
     def __init__(self, pattern: str, escape: str | None) -> None:
@@ -36,6 +42,7 @@ class LikePattern:
                 items += 1
             position += 1
         self._done = 1 << items
+        self.width: i64 = 1 + (items >> ITEMS_PER_STEP_BITS)
 
     def matches(self, text: str) -> bool:
         places = 1

@@ -321,6 +321,7 @@ class Connection(ServerEngine):
     def check_timeouts(self, now: float) -> None:
         timeout_s = self.host.limits.consumer_timeout_s
         if timeout_s > 0:
+            self.host.runtime.work_left -= len(self.sessions) >> 2
             for session in list(self.sessions.values()):
                 session.release_late(now, timeout_s)
 

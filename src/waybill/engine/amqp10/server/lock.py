@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from waybill.engine.amqp10.server.session import Session
 
 WRAP: Final = 0xFFFFFFFF
+LATE_PER_UNIT_BITS: Final = 6
 RELEASED: Final = Outcome(Released())
 
 
@@ -42,7 +43,13 @@ class Locks:
             control.session.detach_incoming(
                 control, Error(TRANSACTION_TIMEOUT, f"a transaction kept a delivery for {int(timeout_s)} s")
             )
-        late = [number for number in session.unsettled if _is_before(number, end)]
+        late: list[i64] = []
+        # They stand in the order in which they were sent. What a rollback has put behind younger ones comes after them.
+        for number in session.unsettled:
+            if not _is_before(number, end):
+                break
+            late.append(number)
+        session.connection.host.runtime.work_left -= len(late) >> LATE_PER_UNIT_BITS
         if len(late) <= FEW:
             late.reverse()
         if late:

@@ -160,7 +160,9 @@ class OutgoingLink(Consumer):
         if message.format is not AMQP10:
             self.connection.host.runtime.work_left -= conversion_units(message)
         try:
-            return filters.matches(message, amqp10_content(message))
+            is_chosen = filters.matches(message, amqp10_content(message))
+            self.connection.host.runtime.work_left -= filters.last_units()
+            return is_chosen
         except ValueError:
             # Nobody can say what is in it; whoever takes what comes gets rid of it.
             return False
