@@ -1,8 +1,9 @@
 """Waybill: a durable AMQP broker, Open Job Spec jobs and a PySpark pipeline.
 
-    from waybill import Broker, Jobs, Retry, Worker, connect
+    from waybill import Broker, Jobs, Retry, Worker, connect, current_job
 
-The names are loaded when they are first used: a worker never imports the broker, nor a broker the jobs.
+What a program needs day to day is here. A name is loaded when it is first used: a worker never imports the broker, nor
+a broker the jobs.
 """
 
 from importlib import import_module
@@ -11,26 +12,73 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from waybill.broker import Broker
     from waybill.client import connect
-    from waybill.ojs import Jobs, Retry, Worker
+    from waybill.ojs import (
+        BatchFailed,
+        Coordinator,
+        DeadLetterJob,
+        DeadLetters,
+        DiscardJob,
+        DuplicateJob,
+        Envelope,
+        FailJob,
+        Handler,
+        InvalidJob,
+        JobCancelled,
+        JobContext,
+        JobError,
+        JobMiddleware,
+        Jobs,
+        JobsError,
+        Outbox,
+        PostponeJob,
+        PushFailed,
+        Retry,
+        Topology,
+        Unique,
+        Worker,
+        current_job,
+        resource,
+    )
 
-__all__ = ["Broker", "Jobs", "Retry", "Worker", "__version__", "connect"]
+__all__ = [
+    "BatchFailed",
+    "Broker",
+    "Coordinator",
+    "DeadLetterJob",
+    "DeadLetters",
+    "DiscardJob",
+    "DuplicateJob",
+    "Envelope",
+    "FailJob",
+    "Handler",
+    "InvalidJob",
+    "JobCancelled",
+    "JobContext",
+    "JobError",
+    "JobMiddleware",
+    "Jobs",
+    "JobsError",
+    "Outbox",
+    "PostponeJob",
+    "PushFailed",
+    "Retry",
+    "Topology",
+    "Unique",
+    "Worker",
+    "__version__",
+    "connect",
+    "current_job",
+    "resource",
+]
 
 __version__: Final = "0.1.0"
-
-_HOMES: Final = {
-    "Broker": "waybill.broker",
-    "Jobs": "waybill.ojs",
-    "Retry": "waybill.ojs",
-    "Worker": "waybill.ojs",
-    "connect": "waybill.client",
-}
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the package that defines it. Raises AttributeError for any other name."""
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = {"Broker": "waybill.broker", "connect": "waybill.client"}.get(name, "waybill.ojs")
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
