@@ -64,7 +64,6 @@ MODULES_IN_CYCLES: Final[dict[str, int]] = {
     "engine": 33,
     "model": 9,
     "node": 2,
-    "ojs": 11,
 }
 
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}

@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Final, Generic, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.unique import Unique
-
-if TYPE_CHECKING:
-    from waybill.ojs.client import Jobs
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -74,12 +71,20 @@ class MadeJob(NamedTuple):
     options: Options
 
 
+class Pusher(Protocol):
+    """What a handler pushes its jobs with: `Jobs` is one."""
+
+    async def push_job(self, job: NewJob, /) -> Envelope:
+        """Enqueue a job."""
+        ...
+
+
 class Handler(Generic[P, R_co]):
     """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated."""
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: Pusher,
         job_type: str,
         function: Callable[P, R_co],
         defaults: Options,

@@ -15,8 +15,9 @@ from tests.conformance.requirement import requirement
 from tests.ojs.control.test_control import state_of
 from tests.ojs.databases import make_database
 from waybill.ojs import Coordinator, Jobs, Worker
-from waybill.ojs.coordinator.job_store import IN_MEMORY, HeldAttempt, JobStore, open_job_store
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.coordinator.open_store import IN_MEMORY, open_job_store
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.observe.metrics import CoordinatorMetrics, WorkerMetrics
 from waybill.ojs.spec.control_message import JobInfo

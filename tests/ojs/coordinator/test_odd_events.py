@@ -10,7 +10,8 @@ import pytest
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
 from waybill.ojs import Coordinator, Jobs, Topology, Worker
-from waybill.ojs.coordinator.job_store import JobStore, open_job_store
+from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.spec.events import read_events
 
 JOB_ID = "018f0000-0000-7000-8000-00000000000"

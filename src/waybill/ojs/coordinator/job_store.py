@@ -6,7 +6,7 @@ The stream is the truth, a store is a view of it. It knows its position in the s
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -14,8 +14,6 @@ from waybill.ojs.coordinator.job_fold import JobRecord, info_of
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
-
-IN_MEMORY: Final = ":memory:"
 
 
 class HeldAttempt(NamedTuple):
@@ -101,18 +99,3 @@ class JobStore:
 
     def _find(self, job_id: str) -> JobRecord | None:
         raise NotImplementedError
-
-
-def open_job_store(database: str) -> JobStore:
-    """Open ":memory:", a SQLite file, or a URL of SQLAlchemy such as `postgresql://user@host/name`.
-
-    Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed; else SQLAlchemyError.
-    """
-    # Each is loaded if it is used: SQLAlchemy takes more memory than the rest of a worker's packages together.
-    if database == IN_MEMORY:
-        from waybill.ojs.coordinator.memory_job_store import MemoryJobStore  # noqa: PLC0415 - see above
-
-        return MemoryJobStore()
-    from waybill.ojs.coordinator.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
-
-    return SqlJobStore(database)

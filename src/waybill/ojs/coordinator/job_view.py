@@ -21,7 +21,8 @@ from typing import Final, TypeVar
 from waybill.client import Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore, open_job_store
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage
 
