@@ -6,11 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
-
-import msgspec
 
 from waybill.client import ConnectionLost, ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
@@ -20,9 +18,9 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
-from waybill.ojs.job_context import current
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
+from waybill.ojs.push.new_envelope import envelope_of, expiration_ms, needs_more_headers, stamp, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
 from waybill.ojs.spec.control_message import JobInfo
@@ -35,11 +33,10 @@ from waybill.ojs.spec.envelope import (
     validate,
 )
 from waybill.ojs.spec.events import event_source
-from waybill.ojs.spec.identifiers import child_traceparent, new_id, new_traceparent
+from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.message import PushEncoder, push_properties
 from waybill.ojs.spec.retry import Retry
-from waybill.ojs.spec.states import Operation, transition
-from waybill.ojs.spec.timestamps import format_timestamp, resolve_moment
+from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.spec.unique import read_unique, unique_key
 from waybill.ojs.topology.topology import Topology
 
@@ -224,9 +221,9 @@ class Jobs:
         if not options.keys() <= SHARED_OPTIONS:
             raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
         now = datetime.now(UTC)
-        prototype = _envelope_of(NewJob(job_type, [], options), now)
+        prototype = envelope_of(NewJob(job_type, [], options), now)
         validate(prototype, now)
-        _stamp(prototype, now)
+        stamp(prototype, now)
         return JobKind(prototype, self._encoder)
 
     async def bulk(self) -> BulkPush:
@@ -251,7 +248,7 @@ class Jobs:
         async def publish(arrived: dict[int, Envelope]) -> dict[int, Envelope | PushFailed]:
             for index, envelope in arrived.items():
                 validate(envelope, now)
-                _stamp(envelope, now)
+                stamp(envelope, now)
                 made[index].envelope = envelope
                 made[index].template = None
             outcomes = await self._enqueue([made[index] for index in arrived], now)
@@ -283,7 +280,7 @@ class Jobs:
         free = [one for one in jobs if one.envelope.id not in outcomes]
         for one in unique:
             # A job that took over the time of one that it replaces is a scheduled one.
-            _stamp(one.envelope, now)
+            stamp(one.envelope, now)
         pushed = await self._enqueue_all(free, now)
         outcomes |= {one.envelope.id: outcome for one, outcome in zip(free, pushed, strict=True)}
         await reservations.release(
@@ -435,7 +432,7 @@ class Jobs:
             template = self._templates.find(job)
             if template is not None:
                 return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
-            envelope = _envelope_of(job, now)
+            envelope = envelope_of(job, now)
             validate(envelope, now)
         elif isinstance(job, dict):
             envelope = parse_envelope(job, now)
@@ -445,7 +442,7 @@ class Jobs:
         else:
             envelope = job
             validate(envelope, now)
-        _stamp(envelope, now)
+        stamp(envelope, now)
         if isinstance(job, NewJob):
             self._templates.learn(job, envelope, now)
         own_key = job.unique_key if isinstance(job, NewJob) else None
@@ -476,13 +473,13 @@ class Jobs:
             return
         envelope, options = one.envelope, one.options
         topology = broker.declarer.topology
-        traceparent, tracestate = _trace(envelope, options)
+        traceparent, tracestate = trace_of(envelope, options)
         exchange, key = self._direct, envelope.queue
         waiting: dict[str, object] = {}
         if envelope.state == SCHEDULED:
             delay = seconds_until_scheduled(envelope, now)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
-        if tracestate is None and (one.template is not None or not _needs_more_headers(envelope, options)):
+        if tracestate is None and (one.template is not None or not needs_more_headers(envelope, options)):
             one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
         else:
             one.properties = push_properties(
@@ -492,7 +489,7 @@ class Jobs:
                 tracestate=tracestate,
                 idempotency_key=one.idempotency_key,
                 correlation_id=options.get("correlation_id"),
-                expiration_ms=_expiration_ms(envelope, options, topology),
+                expiration_ms=expiration_ms(envelope, options, topology),
                 more_headers=waiting,
             )
         one.exchange, one.key = exchange, key
@@ -546,73 +543,6 @@ async def _is_back(broker: BrokerConnection, deadline: float) -> bool:
     return True
 
 
-def _needs_more_headers(envelope: Envelope, options: Options) -> bool:
-    return (
-        envelope.scheduled_at is not None
-        or envelope.expires_at is not None
-        or bool(envelope.tags)
-        or "correlation_id" in options
-        or "enqueue_ttl" in options
-    )
-
-
-def _expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> int | None:
-    lifetime = options.get("enqueue_ttl")
-    if lifetime is None:
-        return None
-    if envelope.state == SCHEDULED:
-        raise InvalidJob("enqueue_ttl", "would count while the job waits for its time: use expires_at")
-    if topology.settle_by == "nack":
-        raise InvalidJob("enqueue_ttl", "has no dead letter queue to go to with settle_by nack: use expires_at")
-    if lifetime < timedelta(milliseconds=1):
-        raise InvalidJob("enqueue_ttl", "must be at least a millisecond")
-    return round(lifetime / timedelta(milliseconds=1))
-
-
-def _envelope_of(job: NewJob, now: datetime) -> Envelope:
-    options = job.options
-    envelope = Envelope(
-        id=job.id or options.get("id") or new_id(),
-        type=job.type,
-        queue=options.get("queue", "default"),
-        args=job.args,
-        meta=options.get("meta", {}),
-        priority=options.get("priority", 0),
-        retry=options.get("retry"),
-        tags=options.get("tags", []),
-        rate_limit=options.get("rate_limit"),
-        unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
-    )
-    envelope.timeout, envelope.timeout_ms = _whole_or_ms(options.get("timeout"))
-    visibility = _whole_or_ms(options.get("visibility_timeout"))
-    envelope.visibility_timeout, envelope.visibility_timeout_ms = visibility
-    scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
-    if scheduled_at is not None:
-        envelope.scheduled_at = resolve_moment(scheduled_at, "scheduled_at", now)
-    expires_at = options.get("expires_at")
-    if expires_at is not None:
-        envelope.expires_at = resolve_moment(expires_at, "expires_at", now)
-    return envelope
-
-
-def _whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
-    """Return a time for the field of whole seconds, or for the one of milliseconds."""
-    if seconds is None:
-        return None, None
-    return (int(seconds), None) if seconds == int(seconds) else (None, round(seconds * 1000))
-
-
-def _stamp(envelope: Envelope, now: datetime) -> None:
-    """Set the fields that a caller has no say in."""
-    text = format_timestamp(now)
-    later = seconds_until_scheduled(envelope, now) > 0
-    envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
-    envelope.attempt = 0
-    envelope.max_attempts = envelope.policy.max_attempts
-    envelope.created_at = text
-    envelope.enqueued_at = text
-
-
 def _without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
     """Return the jobs if all were enqueued; raise BatchFailed otherwise."""
     failures = [one for one in outcomes if isinstance(one, PushFailed)]
@@ -620,17 +550,3 @@ def _without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
     if failures:
         raise BatchFailed(failures, pushed)
     return pushed
-
-
-def _trace(envelope: Envelope, options: Options) -> tuple[str, str | None]:
-    """Return the trace context of a new job: the caller's, else its metadata's, else that of the job that pushes it."""
-    given = options.get("traceparent")
-    if given is not None:
-        return given, options.get("tracestate")
-    noted = envelope.meta.get("traceparent")
-    if isinstance(noted, str):
-        tracestate = envelope.meta.get("tracestate")
-        return noted, tracestate if isinstance(tracestate, str) else None
-    context = current.get()
-    traceparent, tracestate = context.trace() if context is not None else (None, None)
-    return (child_traceparent(traceparent) if traceparent else new_traceparent()), tracestate

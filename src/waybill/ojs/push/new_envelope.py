@@ -1,0 +1,98 @@
+"""Makes the envelope of a new job, and finds what its message says beside it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.handler import NewJob, Options
+from waybill.ojs.job_context import current
+from waybill.ojs.push.outgoing import SCHEDULED
+from waybill.ojs.spec.envelope import Envelope, seconds_until_scheduled
+from waybill.ojs.spec.identifiers import child_traceparent, new_id, new_traceparent
+from waybill.ojs.spec.states import Operation, transition
+from waybill.ojs.spec.timestamps import format_timestamp, resolve_moment
+from waybill.ojs.topology.topology import Topology
+
+
+def needs_more_headers(envelope: Envelope, options: Options) -> bool:
+    return (
+        envelope.scheduled_at is not None
+        or envelope.expires_at is not None
+        or bool(envelope.tags)
+        or "correlation_id" in options
+        or "enqueue_ttl" in options
+    )
+
+
+def expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> int | None:
+    lifetime = options.get("enqueue_ttl")
+    if lifetime is None:
+        return None
+    if envelope.state == SCHEDULED:
+        raise InvalidJob("enqueue_ttl", "would count while the job waits for its time: use expires_at")
+    if topology.settle_by == "nack":
+        raise InvalidJob("enqueue_ttl", "has no dead letter queue to go to with settle_by nack: use expires_at")
+    if lifetime < timedelta(milliseconds=1):
+        raise InvalidJob("enqueue_ttl", "must be at least a millisecond")
+    return round(lifetime / timedelta(milliseconds=1))
+
+
+def envelope_of(job: NewJob, now: datetime) -> Envelope:
+    options = job.options
+    envelope = Envelope(
+        id=job.id or options.get("id") or new_id(),
+        type=job.type,
+        queue=options.get("queue", "default"),
+        args=job.args,
+        meta=options.get("meta", {}),
+        priority=options.get("priority", 0),
+        retry=options.get("retry"),
+        tags=options.get("tags", []),
+        rate_limit=options.get("rate_limit"),
+        unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
+    )
+    envelope.timeout, envelope.timeout_ms = _whole_or_ms(options.get("timeout"))
+    visibility = _whole_or_ms(options.get("visibility_timeout"))
+    envelope.visibility_timeout, envelope.visibility_timeout_ms = visibility
+    scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
+    if scheduled_at is not None:
+        envelope.scheduled_at = resolve_moment(scheduled_at, "scheduled_at", now)
+    expires_at = options.get("expires_at")
+    if expires_at is not None:
+        envelope.expires_at = resolve_moment(expires_at, "expires_at", now)
+    return envelope
+
+
+def _whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
+    """Return a time for the field of whole seconds, or for the one of milliseconds."""
+    if seconds is None:
+        return None, None
+    return (int(seconds), None) if seconds == int(seconds) else (None, round(seconds * 1000))
+
+
+def stamp(envelope: Envelope, now: datetime) -> None:
+    """Set the fields that a caller has no say in."""
+    text = format_timestamp(now)
+    later = seconds_until_scheduled(envelope, now) > 0
+    envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
+    envelope.attempt = 0
+    envelope.max_attempts = envelope.policy.max_attempts
+    envelope.created_at = text
+    envelope.enqueued_at = text
+
+
+def trace_of(envelope: Envelope, options: Options) -> tuple[str, str | None]:
+    """Return the trace context of a new job: the caller's, else its metadata's, else that of the job that pushes it."""
+    given = options.get("traceparent")
+    if given is not None:
+        return given, options.get("tracestate")
+    noted = envelope.meta.get("traceparent")
+    if isinstance(noted, str):
+        tracestate = envelope.meta.get("tracestate")
+        return noted, tracestate if isinstance(tracestate, str) else None
+    context = current.get()
+    traceparent, tracestate = context.trace() if context is not None else (None, None)
+    return (child_traceparent(traceparent) if traceparent else new_traceparent()), tracestate
