@@ -190,3 +190,21 @@ def test_a_policy_is_checked_when_it_is_set(
 def test_a_policy_that_is_not_there(administration: Administration) -> None:
     with pytest.raises(NotFound):
         administration.clear_policy("/", "p")
+
+
+def test_a_great_many_queues_get_their_settings_in_turns(node_bench: NodeBench, administration: Administration) -> None:
+    node = node_bench.node
+    channel = node_bench.channel()
+    names = [f"q{number}" for number in range(200)]
+    for name in names:
+        channel.declare(name)
+    runtime = node.runtime
+    runtime.turn_units = 64
+    runtime.begin_turn()
+    administration.set_policy("/", "p", ".*", {"max-length": 1})
+    limited = sum(queue(node_bench, name).policy.max_length == 1 for name in names)
+    assert limited < 100
+    # The second one counts, however far the first has come.
+    administration.set_policy("/", "p", ".*", {"max-length": 2})
+    node_bench.settle()
+    assert {queue(node_bench, name).policy.max_length for name in names} == {2}

@@ -24,6 +24,7 @@ from waybill.model.growth import check_arguments, check_growth
 from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
 from waybill.model.policy import Policies
+from waybill.model.policy_application import PolicyApplication
 from waybill.model.queue import Queue
 from waybill.model.queue_policy import CLASSIC, NO_LIMIT, STREAM
 from waybill.model.routing import Route, Router
@@ -58,6 +59,9 @@ class VirtualHost(DelayHost):
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
         self.router = Router(runtime, self.exchanges, self.queues, self.default_exchange)
+        self._applying: PolicyApplication | None = None
+        # It is being deleted: nobody gets into it any more.
+        self.is_ending = False
         for exchange_name, type_name, internal in PREDECLARED:
             self.exchanges[exchange_name] = make_exchange(exchange_name, type_name, True, False, internal, {})  # noqa: FBT003
 
@@ -389,29 +393,23 @@ class VirtualHost(DelayHost):
     # --- administration ---
 
     def apply_policies(self) -> None:
-        """Give every entity its settings again: the policies have changed."""
-        for queue in list(self.queues.values()):
-            queue.set_policy(self.policies.queue_settings(queue.policy.type, queue.name, queue.arguments))
-        for exchange in self.exchanges.values():
-            exchange.alternate = self.policies.alternate_of(exchange.name, exchange.arguments)
-        self.epoch += 1
+        """Give every entity its settings again: the policies have changed. Many get theirs in turns to come."""
+        if self._applying is not None:
+            self._applying.stop()
+        applying = PolicyApplication(
+            self.runtime,
+            self.policies,
+            list(self.queues.values()),
+            list(self.exchanges.values()),
+            self.rights_changed,
+        )
+        self._applying = applying
+        self.runtime.begin_read()
+        self.runtime.begin(applying)
 
     def rights_changed(self) -> None:
-        """Drop cached routes, so that publishers are checked for permission again."""
+        """Drop cached routes, so that publishers are checked for permission again, and routed anew."""
         self.epoch += 1
-
-    def discard(self) -> None:
-        """Delete everything in the virtual host."""
-        for queue in list(self.queues.values()):
-            self.remove_queue(queue)
-        for exchange in list(self.exchanges.values()):
-            if exchange.name and not exchange.name.startswith("amq."):
-                # One that deletes itself may have gone with its last binding.
-                if exchange.name in self.exchanges:
-                    self.runtime.begin(Deletion(self, None, [exchange]))
-            else:
-                for binding in list(exchange.bindings.values()):
-                    self._remove_binding(binding)
 
     def _key(self, name: str) -> str:
         return f"{self.name}\0{name}"

@@ -14,11 +14,13 @@ from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.passwords import Credential
+from waybill.node.virtual_host_deletion import VirtualHostDeletion
 
 if TYPE_CHECKING:
     from waybill.node.node import Node
 
 VIRTUAL_HOST: Final = "virtual_host"
+IS_ENDING: Final = "is_ending"
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
 FRESHNESS: Final = "seeded"
@@ -55,6 +57,7 @@ class Administration:
         """
         for name, value in self._store.definitions(VIRTUAL_HOST):
             self._make_virtual_host(name, _limits_of(value))
+            self._node.virtual_hosts[name].is_ending = bool(value.get(IS_ENDING))
         self.accounts.recover()
         for kind in (POLICY, OPERATOR_POLICY):
             for _, value in self._store.definitions(kind):
@@ -134,24 +137,41 @@ class Administration:
         """One that is there already stays as it is."""
         if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT or "\0" in name:
             raise InvalidArgument(f"a virtual host's name has 1 to {NAME_LIMIT} bytes")
-        if name not in self._node.virtual_hosts:
+        there = self._node.virtual_hosts.get(name)
+        if there is not None and there.is_ending:
+            raise NotAllowed(f"vhost '{name}' is being deleted: make it anew once that is done")
+        if there is None:
             self._check_growth(f"vhost '{name}'")
             self._make_virtual_host(name, VirtualHostLimits())
             self._save_virtual_host(name)
 
     def delete_virtual_host(self, name: str) -> None:
-        """Remove it with everything in it; its connections are closed."""
+        """Remove it with everything in it; its connections are closed. A large one goes in turns to come."""
         host = self._virtual_host(name)
-        for connection in self._connections():
-            if connection.virtual_host is host:
-                connection.shut_down(f"vhost '{name}' is deleted")
-        for link in self.links(virtual_host=name):
-            self.remove_link(link)
-        host.discard()
+        host.is_ending = True
+        self._save_virtual_host(name)
+        self._go_on_deleting(host)
+
+    def go_on_deleting(self) -> None:
+        """After recovery: delete what a former life of the node has begun to delete."""
+        for host in list(self._node.virtual_hosts.values()):
+            if host.is_ending:
+                self._go_on_deleting(host)
+
+    def _go_on_deleting(self, host: VirtualHost) -> None:
+        connections = [connection for connection in self._connections() if connection.virtual_host is host]
+        runtime = self._node.runtime
+        runtime.begin_read()
+        links = self.links(virtual_host=host.name)
+        runtime.begin(VirtualHostDeletion(host, connections, links, self._forget_virtual_host))
+
+    def _forget_virtual_host(self, host: VirtualHost) -> None:
+        """Nothing is in it any more: forget it."""
+        name = host.name
         for policy in list(host.policies.policies):
-            self.clear_policy(name, policy)
+            self._store.undefine(POLICY, f"{name}\0{policy}")
         for policy in list(host.policies.operator_policies):
-            self.clear_policy(name, policy, is_operator=True)
+            self._store.undefine(OPERATOR_POLICY, f"{name}\0{policy}")
         for user, account in self.accounts.by_name.items():
             self.accounts.clear_permission(user, name)
             for virtual_host, exchange in list(account.user.topic_permissions):
@@ -253,7 +273,7 @@ class Administration:
 
     def _virtual_host(self, name: str) -> VirtualHost:
         host = self._node.virtual_hosts.get(name)
-        if host is None:
+        if host is None or host.is_ending:
             raise NotFound(f"no vhost '{name}'")
         return host
 
@@ -265,9 +285,10 @@ class Administration:
 
     def _save_virtual_host(self, name: str) -> None:
         limits = self.limits[name]
-        self._store.define(
-            VIRTUAL_HOST, name, {"max_connections": limits.max_connections, "max_queues": limits.max_queues}
-        )
+        definition: dict[str, object] = {"max_connections": limits.max_connections, "max_queues": limits.max_queues}
+        if self._node.virtual_hosts[name].is_ending:
+            definition[IS_ENDING] = 1
+        self._store.define(VIRTUAL_HOST, name, definition)
 
     def _connections(self) -> list[ServerEngine]:
         """Those that are open."""

@@ -93,7 +93,7 @@ def export_definitions(node: "Node") -> Document:
     return {
         "product_name": "Waybill",
         "product_version": node.product_version,
-        "vhosts": [{"name": name} for name in node.virtual_hosts],
+        "vhosts": [{"name": name} for name, host in node.virtual_hosts.items() if not host.is_ending],
         "users": users,
         "permissions": permissions,
         "topic_permissions": topic_permissions,

@@ -164,6 +164,7 @@ class Node(Host):
         if isinstance(self._store, Journal):
             self._store.report_to(self.runtime.operator_log)
             report_recovery(self._store, self.runtime.operator_log)
+        self.administration.go_on_deleting()
 
     def _restore_definitions(self) -> list[Queue]:
         """Make all that is defined. Returns the queues whose messages are to be recovered."""
@@ -447,7 +448,8 @@ class Node(Host):
         self.administration.check_connection_limits(user, virtual_host)
 
     def virtual_host(self, name: str) -> VirtualHost | None:
-        return self.virtual_hosts.get(name)
+        found = self.virtual_hosts.get(name)
+        return None if found is None or found.is_ending else found
 
     def random_name(self, prefix: str) -> str:
         return prefix + self._random_bytes(NAME_BYTES).hex()
