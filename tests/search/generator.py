@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from tests.search import amqp091_moves, amqp10_moves
+from tests.search import amqp091_moves, amqp10_heavy_moves, amqp10_moves
 from tests.search.choices import Choices, genes
 from tests.search.mutation import mutated
 from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, RAW, READ_BYTES_MAX, STALL, WAIT, Script, Step
@@ -17,6 +17,7 @@ BYTES_MAX: Final = 6 * READ_BYTES_MAX
 """What one case sends, all peers together."""
 SCALES: Final = (8, 8, 8, 40, 40, 40, 300, 1 << 20)
 """Most cases are small and quick, and odd; the others show what much of the same costs."""
+MOVES_10: Final = amqp10_moves.MOVES + amqp10_heavy_moves.HEAVY_MOVES
 WAITS: Final = (0.001, 1.0, 20.0, 61.0, 4000.0)
 POLICIES: Final[tuple[dict[str, object], ...]] = (
     {"max-length": 0, "dead-letter-exchange": "fanout"},
@@ -107,10 +108,10 @@ def _frames_10(choices: Choices, peer: _Peer) -> list[bytes]:
     if channel not in peer.linked:
         peer.linked.add(channel)
         frames = amqp10_moves.OPEN_LINKS(choices, channel)
-    move = choices.pick(amqp10_moves.MOVES)
+    move = choices.pick(MOVES_10)
     added = move(choices, channel)
-    if move is amqp10_moves.TRANSFER:
-        peer.sent[channel] += len(added)
+    if move is amqp10_moves.TRANSFER or move in amqp10_heavy_moves.HEAVY_MOVES:
+        peer.sent[channel] += amqp10_heavy_moves.transfer_count(added)
     return frames + added
 
 
