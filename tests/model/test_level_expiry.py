@@ -29,3 +29,16 @@ def test_what_came_back_before_the_backlog_says_when_the_first_expires() -> None
     assert first is not None
     assert first.sequence == 1
     assert level.first_expiry() == 1.0
+
+
+def test_what_came_back_before_what_goes_to_the_disk_is_taken_first() -> None:
+    queue = EntryQueue()
+    level = PriorityLevel(queue, Runtime(MemoryStore(), 1 << 20))
+    level.is_spilling = True
+    level.tail = [entry(queue, 2, 1.0)]
+    level.count = 1
+    level.push_front(entry(queue, 1, 0.0))
+    assert level.first_expiry() == 0.0
+    first = level.pop()
+    assert first is not None
+    assert first.sequence == 1

@@ -262,6 +262,12 @@ class MessageQueue(Queue):
             self._expiry.arm(expires_at)
         return entry
 
+    def _put_back(self, level: PriorityLevel, entry: Entry) -> None:
+        """Undo `_take_from`."""
+        level.push_front(entry)
+        self.ready_count += 1
+        self.ready_bytes += self.counted(entry.message)
+
     # --- outcomes ---
 
     def accept(self, entry: Entry) -> None:
@@ -478,10 +484,14 @@ class MessageQueue(Queue):
                     break
                 self.runtime.work_left -= 1
                 entry = self._take_from(level)
-                if entry is not None:
+                if entry is None:
+                    if level.is_blocked:
+                        break
+                elif 0.0 < entry.expires_at <= now:
                     self.kill(entry, EXPIRED)
-                elif level.is_blocked:
-                    break
+                else:
+                    # The one that has expired could not be read: this is the next.
+                    self._put_back(level, entry)
         self.arm_expiry()
 
     def arm_expiry(self) -> None:

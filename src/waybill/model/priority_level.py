@@ -151,10 +151,12 @@ class PriorityLevel(Sealed):
         return entry
 
     def _is_before_backlog(self) -> bool:
-        """Whether the first returned entry comes before everything on the disk."""
+        """Whether the first returned entry comes before everything that is or goes to the disk."""
+        sequence = self.returned[0][0]
         if self.backlog:
-            return self.returned[0][0] < self.backlog[0].sequences[0]
-        return self.count == len(self.returned)
+            return sequence < self.backlog[0].sequences[0]
+        entries = self.sealed or self.tail
+        return not entries or sequence < entries[0].sequence
 
     def _is_returned_first(self) -> bool:
         """Whether the first returned entry comes before all others in memory."""

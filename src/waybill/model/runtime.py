@@ -108,7 +108,7 @@ class Runtime:
         self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
         self.footprint_bytes: i64 = 0
         self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
-        self._messages_limit_bytes: i64 = memory_limit_bytes
+        self.configured_limit_bytes: i64 = memory_limit_bytes
         self.sealed: list[Sealed] = []
         self.unread_bytes: i64 = 0
         self.unread_limit_bytes: i64 = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
@@ -120,7 +120,7 @@ class Runtime:
     def add_footprint(self, size: i64) -> None:
         """Something was declared or attached that takes so much; less than nothing for what is gone."""
         self.footprint_bytes += size
-        limit = self._messages_limit_bytes
+        limit = self.configured_limit_bytes
         self.memory_limit_bytes = limit - min(self.footprint_bytes // 2, limit // 4 * 3)
 
     def let_go_of_written(self) -> None:

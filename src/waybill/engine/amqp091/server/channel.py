@@ -235,7 +235,7 @@ class Channel(CommitWaiter):
     ) -> None:
         runtime = self.connection.host.runtime
         runtime.work_left -= 1
-        limit = runtime.memory_limit_bytes
+        limit = runtime.configured_limit_bytes
         if transaction.size + message.size > limit:
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH

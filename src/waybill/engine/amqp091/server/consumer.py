@@ -30,7 +30,8 @@ DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
 STREAM_OFFSET: Final = b"x-stream-offset"
 DELIVERY_COUNT: Final = b"x-delivery-count"
 UNSETTLED_WHEN_SHORT: Final = 1000
-UNSETTLED_WHEN_VERY_SHORT: Final = 10
+UNSETTLED_WHEN_VERY_SHORT: Final = 100
+VERY_SHORT_BYTES: Final = 32 << 20
 STREAMED: Final = Message(AMQP091, b"", Address("", ""), True, 0, NO_TTL, 0.0)  # noqa: FBT003 - as in its signature
 SHORT_MAX: Final = 255
 
@@ -91,11 +92,10 @@ class ChannelConsumer(Consumer):
     def _holds_enough(self) -> bool:
         """Whether a consumer that set itself no limit must settle first, because memory is short."""
         runtime = self.connection.host.runtime
-        limit = runtime.memory_limit_bytes
-        over = runtime.memory_bytes - limit
+        over = runtime.memory_bytes - runtime.memory_limit_bytes
         if over <= 0 or self.channel.prefetch != 0:
             return False
-        if over > limit >> 2:
+        if over > VERY_SHORT_BYTES:
             return self.unsettled_count >= UNSETTLED_WHEN_VERY_SHORT
         return self.unsettled_count >= UNSETTLED_WHEN_SHORT
 

@@ -535,7 +535,7 @@ class IncomingLink(Timer):
 
     def _post(self, transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
         """Keep a message back for its transaction (4.4.1): the outcome told now is that of a commit."""
-        limit = self.connection.host.runtime.memory_limit_bytes
+        limit = self.connection.host.runtime.configured_limit_bytes
         if transaction.size + message.size > limit:
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
         if transaction.is_over:
