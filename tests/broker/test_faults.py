@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.server.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
-from tests.engine.server.conftest import node_bench as node_bench  # noqa: PLC0414
-from tests.engine.server.peer import EngineOutput, NodeBench
+from tests.engine.amqp091.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
+from tests.engine.amqp091.conftest import node_bench as node_bench  # noqa: PLC0414
+from tests.engine.amqp091.peer import EngineOutput, NodeBench
 from waybill.broker import Broker, BrokerFailed
 from waybill.client import BasicProperties, connect
 from waybill.model.runtime import Chore

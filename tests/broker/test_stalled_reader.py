@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.process import BrokerProcess
-from tests.engine.server.peer import Peer, SocketWire
+from tests.engine.amqp091.peer import Peer, SocketWire
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from tests.conformance.requirement import requirement
-from tests.engine.server.peer import Channel, Peer, SocketWire
+from tests.engine.amqp091.peer import Channel, Peer, SocketWire
 from tests.rabbitmq import RabbitMQ
 from waybill.wire.amqp091.methods import (
     BasicGet,

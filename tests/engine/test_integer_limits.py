@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from tests.conformance.requirement import requirement
+from tests.engine.amqp091.client.peer import opened
+from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import declare, message
-from tests.engine.client.peer import opened
-from tests.engine.server.peer import Cut, NodeBench
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.wire.amqp091.arguments import INTEGER_SIZES

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from tests.engine.amqp10.peer import Peer
-from tests.engine.server.peer import Channel, Cut, NodeBench
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.operator_log import OperatorLog

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.engine.server.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
-from tests.engine.server.conftest import node_bench as node_bench  # noqa: PLC0414
-from tests.engine.server.peer import Cut, NodeBench
+from tests.engine.amqp091.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
+from tests.engine.amqp091.conftest import node_bench as node_bench  # noqa: PLC0414
+from tests.engine.amqp091.peer import Cut, NodeBench
 from waybill.node.definitions import export_definitions, import_definitions
 
 # In the form of RabbitMQ 3.10, with the example of its documentation for a password ("test12").

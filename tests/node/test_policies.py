@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.engine.server.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
-from tests.engine.server.conftest import node_bench as node_bench  # noqa: PLC0414
-from tests.engine.server.peer import NodeBench
+from tests.engine.amqp091.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
+from tests.engine.amqp091.conftest import node_bench as node_bench  # noqa: PLC0414
+from tests.engine.amqp091.peer import NodeBench
 from tests.security.restart import restarted
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.model.queue import Queue

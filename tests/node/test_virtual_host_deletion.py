@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.engine.server.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
-from tests.engine.server.conftest import node_bench as node_bench  # noqa: PLC0414
-from tests.engine.server.peer import MEMORY_LIMIT_BYTES, NodeBench
+from tests.engine.amqp091.conftest import bench as bench  # noqa: PLC0414 - a fixture, found by its name
+from tests.engine.amqp091.conftest import node_bench as node_bench  # noqa: PLC0414
+from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, NodeBench
 from waybill.model.errors import NotAllowed, NotFound
 from waybill.node.node import Node, NodeOptions
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 from tests.broker.process import BrokerProcess
-from tests.engine.server.peer import Peer, SocketWire
+from tests.engine.amqp091.peer import Peer, SocketWire
 from tests.search.evolution import fresh
 from tests.search.generator import generate
 from tests.search.machine import PREPARED

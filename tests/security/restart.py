@@ -1,6 +1,6 @@
 """A node that finds what another one has defined."""
 
-from tests.engine.server.peer import MEMORY_LIMIT_BYTES, NodeBench
+from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, NodeBench
 from waybill.node.node import Node, NodeOptions
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.server.peer import Bench, Channel
+from tests.engine.amqp091.peer import Bench, Channel
 from tests.security.attack import array, declare, field, header, publish, table
 
 

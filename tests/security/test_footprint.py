@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
+from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.security.siege import login, login10, methods
 from tests.security.sieges import receiver, sender
 from waybill.wire.amqp091.methods import (

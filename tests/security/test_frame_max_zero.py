@@ -1,6 +1,6 @@
 """`frame_max` 0 means no limit: a client that asks for it gets the limit of the node all the same."""
 
-from tests.engine.server.peer import Bench, Channel
+from tests.engine.amqp091.peer import Bench, Channel
 from waybill.wire.amqp091.methods import ConnectionOpen, ConnectionOpenOk, ConnectionTune, ConnectionTuneOk
 
 

@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from tests.engine.server.peer import Cut, NodeBench
+from tests.engine.amqp091.peer import Cut, NodeBench
 from waybill.engine.login import Login
 from waybill.model.operator_log import OperatorLog
 from waybill.node import accounts as accounts_module

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import Sender, Session, declare, message
-from tests.engine.server.peer import Channel, Cut, NodeBench
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,

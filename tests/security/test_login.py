@@ -6,7 +6,7 @@ import hashlib
 import pytest
 from scramp import ScramClient
 
-from tests.engine.server.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBench, Peer
+from tests.engine.amqp091.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBench, Peer
 from tests.security.restart import restarted
 from waybill.node.certificate import COMMON_NAME, DISTINGUISHED_NAME, certificate_user
 from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.server.peer import Bench, Channel
+from tests.engine.amqp091.peer import Bench, Channel
 from waybill.engine.amqp091.server.faults import reply_text
 from waybill.wire.amqp091.methods import ConnectionClose, ConnectionStartOk, QueueDeclare
 

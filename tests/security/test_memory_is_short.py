@@ -4,8 +4,8 @@ import gc
 import tracemalloc
 from typing import Final
 
-from tests.engine.server.disk_bench import DiskBench
-from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench, Peer
+from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench, Peer
+from tests.engine.disk_bench import DiskBench
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.held import SPARE_OUTPUT_BYTES, UNREAD_BYTES
 from waybill.wire.amqp091.methods import BasicConsume, QueueDeclare

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.requirement import requirement
-from tests.engine.server.peer import Channel, NodeBench, Peer
+from tests.engine.amqp091.peer import Channel, NodeBench, Peer
 from waybill.model.errors import InvalidArgument, NotFound
 from waybill.wire.amqp091.methods import (
     BasicConsume,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.server.peer import Channel, NodeBench
+from tests.engine.amqp091.peer import Channel, NodeBench
 from waybill.model.errors import InvalidArgument
 from waybill.model.pattern import Pattern
 from waybill.wire.amqp091.methods import QueueDeclare

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.server.peer import Channel, NodeBench
+from tests.engine.amqp091.peer import Channel, NodeBench
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp091.methods import ConnectionSecure, ConnectionStartOk, ConnectionTune, ConnectionTuneOk
 

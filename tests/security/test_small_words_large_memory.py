@@ -3,7 +3,7 @@
 import tracemalloc
 from collections.abc import Callable
 
-from tests.engine.server.peer import Channel, Cut, NodeBench
+from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from waybill.model.timers import SWEEP_LENGTH
 from waybill.wire.amqp091.methods import BasicNack, QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties

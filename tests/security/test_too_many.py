@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.server.peer import Bench, Channel, NodeBench
+from tests.engine.amqp091.peer import Bench, Channel, NodeBench
 from waybill.wire.amqp091.methods import (
     BasicConsume,
     BasicGet,

@@ -1,7 +1,7 @@
 """What is looked at again and again, or for many at once: each look is charged, and stops where the turn is over."""
 
+from tests.engine.amqp091.peer import Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
-from tests.engine.server.peer import Cut, EngineWire, NodeBench
 from waybill.engine.host import ServerEngine
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.engine.amqp10.peer import Peer, Receiver, Session, declare
-from tests.engine.server.peer import Cut, NodeBench
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.model.entry import Entry
 from waybill.model.queue import Queue

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
-from tests.engine.server.peer import Channel, Cut, EngineWire, NodeBench
 from waybill.engine.amqp091.server.throttle import THROTTLE_S
 from waybill.model.consumer import Consumer
 from waybill.model.consumer_line import ConsumerLine, consumers_in_order

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.engine.amqp10.peer import Peer, Session
-from tests.engine.server.peer import Cut, NodeBench
 
 
 @pytest.fixture(params=list(Cut), ids=lambda cut: cut.value)

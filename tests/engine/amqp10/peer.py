@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from tests.engine.server.peer import EngineWire, NodeBench
+from tests.engine.amqp091.peer import EngineWire, NodeBench
 from waybill.model.queue import Queue
 from waybill.wire.amqp10.composite import Composite, decode_composite
 from waybill.wire.amqp10.frames import (
