@@ -13,7 +13,7 @@ from unittest.mock import patch
 import waybill.model.dispatch
 import waybill.model.priority_level
 import waybill.storage.log
-import waybill.storage.message_log
+import waybill.storage.message_reader
 from tests.simulation.front import Plants
 from tests.simulation.profile import Troubles
 from tests.simulation.violation import Violation
@@ -446,7 +446,7 @@ def planted(name: str | None) -> Iterator[Planting]:
         return
     with ExitStack() as stack:
         if name == "no_checksum":
-            for module in (waybill.storage.log, waybill.storage.message_log):
+            for module in (waybill.storage.log, waybill.storage.message_reader):
                 stack.enter_context(patch.object(module, "record_is_whole", fits))
         if name in STORE_TROUBLES:
             yield Planting(Plants.only(name), STORE_TROUBLES[name])

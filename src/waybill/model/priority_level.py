@@ -375,7 +375,8 @@ class PriorityLevel(Sealed):
         self.tail.append(entry)
         self.tail_bytes += entry.message.size
         if len(self.tail) >= CHUNK_LENGTH or self.tail_bytes >= CHUNK_BYTES:
-            self._shrink(self.tail)
+            self._shrink([*self.sealed, *self.tail])
+            self.sealed = []
             self.tail = []
             self.tail_bytes = 0
 

@@ -97,7 +97,7 @@ async def test_the_management_plugin_tells_more(managed: RabbitMQ) -> None:
     management = Management(f"http://guest:guest@127.0.0.1:{managed.management_port}", "/ojs")
     async with Jobs(uri, topology=topology) as jobs, connect(uri) as connection:
         await jobs.push("email.send", queue="inbox")
-        channel = await connection.channel()
+        channel = await connection.channel(confirms=False)
         await channel.unbind_queue("ojs.queue.dlx.inbox", "ojs.exchange.dlx", "inbox")
         await channel.declare_queue("ojs.queue.transient")
         await channel.publish(b"careless", routing_key="ojs.queue.transient")
