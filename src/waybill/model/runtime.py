@@ -60,6 +60,7 @@ class Sealed:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Chore:
     """Work that takes more than one turn. Nobody may depend on its end but who waits for that with a `then`."""
 

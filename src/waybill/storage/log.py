@@ -166,7 +166,7 @@ def flipped_header(data: bytes, digest_at: i64) -> bytes | None:
     return None
 
 
-def numbers_in(names: list[str], width: int, limit: i64) -> list[int]:
+def numbers_in(names: list[str], width: int, limit: int) -> list[int]:
     """The numbers of the log files among the names of a directory, in order. What else lies there is none of ours."""
     found: list[int] = []
     for name in names:
