@@ -239,7 +239,7 @@ class Administration:
         apply_to: str = ALL,
         is_operator: bool = False,
     ) -> None:
-        """Make or replace a policy. It is in force at once, for what is there and for what comes."""
+        """Make or replace a policy: for what is declared from now on, and within a few turns for what is there."""
         host = self._virtual_host(virtual_host)
         check_arguments(f"policy '{name}'", definition)
         self._check_growth(f"policy '{name}'")
