@@ -24,8 +24,6 @@ CASES = 2000 if IS_COMPILED else 200
 BATCH = 100
 SMALL = 100
 LARGE_ONE_IN = 20
-PENDING: frozenset[str] = frozenset({"cpu", "memory"})
-"""Kinds of findings that are not all mended yet."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +38,12 @@ def _no_garbage_of_others() -> Iterator[None]:
 def test_no_case_stops_stalls_or_bloats_the_node(batch: int) -> None:
     for number in range(batch * BATCH, (batch + 1) * BATCH):
         case = fresh(Random(f"suite/{number}"))
-        verdict = judge(generate(case, SMALL if number % LARGE_ONE_IN else 1 << 20))
-        assert not verdict.fault or verdict.kind in PENDING, f"{case.hex()}\n{verdict.fault}"
+        script = generate(case, SMALL if number % LARGE_ONE_IN else 1 << 20)
+        verdict = judge(script)
+        if verdict.kind == "cpu":
+            # Other tests have the machine, too.
+            verdict = judge(script)
+        assert not verdict.fault, f"{case.hex()}\n{verdict.fault}"
 
 
 @pytest.mark.parametrize("path", sorted(SEEDS.glob("*.json")), ids=lambda path: path.stem)
