@@ -233,8 +233,7 @@ def _commit(client: Client) -> Conversation:
         else:
             _note_return(link, taken, outcome)
         # What goes back may come again before the answer does.
-        link.holding.unsettled.pop(taken.tag, None)
-        client.taken.pop(taken.number, None)
+        _forget(client, link, taken)
     for _, taken in acquired:
         taken.is_acquired = False
     ledger.committing(transaction, client.now)
@@ -264,8 +263,13 @@ def _commit_failed(
             link.holding.unsettled[taken.tag] = taken
             client.taken[taken.number] = link, taken
     for link, taken in acquired:
-        link.holding.unsettled.pop(taken.tag, None)
-        client.taken.pop(taken.number, None)
+        _forget(client, link, taken)
+
+
+def _forget(client: Client, link: ReceivingLink, taken: Taken) -> None:
+    """The client does not hold a delivery any more."""
+    link.holding.unsettled.pop(taken.tag, None)
+    client.taken.pop(taken.number, None)
 
 
 def roll_back(client: Client) -> None:
@@ -284,8 +288,7 @@ def _roll_back(client: Client) -> Conversation:
     yield from request(client, Discharge(client.transaction_id, fail=True))
     gone += [(link, taken) for link, taken in client.taken.values() if taken.is_acquired]
     for link, taken in gone:
-        link.holding.unsettled.pop(taken.tag, None)
-        client.taken.pop(taken.number, None)
+        _forget(client, link, taken)
     client.ledger.departed()
     for _, taken, _, _ in staged:
         taken.is_staged = False

@@ -20,17 +20,6 @@ _SMALL_OCTETS: Final = 1024
 _REMEMBERED_MAX_OCTETS: Final = 1 << 20
 
 
-class _LastKey:
-    """The key of the message that was read last: its headers are read once, however many queues it goes to."""
-
-    def __init__(self) -> None:
-        self.message: Message | None = None
-        self.key = ""
-
-
-_LAST: Final = _LastKey()
-
-
 class Deduplication:
     """The keys of the messages in one queue, ready or unsettled, by sequence."""
 
@@ -41,7 +30,8 @@ class Deduplication:
 
     def admit(self, message: Message, sequence: int) -> bool:
         """Record the message's key. False if another message has it: drop this one."""
-        key = _LAST.key if _LAST.message is message else self._read(message)
+        runtime = self._runtime
+        key = runtime.deduplication_key if runtime.deduplicated is message else self._read(message)
         if not key:
             return True
         if key in self._held:
@@ -64,8 +54,8 @@ class Deduplication:
                 key = f"{name}={value}"
                 break
         if size <= _REMEMBERED_MAX_OCTETS:
-            _LAST.message = message
-            _LAST.key = key
+            self._runtime.deduplicated = message
+            self._runtime.deduplication_key = key
         return key
 
     def forget(self, sequence: int) -> None:

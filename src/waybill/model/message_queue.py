@@ -263,7 +263,7 @@ class MessageQueue(Queue):
         return entry
 
     def _put_back(self, level: PriorityLevel, entry: Entry) -> None:
-        """Undo `_take_from`."""
+        """Make an entry that was taken ready again."""
         level.push_front(entry)
         self.ready_count += 1
         self.ready_bytes += self.counted(entry.message)
@@ -336,11 +336,9 @@ class MessageQueue(Queue):
             if self.counts_deliveries and entry.is_stored:
                 self.messages.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
         level = self._level_of(entry.message)
-        level.push_front(entry)
+        self._put_back(level, entry)
         for selection in self.selections.values():
             selection.went_back(self.levels.index(level), entry.sequence)
-        self.ready_count += 1
-        self.ready_bytes += self.counted(entry.message)
         if self.limits.drops and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if entry.expires_at > 0.0:

@@ -20,6 +20,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from waybill.model.message import Message
 from waybill.model.operator_log import OperatorLog
 from waybill.model.store import Store
 from waybill.model.timers import Timers
@@ -115,6 +116,9 @@ class Runtime:
         self.unread_limit_bytes: i64 = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
+        # The message whose deduplication key was read last: once, however many queues it goes to.
+        self.deduplicated: Message | None = None
+        self.deduplication_key = ""
         # Why nothing new may be kept on the disk; empty while there is room.
         self.disk_alarm = ""
 
