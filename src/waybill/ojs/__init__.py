@@ -7,7 +7,7 @@ loaded when it is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from waybill.ojs.client import BatchFailed, Jobs
+from waybill.ojs.client import Jobs
 from waybill.ojs.errors import (
     ControlFailed,
     DeadLetterJob,
@@ -27,6 +27,7 @@ from waybill.ojs.errors import (
 from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
+from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.resources import resource
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope

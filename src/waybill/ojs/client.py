@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
 
-from waybill.client import ConnectionLost, ReconnectPolicy
+from waybill.client import ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
-from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
-from waybill.ojs.push.blocked_timeout import BlockedTimeout
-from waybill.ojs.push.new_envelope import envelope_of, expiration_ms, needs_more_headers, stamp, trace_of
-from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
+from waybill.ojs.push.new_envelope import envelope_of, stamp
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import (
-    MAX_ENVELOPE_BYTES,
     Envelope,
     check_queue,
     parse_envelope,
-    seconds_until_scheduled,
     validate,
 )
 from waybill.ojs.spec.events import event_source
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import PushEncoder, push_properties
+from waybill.ojs.spec.message import PushEncoder
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.spec.unique import read_unique, unique_key
@@ -43,25 +40,12 @@ from waybill.ojs.topology.topology import Topology
 if TYPE_CHECKING:
     from waybill.ojs.push.bulk import BulkPush, JobKind
 
-_log = logging.getLogger("waybill.ojs.client")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_PUSH_TIMEOUT_SECONDS: Final = 31_536_000
 """A year."""
 LIST_TIMEOUT_SECONDS: Final = 10.0
-LOSS_PAUSE_SECONDS: Final = 0.02
-
-
-class BatchFailed(PushFailed):
-    """Some jobs of a `push_many` were not enqueued; `failures` says which and why, `pushed` has the others."""
-
-    def __init__(self, failures: Sequence[PushFailed], pushed: Sequence[Envelope]) -> None:
-        """The code is that of the first failure."""
-        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
-        self.failures = failures
-        self.pushed = pushed
 
 
 class Jobs:
@@ -108,12 +92,11 @@ class Jobs:
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._encoder = PushEncoder(self.topology.max_priority)
-        self._direct = self.topology.direct
         self._templates = PushTemplates()
         self._broker: BrokerConnection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The one that it is used in, None while it may be any."""
-        self._blocked_timeout: BlockedTimeout | None = None
+        self._publishes: Publisher | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
         self._middleware: list[JobMiddleware] = []
@@ -208,8 +191,8 @@ class Jobs:
         time = format_timestamp(now)
         made = [self._make(job, now, time) for job in jobs]
         if not self.enqueue_middleware:
-            return _without_failures(await self._enqueue(made, now))
-        return _without_failures(await self._enqueue_through_middleware(made, now))
+            return without_failures(await self._enqueue(made, now))
+        return without_failures(await self._enqueue_through_middleware(made, now))
 
     def kind(self, job_type: str, options: Options) -> JobKind:
         """Make what jobs of a type with these options have in common, for `bulk`. Raises InvalidJob naming the field.
@@ -230,17 +213,8 @@ class Jobs:
         """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
         from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
 
-        broker = await self._open()
-        timeout_seconds = self._push_timeout_seconds
-
-        async def declare(jobs: list[Envelope]) -> None:
-            await self._declare(broker, jobs, time.monotonic() + timeout_seconds)
-
-        async def push_again(jobs: list[Outgoing]) -> list[PushFailed]:
-            return await self._publish(broker, jobs, time.monotonic() + timeout_seconds, lambda _: None)
-
-        blocked_timeout = self._blocked_timeout or self._new_blocked_timeout(broker)
-        return BulkPush(broker, blocked_timeout, declare, push_again)
+        publisher = await self._publisher()
+        return BulkPush(publisher.broker, publisher.blocked_timeout, publisher.declare, publisher.publish_again)
 
     async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         from waybill.ojs.middleware.enqueue_batch import EnqueueBatch  # noqa: PLC0415 - as few need it, others start sooner
@@ -271,7 +245,7 @@ class Jobs:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
         unique = [one for one in jobs if one.unique_key is not None]
         if not unique:
-            return await self._enqueue_all(jobs, now)
+            return await self._publish(jobs, now)
         from waybill.ojs.control import reservations  # noqa: PLC0415 - as few need them, others start sooner
 
         control = await self._controlled()
@@ -281,42 +255,18 @@ class Jobs:
         for one in unique:
             # A job that took over the time of one that it replaces is a scheduled one.
             stamp(one.envelope, now)
-        pushed = await self._enqueue_all(free, now)
+        pushed = await self._publish(free, now)
         outcomes |= {one.envelope.id: outcome for one, outcome in zip(free, pushed, strict=True)}
         await reservations.release(
             control, [one for one, outcome in zip(free, pushed, strict=True) if isinstance(outcome, PushFailed)]
         )
         return [outcomes[one.envelope.id] for one in jobs]
 
-    async def _enqueue_all(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
+    async def _publish(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:
             return []
-        for one in jobs:
-            one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
-            if len(one.body) > MAX_ENVELOPE_BYTES:
-                message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
-                raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
-        broker = await self._open()
-        deadline = time.monotonic() + self._push_timeout_seconds
-        await self._declare(broker, [one.envelope for one in jobs], deadline)
-        found = await self._publish(broker, jobs, deadline, lambda one: self._address(broker, one, now))
-        await self._recorded(broker)
-        if not found:
-            return [one.envelope for one in jobs]
-        failures = {failure.job_id: failure for failure in found}
-        return [failures.get(one.envelope.id, one.envelope) for one in jobs]
-
-    async def _recorded(self, broker: BrokerConnection) -> None:
-        """Wait until the events recorded so far are confirmed."""
-        confirmed = asyncio.Event()
-        broker.events.after(confirmed.set)
-        try:
-            async with (self._blocked_timeout or self._new_blocked_timeout(broker)).limit():
-                await confirmed.wait()
-        except TimeoutError:
-            # The jobs are safe. Their events follow as soon as the broker takes them.
-            blocked = broker.connection.blocked or "it cannot be reached"
-            _log.warning("the broker takes no events for now: %s", blocked)
+        encode_all(jobs)
+        return await (await self._publisher()).enqueue(jobs, now)
 
     async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -361,7 +311,7 @@ class Jobs:
         """Wait until all events are confirmed, and disconnect. The next push connects again, in any event loop."""
         self._check_loop()
         broker, self._broker = self._broker, None
-        self._control = None
+        self._control = self._publishes = None
         if broker is not None:
             try:
                 await broker.events.drain(self._push_timeout_seconds)
@@ -406,7 +356,7 @@ class Jobs:
             return
         if not loop.is_closed():
             raise wrong_loop("this Jobs object")
-        self._loop = self._broker = self._control = self._blocked_timeout = None
+        self._loop = self._broker = self._control = self._publishes = None
         self._opening = asyncio.Lock()
 
     async def _open(self) -> BrokerConnection:
@@ -417,12 +367,21 @@ class Jobs:
             async with self._opening:
                 if self._broker is None:
                     broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
-                    self._blocked_timeout = self._new_blocked_timeout(broker)
+                    self._publishes = self._new_publisher(broker)
                     self._broker = broker
         return self._broker
 
-    def _new_blocked_timeout(self, broker: BrokerConnection) -> BlockedTimeout:
-        return BlockedTimeout(broker.connection, self._push_timeout_seconds, while_blocked=self._waits_while_blocked)
+    async def _publisher(self) -> Publisher:
+        broker = await self._open()
+        if self._publishes is None or self._publishes.broker is not broker:
+            # The object was closed while it connected.
+            return self._new_publisher(broker)
+        return self._publishes
+
+    def _new_publisher(self, broker: BrokerConnection) -> Publisher:
+        return Publisher(
+            broker, self._encoder, self._push_timeout_seconds, waits_while_blocked=self._waits_while_blocked
+        )
 
     def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
         """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
@@ -451,102 +410,3 @@ class Jobs:
             # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
-
-    async def _declare(self, broker: BrokerConnection, jobs: list[Envelope], deadline: float) -> None:
-        """Declare what the jobs need, going on through lost connections until the deadline."""
-        while True:
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    for queue in dict.fromkeys(envelope.queue for envelope in jobs):
-                        await broker.declarer.ensure_queue(queue)
-                    for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:
-                        await broker.declarer.ensure_schedule(queue)
-                    return
-            except TimeoutError as error:
-                raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
-            except ConnectionLost:
-                await asyncio.sleep(LOSS_PAUSE_SECONDS)
-
-    def _address(self, broker: BrokerConnection, one: Outgoing, now: datetime) -> None:
-        """Fill in the properties of a job's message, and where it is published."""
-        if one.exchange:
-            return
-        envelope, options = one.envelope, one.options
-        topology = broker.declarer.topology
-        traceparent, tracestate = trace_of(envelope, options)
-        exchange, key = self._direct, envelope.queue
-        waiting: dict[str, object] = {}
-        if envelope.state == SCHEDULED:
-            delay = seconds_until_scheduled(envelope, now)
-            exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
-        if tracestate is None and (one.template is not None or not needs_more_headers(envelope, options)):
-            one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
-        else:
-            one.properties = push_properties(
-                envelope,
-                max_priority=topology.max_priority,
-                traceparent=traceparent,
-                tracestate=tracestate,
-                idempotency_key=one.idempotency_key,
-                correlation_id=options.get("correlation_id"),
-                expiration_ms=expiration_ms(envelope, options, topology),
-                more_headers=waiting,
-            )
-        one.exchange, one.key = exchange, key
-
-    async def _publish(
-        self, broker: BrokerConnection, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
-    ) -> list[PushFailed]:
-        """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
-        failures: list[PushFailed] = []
-        blocked_timeout = self._blocked_timeout or self._new_blocked_timeout(broker)
-        redeclared = False
-        while jobs:
-            publication = Publication(broker)
-            try:
-                async with blocked_timeout.limit():
-                    if broker.connection.blocked is not None:
-                        # What is sent now would come through one day, whatever its pusher has been told.
-                        await broker.publishing.drain()
-                    await publication.run(jobs, address)
-            except TimeoutError:
-                stuck = jobs[publication.settled_count :] + publication.lost
-                failures += [
-                    PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", blocked_timeout.reason) for one in stuck
-                ]
-                return failures + publication.failures
-            failures += publication.failures
-            jobs, returned = publication.lost, publication.returned
-            if returned and not redeclared:
-                # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
-                redeclared = True
-                for one in returned:
-                    broker.declarer.forget_queue(one.envelope.queue)
-                await self._declare(broker, [one.envelope for one in returned], deadline)
-                jobs = jobs + returned
-            else:
-                failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            if jobs and not await _is_back(broker, deadline):
-                text = "the broker cannot be reached"
-                return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
-        return failures
-
-
-async def _is_back(broker: BrokerConnection, deadline: float) -> bool:
-    """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
-    # The connection takes note of its loss a little later than its publishes do.
-    await asyncio.sleep(LOSS_PAUSE_SECONDS)
-    try:
-        await broker.wait_for_connection(deadline - time.monotonic())
-    except TimeoutError:
-        return False
-    return True
-
-
-def _without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
-    """Return the jobs if all were enqueued; raise BatchFailed otherwise."""
-    failures = [one for one in outcomes if isinstance(one, PushFailed)]
-    pushed = [one for one in outcomes if isinstance(one, Envelope)]
-    if failures:
-        raise BatchFailed(failures, pushed)
-    return pushed

@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 import msgspec
 
 from waybill.client import ClientError, EncodeError
-from waybill.ojs.client import BatchFailed, Jobs
+from waybill.ojs.client import Jobs
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import MadeJob, NewJob, Options
+from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.spec.envelope import Envelope, parse_envelope
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import clean_text

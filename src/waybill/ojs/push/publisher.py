@@ -1,0 +1,188 @@
+"""Publishes valid jobs over one connection so that they are not lost, and knows for how long it is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from waybill.client import ConnectionLost
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.push.blocked_timeout import BlockedTimeout
+from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
+from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
+from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
+from waybill.ojs.spec.message import PushEncoder, push_properties
+
+_log = logging.getLogger("waybill.ojs.client")
+
+LOSS_PAUSE_SECONDS: Final = 0.02
+
+
+class BatchFailed(PushFailed):
+    """Some jobs of a `push_many` were not enqueued; `failures` says which and why, `pushed` has the others."""
+
+    def __init__(self, failures: Sequence[PushFailed], pushed: Sequence[Envelope]) -> None:
+        """The code is that of the first failure."""
+        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
+        self.failures = failures
+        self.pushed = pushed
+
+
+class Publisher:
+    """The pushing side of one connection."""
+
+    def __init__(
+        self, broker: BrokerConnection, encoder: PushEncoder, timeout_seconds: float, *, waits_while_blocked: bool
+    ) -> None:
+        """`timeout_seconds` is for how long a push goes on through lost connections, and waits while blocked."""
+        self.broker = broker
+        self.timeout_seconds = timeout_seconds
+        self.blocked_timeout = BlockedTimeout(broker.connection, timeout_seconds, while_blocked=waits_while_blocked)
+        self._encoder = encoder
+        self._direct = broker.declarer.topology.direct
+
+    async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
+        """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
+        deadline = time.monotonic() + self.timeout_seconds
+        await self._declare([one.envelope for one in jobs], deadline)
+        found = await self._publish(jobs, deadline, lambda one: self._address(one, now))
+        await self._recorded()
+        if not found:
+            return [one.envelope for one in jobs]
+        failures = {failure.job_id: failure for failure in found}
+        return [failures.get(one.envelope.id, one.envelope) for one in jobs]
+
+    async def declare(self, jobs: list[Envelope]) -> None:
+        """Make exist what jobs need. Raises PushFailed if the broker is out of reach for too long."""
+        await self._declare(jobs, time.monotonic() + self.timeout_seconds)
+
+    async def publish_again(self, jobs: list[Outgoing]) -> list[PushFailed]:
+        """Publish jobs whose messages are made; return those that were refused. Their events are recorded."""
+        return await self._publish(jobs, time.monotonic() + self.timeout_seconds, lambda _: None)
+
+    async def _recorded(self) -> None:
+        """Wait until the events recorded so far are confirmed."""
+        broker = self.broker
+        confirmed = asyncio.Event()
+        broker.events.after(confirmed.set)
+        try:
+            async with self.blocked_timeout.limit():
+                await confirmed.wait()
+        except TimeoutError:
+            # The jobs are safe. Their events follow as soon as the broker takes them.
+            blocked = broker.connection.blocked or "it cannot be reached"
+            _log.warning("the broker takes no events for now: %s", blocked)
+
+    async def _declare(self, jobs: list[Envelope], deadline: float) -> None:
+        """Declare what the jobs need, going on through lost connections until the deadline."""
+        declarer = self.broker.declarer
+        while True:
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    for queue in dict.fromkeys(envelope.queue for envelope in jobs):
+                        await declarer.ensure_queue(queue)
+                    for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:
+                        await declarer.ensure_schedule(queue)
+                    return
+            except TimeoutError as error:
+                raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
+            except ConnectionLost:
+                await asyncio.sleep(LOSS_PAUSE_SECONDS)
+
+    def _address(self, one: Outgoing, now: datetime) -> None:
+        """Fill in the properties of a job's message, and where it is published."""
+        if one.exchange:
+            return
+        envelope, options = one.envelope, one.options
+        topology = self.broker.declarer.topology
+        traceparent, tracestate = trace_of(envelope, options)
+        exchange, key = self._direct, envelope.queue
+        waiting: dict[str, object] = {}
+        if envelope.state == SCHEDULED:
+            delay = seconds_until_scheduled(envelope, now)
+            exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
+        if tracestate is None and (one.template is not None or not needs_more_headers(envelope, options)):
+            one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
+        else:
+            one.properties = push_properties(
+                envelope,
+                max_priority=topology.max_priority,
+                traceparent=traceparent,
+                tracestate=tracestate,
+                idempotency_key=one.idempotency_key,
+                correlation_id=options.get("correlation_id"),
+                expiration_ms=expiration_ms(envelope, options, topology),
+                more_headers=waiting,
+            )
+        one.exchange, one.key = exchange, key
+
+    async def _publish(
+        self, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
+    ) -> list[PushFailed]:
+        """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
+        failures: list[PushFailed] = []
+        broker, blocked_timeout = self.broker, self.blocked_timeout
+        redeclared = False
+        while jobs:
+            publication = Publication(broker)
+            try:
+                async with blocked_timeout.limit():
+                    if broker.connection.blocked is not None:
+                        # What is sent now would come through one day, whatever its pusher has been told.
+                        await broker.publishing.drain()
+                    await publication.run(jobs, address)
+            except TimeoutError:
+                stuck = jobs[publication.settled_count :] + publication.lost
+                failures += [
+                    PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", blocked_timeout.reason) for one in stuck
+                ]
+                return failures + publication.failures
+            failures += publication.failures
+            jobs, returned = publication.lost, publication.returned
+            if returned and not redeclared:
+                # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
+                redeclared = True
+                for one in returned:
+                    broker.declarer.forget_queue(one.envelope.queue)
+                await self._declare([one.envelope for one in returned], deadline)
+                jobs = jobs + returned
+            else:
+                failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
+            if jobs and not await _is_back(broker, deadline):
+                text = "the broker cannot be reached"
+                return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
+        return failures
+
+
+def encode_all(jobs: list[Outgoing]) -> None:
+    """Fill in the bodies of jobs. Raises InvalidJob for one that is too long."""
+    for one in jobs:
+        one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
+        if len(one.body) > MAX_ENVELOPE_BYTES:
+            message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
+            raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
+
+
+def without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
+    """Return the jobs if all were enqueued; raise BatchFailed otherwise."""
+    failures = [one for one in outcomes if isinstance(one, PushFailed)]
+    pushed = [one for one in outcomes if isinstance(one, Envelope)]
+    if failures:
+        raise BatchFailed(failures, pushed)
+    return pushed
+
+
+async def _is_back(broker: BrokerConnection, deadline: float) -> bool:
+    """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
+    # The connection takes note of its loss a little later than its publishes do.
+    await asyncio.sleep(LOSS_PAUSE_SECONDS)
+    try:
+        await broker.wait_for_connection(deadline - time.monotonic())
+    except TimeoutError:
+        return False
+    return True
