@@ -29,7 +29,7 @@ async def main() -> None:
         # A job that would come too late is not done at all.
         await remind.options(delay=timedelta(seconds=1), expires_at="+PT0.5S").push("never shown")
 
-        next_year = await remind.options(scheduled_at="+P365D").push("happy new year")
+        next_year = (await remind.options(scheduled_at="+P365D").push("happy new year")).envelope
         print(f"{next_year.state} for {next_year.scheduled_at}")
         await finished.wait()
 

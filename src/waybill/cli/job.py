@@ -279,4 +279,4 @@ def parse_args(text: str) -> list[object]:
 
 async def _push(target: Target, job_type: str, args: list[object], options: Options) -> Envelope:
     async with target.jobs() as jobs:
-        return await jobs.push(job_type, args, **options)
+        return (await jobs.push(job_type, args, **options)).envelope

@@ -25,6 +25,7 @@ from waybill.ojs.errors import (
     TopologyConflict,
 )
 from waybill.ojs.handler import Handler, NewJob, Options
+from waybill.ojs.job import Job
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
 from waybill.ojs.push.publisher import BatchFailed
@@ -65,6 +66,7 @@ __all__ = [
     "Handler",
     "InvalidJob",
     "InvalidTransition",
+    "Job",
     "JobCancelled",
     "JobContext",
     "JobError",

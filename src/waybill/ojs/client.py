@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, Unpack
 
 from waybill.client import ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
@@ -16,7 +17,8 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import PushFailed
-from waybill.ojs.handler import AnyHandler, Handler, MadeJob, NewJob, Options
+from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, MadeJob, NewJob, Options, PlainHandler, Registration
+from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import Outgoing
@@ -25,6 +27,7 @@ from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import (
     Envelope,
+    check_id,
     check_queue,
     parse_envelope,
     validate,
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from waybill.ojs.push.bulk import BulkPush, JobKind
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 MAX_PUSH_TIMEOUT_SECONDS: Final = 31_536_000
 """A year."""
@@ -121,7 +123,7 @@ class Jobs:
         visibility_timeout: float | None = None,
         priority: int = 0,
         process: bool = False,
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+    ) -> Registration:
         """Register the decorated function for the jobs of a type: `async def`, or plain and run in a thread.
 
         With `process`, a plain function at the top level of a module runs in a process of its own: for work that keeps
@@ -140,31 +142,38 @@ class Jobs:
         if priority:
             defaults["priority"] = priority
 
-        def register(function: Callable[P, R]) -> Handler[P, R]:
-            handler = Handler(self, job_type, function, defaults, runs_in_process=process)
+        def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
+            kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler
+            handler: Handler[P, Any] = kind(self, job_type, function, defaults, runs_in_process=process)
             self.handlers[job_type] = handler
             return handler
 
         return register
 
-    async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Envelope:
+    async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Job[Any]:
         """Enqueue a job by the name of its type; the defaults of a handler of that type registered here apply.
 
-        Returns the envelope when the broker has confirmed the job and its job.enqueued event. If the connection is
+        Returns a handle when the broker has confirmed the job and its job.enqueued event. If the connection is
         lost meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises
-        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. A job that a
-        middleware has dropped comes back with a `state` of None.
+        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. The envelope of
+        a job that a middleware has dropped has a `state` of None.
         """
         handler = self.handlers.get(job_type)
         merged: Options = {**handler.defaults, **options} if handler is not None else options
         return await self.push_job(NewJob(job_type, list(args), merged))
 
-    async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Envelope:
+    async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]:
         """Enqueue a job that `Handler.job` has made, an envelope, or the dict of one; see `push`."""
         try:
-            return (await self.push_many([job]))[0]
+            envelope = (await self.push_many([job]))[0]
         except BatchFailed as error:
             raise error.failures[0] from error
+        return Job(envelope.id, envelope)
+
+    def job(self, job_id: str) -> Job[Any]:
+        """Return a handle for a job that was pushed by anybody, before or elsewhere. Nothing is asked yet."""
+        check_id(job_id)
+        return Job(job_id)
 
     def check(self, job: NewJob | Envelope | dict[str, object]) -> None:
         """Raise the InvalidJob that a push of this job would raise, without pushing it."""

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Final, Generic, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
+from waybill.ojs.job import Job
 from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.unique import Unique
 
 P = ParamSpec("P")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -74,19 +88,22 @@ class MadeJob(NamedTuple):
 class Pusher(Protocol):
     """What a handler pushes its jobs with: `Jobs` is one."""
 
-    async def push_job(self, job: NewJob, /) -> Envelope:
+    async def push_job(self, job: NewJob, /) -> Job[Any]:
         """Enqueue a job."""
         ...
 
 
 class Handler(Generic[P, R_co]):
-    """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated."""
+    """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated.
+
+    `R_co` is the result of its jobs: what a plain function returns, and what comes of awaiting an async one.
+    """
 
     def __init__(
         self,
         jobs: Pusher,
         job_type: str,
-        function: Callable[P, R_co],
+        function: Callable[P, object],
         defaults: Options,
         *,
         runs_in_process: bool = False,
@@ -116,7 +133,7 @@ class Handler(Generic[P, R_co]):
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
                 raise TypeError(f"{job_type}: arguments of jobs are positional, {parameter.name} could never be given")
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> object:
         """Call the function here and now."""
         return self.function(*args, **kwargs)
 
@@ -125,7 +142,7 @@ class Handler(Generic[P, R_co]):
         """The queue that its jobs go to unless an option says otherwise."""
         return self.defaults.get("queue", "default")
 
-    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Envelope:
+    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""
         return await self._jobs.push_job(self.job(*args, **kwargs))
 
@@ -133,7 +150,7 @@ class Handler(Generic[P, R_co]):
         """Return a job for `Jobs.push_many`. Raises TypeError if the arguments do not fit the function."""
         return NewJob(self.type, self.positional(args, kwargs), self.defaults)
 
-    def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P]:
+    def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P, R_co]:
         """Return this handler with other options for the jobs pushed through it."""
         return ConfiguredHandler(self, options)
 
@@ -158,21 +175,51 @@ class Handler(Generic[P, R_co]):
         return True
 
 
-class ConfiguredHandler(Generic[P]):
-    """A handler with options."""
+class ConfiguredHandler(Generic[P, R_co]):
+    """A handler with options. `R_co` is the result of its jobs."""
 
-    def __init__(self, handler: Handler[P, object], options: Options) -> None:
+    def __init__(self, handler: Handler[P, R_co], options: Options) -> None:
         """Made by `Handler.options`."""
         self._handler = handler
         self._options: Options = {**handler.defaults, **options}
 
-    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Envelope:
+    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job; see `Jobs.push`."""
         return await self._handler._jobs.push_job(self.job(*args, **kwargs))  # noqa: SLF001 - two halves of one thing
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job for `Jobs.push_many`."""
         return NewJob(self._handler.type, self._handler.positional(args, kwargs), self._options)
+
+
+class PlainHandler(Handler[P, R_co]):
+    """The handler of a plain function."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class AsyncHandler(Handler[P, R_co]):
+    """The handler of an async function."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+
+class Registration(Protocol):
+    """What makes a handler of a function: the decorator that `Jobs.handler` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a coroutine function is a plain one too, if it is not awaited
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> AsyncHandler[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> PlainHandler[P, T]: ...
+    def __call__(self, function: Callable[P, Any], /) -> Any:
+        """Register the function."""
+        ...
 
 
 AnyHandler = Handler[..., object]

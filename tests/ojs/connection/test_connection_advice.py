@@ -94,4 +94,4 @@ async def test_a_broker_without_delayed_exchanges_is_said_to_have_none(
     async with Jobs(broker.uri("/ojs"), topology=Topology(schedule_by="exchange"), push_timeout=20) as jobs:
         with pytest.raises(TopologyConflict, match="ladder"):
             await jobs.push("advice.later", queue=queue_name, delay=timedelta(seconds=1))
-        assert (await jobs.push("advice.now", queue=queue_name)).state == "available"
+        assert (await jobs.push("advice.now", queue=queue_name)).envelope.state == "available"

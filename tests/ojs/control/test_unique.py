@@ -27,7 +27,7 @@ BY_TYPE = Unique()
 
 
 async def push(jobs: Jobs, queue: str, *args: object, unique: Unique = BY_TYPE, **options: Any) -> Envelope:
-    return await jobs.push(f"unique.{queue}", args, queue=queue, unique=unique, **options)
+    return (await jobs.push(f"unique.{queue}", args, queue=queue, unique=unique, **options)).envelope
 
 
 async def test_the_second_is_refused_until_the_first_has_ended(jobs: Jobs, eye: Eye, queue_name: str) -> None:
@@ -166,7 +166,7 @@ async def test_a_job_that_the_broker_refuses_gives_its_place_up(broker_uri: str,
             await push(jobs, queue_name)
         with pytest.raises(PushFailed, match="QUEUE_FULL"):
             await push(jobs, queue_name)
-        assert filler.state == "available"
+        assert filler.envelope.state == "available"
 
 
 async def test_encrypted_arguments_are_compared_in_clear(jobs: Jobs, queue_name: str) -> None:

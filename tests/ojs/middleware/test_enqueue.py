@@ -37,7 +37,7 @@ async def test_the_first_is_the_outermost_and_changes_reach_the_broker(jobs: Job
     pushed = await jobs.push("chain.tags", queue=queue_name)
     assert trace == ["a in", "b in", "b out", "a out"]
     assert (await eye.wait_for(f"ojs.queue.{queue_name}")).json()["tags"] == ["a", "b"]
-    assert (pushed.tags, pushed.state) == (["a", "b"], "available")
+    assert (pushed.envelope.tags, pushed.envelope.state) == (["a", "b"], "available")
 
 
 async def test_the_jobs_of_one_push_go_through_the_chain_and_out_together(

@@ -124,7 +124,7 @@ async def test_encrypted_arguments_are_readable_nowhere_on_the_way(
 
     pushed = await run.push("4111-1111", 7)
     doomed = await run.push("4111-1111", 0)
-    assert pushed.args == ["4111-1111", 7]
+    assert pushed.envelope.args == ["4111-1111", 7]
     async with Worker(jobs) as worker:
         await until(lambda: worker.counts["completed"] + worker.counts["discarded"] == 2)
     assert set(seen) == {("4111-1111", 7), ("4111-1111", 0)}

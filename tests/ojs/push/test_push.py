@@ -25,7 +25,7 @@ TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 )  # fmt: skip
 async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: str, eye: Eye, queue_name: str) -> None:
     async with Jobs(broker_uri) as jobs:
-        envelope = await jobs.push(
+        job = await jobs.push(
             "email.send",
             ["ü", 1, {"a": None}],
             queue=queue_name,
@@ -36,8 +36,8 @@ async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: 
         message = await eye.wait_for(f"ojs.queue.{queue_name}")
     assert (message.exchange, message.routing_key) == ("ojs.exchange.direct", queue_name)
     properties = message.properties
-    assert properties.message_id == envelope.id
-    assert envelope.id[14] == "7"
+    assert properties.message_id == job.id
+    assert job.id[14] == "7"
     assert properties.type == "email.send"
     assert properties.content_type == "application/openjobspec+json"
     assert properties.content_encoding == "utf-8"
@@ -49,7 +49,7 @@ async def test_a_push_has_the_properties_and_headers_of_the_binding(broker_uri: 
     assert body["args"] == ["ü", 1, {"a": None}]
     assert "ü" in message.body.decode("utf-8")
     assert (body["specversion"], body["id"], body["type"], body["queue"]) == (
-        "1.0", envelope.id, "email.send", queue_name,
+        "1.0", job.id, "email.send", queue_name,
     )  # fmt: skip
     assert (body["state"], body["attempt"], body["meta"]) == ("available", 0, {"k": [1]})
     assert TIMESTAMP.fullmatch(body["created_at"])
@@ -235,6 +235,6 @@ async def test_a_job_scheduled_for_the_past_is_available_at_once(
     broker_uri: str, eye: Eye, queue_name: str, ahead: timedelta
 ) -> None:
     async with Jobs(broker_uri) as jobs:
-        envelope = await jobs.push("email.send", queue=queue_name, scheduled_at=datetime.now(UTC) + ahead)
-        assert envelope.state == "available"
+        job = await jobs.push("email.send", queue=queue_name, scheduled_at=datetime.now(UTC) + ahead)
+        assert job.envelope.state == "available"
         assert await eye.count(f"ojs.queue.{queue_name}") == 1

@@ -28,7 +28,7 @@ async def test_jobs_come_when_they_are_due_and_the_later_does_not_hold_up_the_so
             later = await note.options(delay=timedelta(seconds=3)).push("later")
             at = datetime.now(UTC) + timedelta(seconds=1)
             await note.options(scheduled_at=at).push("soon")
-            assert later.state == "scheduled"
+            assert later.envelope.state == "scheduled"
             await until(lambda: worker.counts["completed"] == 2)
     assert list(times) == ["soon", "later"]
     assert times["soon"] >= at.timestamp()
@@ -46,7 +46,7 @@ async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
         pushed = await jobs.push("schedule.dotted", queue=f"a.{queue_name}", scheduled_at="+PT0.1S")
         message = await eye.wait_for(f"ojs.queue.a.{queue_name}")
         assert (message.exchange, message.routing_key) == ("ojs.exchange.direct", f"a.{queue_name}")
-        assert message.headers["x-ojs-scheduled-at"] == pushed.scheduled_at
+        assert message.headers["x-ojs-scheduled-at"] == pushed.envelope.scheduled_at
         assert message.headers["x-ojs-queue"] == f"a.{queue_name}"
         assert message.headers["x-ojs-attempt"] == 1
         await asyncio.sleep(0.3)

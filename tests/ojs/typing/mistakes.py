@@ -5,7 +5,7 @@ Read by mypy and pyright in `test_typed_push.py`, and never run.
 
 from datetime import timedelta
 
-from waybill.ojs import Jobs, NewJob, Retry
+from waybill.ojs import Job, Jobs, NewJob, Retry
 
 jobs = Jobs("amqp://localhost")
 
@@ -24,6 +24,10 @@ async def right() -> list[NewJob]:
     await send_email.push("a@example.com", subject="Hello")
     await send_email.options(delay=timedelta(hours=1), priority=5).push("a@example.com", "Hello")
     await make_report.push(rows=[1, 2])
+    sent: Job[int] = await send_email.push("a@example.com")
+    made: Job[None] = await make_report.options(priority=1).push([1])
+    known: Job[int] = jobs.job(sent.id or made.id)
+    assert known.envelope.args
     count: int = await send_email("a@example.com")
     return [make_report.job([count]), send_email.job("a@example.com", subject="x")]
 
@@ -42,3 +46,5 @@ async def wrong() -> None:
     jobs.handler("x.y", queue=1)  # wrong
     job = await make_report.push([1])
     job.identifier  # wrong  # noqa: B018 - the mistake
+    _text: Job[str] = await send_email.push("a@example.com")  # wrong
+    _later: Job[str] = await send_email.options(priority=1).push("a@example.com")  # wrong

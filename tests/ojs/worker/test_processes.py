@@ -28,7 +28,10 @@ async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
 def register(jobs: Jobs, queue_name: str) -> Callable[..., Handler[..., Any]]:
     def register(function: Callable[..., Any], **options: Any) -> Handler[..., Any]:
         name = f"cpu.{function.__name__}"
-        return jobs.handler(name, queue=queue_name, process=True, **({"retry": ONCE} | options))(function)
+        made: Handler[..., Any] = jobs.handler(name, queue=queue_name, process=True, **({"retry": ONCE} | options))(
+            function
+        )
+        return made
 
     return register
 
