@@ -85,6 +85,7 @@ def test_what_waits_to_be_written_counts() -> None:
         publish(host, 256 << 10)
         pending += 256 << 10
         node.work(1.0)
+        node.end_turn()
         assert pending < free
     assert free - pending > LIMIT // 2
 

@@ -267,7 +267,11 @@ class Machine:
                 self._stretch_began += time.process_time() - paused
                 node.send()
                 self.store.end_commit(commit)
-            elif not (node.has_output and node.send()):
+            elif node.has_output:
+                node.send()
+                if not node.has_work:
+                    break
+            else:
                 break
             if node.is_turn_over:
                 break

@@ -306,7 +306,11 @@ class SimulatedServer:
             commit = None if self._is_committing else node.begin_commit()
             if commit is not None:
                 self._commit(node, commit)
-            elif not (node.has_output and node.send()) or node.is_turn_over:
+                continue
+            has_sent = node.has_output
+            if has_sent:
+                node.send()
+            if not has_sent or not node.has_work or node.is_turn_over:
                 node.end_turn()
                 if node.has_late_work:
                     self.clock.call_later(0.0, self._of_this_life(self._after_receive))

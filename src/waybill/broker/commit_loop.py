@@ -159,7 +159,11 @@ class CommitLoop:
             if commit is not None:
                 self._commit(commit)
                 now = self._clock.now()
-            elif not (node.has_output and node.send()):
+            elif node.has_output:
+                node.send()
+                if not node.has_work:
+                    break
+            else:
                 break
             if node.is_turn_over:
                 return True

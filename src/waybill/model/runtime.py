@@ -103,7 +103,7 @@ class Runtime:
         self.work_left: i64 = TURN_UNITS
         self.logins_left: i64 = LOGINS_PER_TURN
         self._shares_left: i64 = TURN_UNITS
-        self._chores: deque[Chore] = deque()
+        self.chores: deque[Chore] = deque()
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
         self.held_bytes: i64 = 0
@@ -196,7 +196,7 @@ class Runtime:
     @property
     def has_late_work(self) -> bool:
         """Whether another turn has something to do."""
-        return bool(self.late or self._chores)
+        return bool(self.late or self.chores)
 
     def begin_turn(self) -> None:
         self.work_left = self.turn_units
@@ -219,7 +219,7 @@ class Runtime:
             self.dirty.extend(self.late)
             self.late = []
         self.drain()
-        chores = self._chores
+        chores = self.chores
         count = len(chores)
         if count:
             self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
@@ -234,7 +234,7 @@ class Runtime:
     def begin(self, chore: Chore) -> None:
         """Do a chore: as much of it as this turn allows now, and the rest in turns to come."""
         if self.work_left <= 0 or not self._is_done(chore):
-            self._chores.append(chore)
+            self.chores.append(chore)
 
     def _is_done(self, chore: Chore) -> bool:
         try:
@@ -242,9 +242,9 @@ class Runtime:
         except Exception:
             chore.failures += 1
             if chore.failures < CHORE_TRIES_MAX:
-                self._chores.append(chore)
+                self.chores.append(chore)
             raise
 
     def go_on_with(self, chore: Chore) -> None:
         """Do a chore in turns to come."""
-        self._chores.append(chore)
+        self.chores.append(chore)

@@ -208,9 +208,9 @@ class Node(Host):
         self.work(now)
         while self._dirty or self.runtime.has_late_work:
             self.send()
-            self.runtime.begin_turn()
+            self.end_turn()
             self.work(now)
-        self.runtime.begin_turn()
+        self.end_turn()
 
     def work(self, now: float) -> None:
         """Do what the input, deadline or commit just taken made possible. Engines keep the output until `send`.
@@ -223,9 +223,7 @@ class Node(Host):
             runtime.memory_bytes + runtime.footprint_bytes + runtime.held_bytes > self._memory_alarm_bytes
         ):
             self._check_alarms()
-        if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
-            self._look_at_disk()
-        if runtime.has_late_work:
+        if runtime.late or runtime.chores:
             runtime.catch_up()
         while runtime.dirty or self._confirming:
             runtime.drain()
@@ -260,6 +258,8 @@ class Node(Host):
 
     def end_turn(self) -> None:
         """Others are served now; what is left goes on with the next call of `work`."""
+        if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
+            self._look_at_disk()
         self.runtime.begin_turn()
 
     @property
@@ -267,8 +267,13 @@ class Node(Host):
         """Whether `send` has something to do."""
         return bool(self._dirty)
 
-    def send(self) -> bool:
-        """Let every engine send its output. True if this has made room for more: then `work` must follow."""
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` or a commit has something to do: after `send`, as that makes room for more."""
+        return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
+
+    def send(self) -> None:
+        """Let every engine send its output. If there is work then, `work` must follow."""
         dirty = self._dirty
         self._dirty = []
         done = 0
@@ -282,7 +287,6 @@ class Node(Host):
         finally:
             if done < len(dirty):
                 self._dirty = dirty[done:] + self._dirty
-        return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
 
     def _engine_failed(self, engine: ServerEngine, error: Exception) -> None:
         """An exception in one connection ends it, and keeps nothing from the others."""

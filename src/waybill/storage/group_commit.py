@@ -67,13 +67,14 @@ class GroupCommit:
     @property
     def pending_bytes(self) -> int:
         """Bytes that no commit has taken yet."""
-        return int(self._log.batch_bytes() + self._definitions.pending_bytes) + self._streams.pending_bytes()
+        pending = int(self._log.batch_bytes() + self._definitions.pending_bytes)
+        return pending + self._streams.pending_bytes() if self._streams.busy else pending
 
     def begin(self) -> DiskCommit | None:
         """See `CommittingStore.begin_commit`."""
         if self.has_failed:
             raise StoreFailed("the store has failed and takes no more work")
-        if self._running is not None or self._log.is_in_atomic_section or not self.has_work:
+        if self._running is not None or not self.has_work or self._log.is_in_atomic_section:
             return None
         try:
             return self._begin()
@@ -135,7 +136,8 @@ class GroupCommit:
 
     def _take_everything(self, commit: DiskCommit) -> None:
         """Definitions, then streams, then messages: the order in which they are written and synced."""
-        self._note_dirty(self._definitions.take_batch(commit))
+        if self._definitions.has_pending:
+            self._note_dirty(self._definitions.take_batch(commit))
         for stream in self._streams.busy:
             stream.is_busy = False
             self._take_stream(commit, stream)
@@ -204,7 +206,8 @@ class GroupCommit:
         except Exception:
             self.has_failed = True
             raise
-        tell_waiters(commit)
+        if commit.waiters:
+            tell_waiters(commit)
 
     def _end(self, commit: Commit) -> None:
         running = self._running
