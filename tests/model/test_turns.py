@@ -2,7 +2,8 @@
 
 import pytest
 
-from waybill.model.runtime import Drainable, Runtime
+from waybill.model.drainable import Drainable
+from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 from waybill.storage.memory import MemoryStore
 

@@ -6,7 +6,7 @@ any is dropped when it dies again. Otherwise a fanout to N full queues that dead
 of one message. A rejection by a client resets the number.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -16,9 +16,8 @@ from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to
 from waybill.model.message import NO_TTL, Address, Message, MessageFormat
 from waybill.model.queue import Queue
-
-if TYPE_CHECKING:
-    from waybill.model.virtual_host import VirtualHost
+from waybill.model.routing import Router
+from waybill.model.runtime import Runtime
 
 COPIES_MAX: Final = 256
 """How many copies of a message successive deaths may make while no client rejects it."""
@@ -45,10 +44,13 @@ class DeadLetter(Message):
 
 
 class DeadLettering:
-    """Publishes the dead letters of one virtual host."""
+    """Publishes the dead letters of one virtual host, given its name and its exchanges."""
 
-    def __init__(self, host: "VirtualHost") -> None:
-        self._host = host
+    def __init__(self, name: str, runtime: Runtime, exchanges: dict[str, Exchange], router: Router) -> None:
+        self._name = name
+        self._runtime = runtime
+        self._exchanges = exchanges
+        self._router = router
         self._dead: list[tuple[Queue, Message, str]] = []
         self._is_publishing = False
 
@@ -64,7 +66,7 @@ class DeadLettering:
             return
         self._is_publishing = True
         try:
-            with self._host.runtime.messages.atomic():
+            with self._runtime.messages.atomic():
                 while self._dead:
                     dead = self._dead
                     self._dead = []
@@ -77,10 +79,10 @@ class DeadLettering:
         policy = queue.policy
         if policy.dead_letter_exchange is None:
             return
-        exchange = self._host.exchanges.get(policy.dead_letter_exchange)
+        exchange = self._exchanges.get(policy.dead_letter_exchange)
         if exchange is None:
             return
-        self._host.runtime.work_left -= DEAD_LETTER_UNITS
+        self._runtime.work_left -= DEAD_LETTER_UNITS
         try:
             self._publish_dead(exchange, queue, message, reason)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
@@ -89,14 +91,13 @@ class DeadLettering:
             self._drop(queue, reason, f"cannot be written as a dead letter for exchange '{exchange.name}': {error}")
 
     def _drop(self, queue: Queue, reason: str, why: str) -> None:
-        self._host.runtime.operator_log.warning(
+        self._runtime.operator_log.warning(
             "dead letter dropped",
-            f"a message of queue '{queue.name}' in vhost '{self._host.name}' died ({reason}) and {why}",
+            f"a message of queue '{queue.name}' in vhost '{self._name}' died ({reason}) and {why}",
         )
 
     def _publish_dead(self, exchange: Exchange, queue: Queue, message: Message, reason: str) -> None:
         """Raises ValueError for content that cannot be read or annotated, ModelError if it cannot be routed."""
-        host = self._host
         policy = queue.policy
         copies_left: i64 = COPIES_MAX
         if isinstance(message, DeadLetter) and reason != REJECTED:
@@ -107,7 +108,7 @@ class DeadLettering:
         headers = message.format.headers(message.content)
         if died_too_often(headers):
             return
-        changes = record_death(headers, message, queue.name, reason, host.runtime.now)
+        changes = record_death(headers, message, queue.name, reason, self._runtime.now)
         removed: list[str] = []
         routing_keys = routing_keys_of(message, headers)
         if policy.dead_letter_routing_key is not None:
@@ -116,7 +117,7 @@ class DeadLettering:
         headers.update(changes)
         targets = [
             target
-            for target in host.router.match(exchange, routing_keys, headers)
+            for target in self._router.match(exchange, routing_keys, headers)
             if reason == REJECTED or not closes_cycle(headers, target.name)
         ]
         if not targets:
@@ -125,14 +126,16 @@ class DeadLettering:
             self._drop(queue, reason, f"would go to {len(targets)} queues at once, more than {TARGETS_MAX}")
             return
         content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
-        host.runtime.work_left -= len(targets) + (len(content) - message.format.body_size(content)) // HEADER_UNIT_BYTES
+        self._runtime.work_left -= (
+            len(targets) + (len(content) - message.format.body_size(content)) // HEADER_UNIT_BYTES
+        )
         dead = DeadLetter(
             message.format,
             content,
-            host.router.address(exchange.name, routing_keys[0]),
+            self._router.address(exchange.name, routing_keys[0]),
             message.durable,
             message.priority,
-            host.runtime.now,
+            self._runtime.now,
             copies_left if len(targets) == 1 else copies_left // len(targets),
         )
         publish_to(targets, dead)

@@ -5,24 +5,40 @@ their last binding are put in a list instead of recursing: a chain of them may h
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waybill.model.binding import Binding
+from waybill.model.delay import DelayHost
 from waybill.model.exchange import Exchange
 from waybill.model.queue import Queue
-from waybill.model.runtime import CountedChore
-
-if TYPE_CHECKING:
-    from waybill.model.virtual_host import VirtualHost
+from waybill.model.runtime import CountedChore, Runtime
 
 BATCH: Final = 256
 UNBIND_UNITS: Final = 2
 
 
+class DeletionHost(DelayHost):
+    """What a deletion needs of its virtual host."""
+
+    runtime: Runtime
+
+    def drop_binding(self, binding: Binding) -> Exchange | None:
+        """Remove a binding, unless it is gone. Returns an auto-delete exchange that lost its last binding."""
+        raise NotImplementedError
+
+    def drop_exchange(self, exchange: Exchange) -> None:
+        """Remove an exchange without bindings, unless it is gone."""
+        raise NotImplementedError
+
+    def drop_queue(self, queue: Queue) -> int:
+        """Remove a queue without bindings, unless it is gone. Returns how many messages were ready."""
+        raise NotImplementedError
+
+
 class Deletion(CountedChore):
     """Deletes a queue, exchanges, or a binding with its auto-delete exchange. `count`: messages that were ready."""
 
-    def __init__(self, host: "VirtualHost", queue: Queue | None, exchanges: list[Exchange]) -> None:
+    def __init__(self, host: DeletionHost, queue: Queue | None, exchanges: list[Exchange]) -> None:
         super().__init__(0)
         self._host = host
         self._queue = queue

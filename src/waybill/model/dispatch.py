@@ -4,22 +4,20 @@
 special, and one message at a time to all others.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
 from waybill.model.dead_letter import EXPIRED
 from waybill.model.entry import Entry
+from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.runtime import BYTES_PER_UNIT
-
-if TYPE_CHECKING:
-    from waybill.model.message_queue import MessageQueue
 
 MAX_SEQUENCE: Final = (1 << 62) - 1
 
 
-def serve(queue: "MessageQueue", lowest: i64) -> bool:
+def serve(queue: LeveledQueue, lowest: i64) -> bool:
     """Deliver to consumers of at least this priority that do not select, in rotation, as far as their credit goes.
 
     False if the next message has to wait for the store (`DeliveryGate`), or for the next turn.
@@ -70,7 +68,7 @@ def serve(queue: "MessageQueue", lowest: i64) -> bool:
     return is_free
 
 
-def _step_over(queue: "MessageQueue", consumer: Consumer) -> None:
+def _step_over(queue: LeveledQueue, consumer: Consumer) -> None:
     """The first consumer in line has no credit, selects, or has left."""
     if consumer.is_active and not consumer.selects:
         queue.runtime.work_left -= 1
@@ -78,7 +76,7 @@ def _step_over(queue: "MessageQueue", consumer: Consumer) -> None:
     queue.line.drop_first()
 
 
-def _deliver_one(queue: "MessageQueue", consumer: Consumer, entry: Entry, now: float) -> None:
+def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: float) -> None:
     size = entry.message.size
     queue.runtime.work_left -= 1 + size // BYTES_PER_UNIT
     queue.ready_count -= 1
@@ -95,7 +93,7 @@ def _deliver_one(queue: "MessageQueue", consumer: Consumer, entry: Entry, now: f
     consumer.deliver(entry)
 
 
-def _deliver_run(queue: "MessageQueue", consumer: Consumer) -> bool:
+def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     """Deliver as many messages as the only consumer with credit may take, while nothing is special about them.
 
     False if the first message has to be delivered by itself.

@@ -2,8 +2,8 @@
 
 from mypy_extensions import i64
 
+from waybill.model.drainable import Drainable
 from waybill.model.message import Message
-from waybill.model.runtime import Drainable
 
 NO_LOCATION = 0
 

@@ -6,18 +6,16 @@
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
-from waybill.model.consumer_line import ConsumerLine
 from waybill.model.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
 from waybill.model.deduplication import Deduplication
-from waybill.model.delivery_gate import DeliveryGate
 from waybill.model.dispatch import serve
 from waybill.model.entry import NO_LOCATION, Entry
+from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.message import NO_TTL, Message
-from waybill.model.priority_level import PriorityLevel
-from waybill.model.queue import REFUSED, Queue, QueueHost
+from waybill.model.queue import REFUSED, QueueHost
 from waybill.model.queue_limits import QueueLimits
 from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
-from waybill.model.queue_timers import DisuseTimer, ExpiryTimer
+from waybill.model.queue_timers import DisuseTimer
 from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime
 from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
@@ -27,7 +25,7 @@ DEFAULT_DELIVERY_LIMIT = 20
 """Of quorum queues, as in RabbitMQ 4: a message that fails every time does not go round for ever."""
 
 
-class MessageQueue(Queue):
+class MessageQueue(LeveledQueue):
     """A queue whose messages are gone once they are settled."""
 
     def __init__(  # noqa: PLR0913
@@ -45,21 +43,9 @@ class MessageQueue(Queue):
         super().__init__(
             host, runtime, name, queue_id, durable=durable, auto_delete=auto_delete, owner=owner, arguments=arguments
         )
-        self.line = ConsumerLine()
         self.selections: dict[Consumer, Selection] = {}
-        self.ready_bytes: i64 = 0
-        self.uses_priorities = False
         self._priorities: dict[int, int] = {}
-        self.delivery_gate = DeliveryGate(self)
-        self._expiry = ExpiryTimer(self)
         self._disuse = DisuseTimer(self)
-        count = max(self.policy.max_priority, 0) + 1
-        self.level = PriorityLevel(self, self.runtime)
-        # A level is made for the first message of its priority. Until then one that stays empty stands for it.
-        unused = PriorityLevel(self, self.runtime) if count > 1 else None
-        self._unused_level: PriorityLevel | None = unused
-        self.levels: list[PriorityLevel] = [self.level] if unused is None else [self.level] + [unused] * (count - 1)
-        self.has_levels = count > 1
         self.deduplication = Deduplication(self.runtime) if self.policy.deduplicates else None
         self._apply_policy()
 
@@ -82,10 +68,6 @@ class MessageQueue(Queue):
         if self.counts_deliveries and policy.delivery_limit == NO_LIMIT:
             self.delivery_limit = DEFAULT_DELIVERY_LIMIT
         self._disuse.restart()
-
-    @property
-    def is_gated(self) -> bool:
-        return self.is_persistent and self.delivery_gate.is_waiting
 
     # --- in ---
 
@@ -120,10 +102,10 @@ class MessageQueue(Queue):
         self.ready_bytes += size
         level = self.level
         if self.has_levels:
-            level = self._level_of(message)
+            level = self.level_of(message)
         level.push(entry)
         if ttl != NO_TTL and level.count == 1:
-            self._expiry.arm(entry.expires_at)
+            self.expiry.arm(entry.expires_at)
         if is_limited and self._overflows() and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if not self.is_dirty:
@@ -153,22 +135,10 @@ class MessageQueue(Queue):
         self.runtime.memory_bytes += message.size
         self.ready_count += 1
         self.ready_bytes += self.counted(message) if self.counts_bodies else message.size
-        level = self._level_of(message) if self.has_levels else self.level
+        level = self.level_of(message) if self.has_levels else self.level
         level.recover(entry)
         if ttl != NO_TTL and level.count == 1:
-            self._expiry.arm(entry.expires_at)
-
-    def _level_of(self, message: Message) -> PriorityLevel:
-        index = message.format.level(message.priority, i64(len(self.levels)))
-        level = self.levels[index]
-        if level is self._unused_level and self.has_levels:
-            level = PriorityLevel(self, self.runtime)
-            self.levels[index] = level
-        return level
-
-    def counted(self, message: Message) -> i64:
-        """What a message adds to `ready_bytes`: with `x-max-length-bytes` its body, else its content."""
-        return message.format.body_size(message.content) if self.counts_bodies else message.size
+            self.expiry.arm(entry.expires_at)
 
     def has_room(self, count: i64, size: i64) -> bool:
         limits = self.limits
@@ -191,7 +161,7 @@ class MessageQueue(Queue):
             runtime.work_left -= 1
             # Low priorities are dropped first (0-9-1, 3.1.10).
             level = next(level for level in self.levels if level.count)
-            entry = self._take_from(level)
+            entry = self.take_from(level)
             if entry is not None:
                 self.kill(entry, MAX_LENGTH)
             elif level.is_blocked:
@@ -203,13 +173,13 @@ class MessageQueue(Queue):
         """Deliver to consumers with credit until messages or credit run out, or the turn is over."""
         if self.limits.drops:
             self._drop_overflow()
-        if not self.selections or serve_selections(self):
+        if not self.selections or serve_selections(self, list(self.selections.values())):
             serve(self, LOWEST_PRIORITY)
 
     def take(self, no_ack: bool) -> Entry | None:
         while self.ready_count > 0:
             level = self.first_level()
-            entry = self._take_from(level)
+            entry = self.take_from(level)
             if entry is None:
                 if level.is_blocked:
                     return None
@@ -229,44 +199,6 @@ class MessageQueue(Queue):
                 self.unsettled_count += 1
             return entry
         return None
-
-    def awaits_commit(self, entry: Entry) -> bool:
-        return self.is_persistent and entry.sequence > self.delivery_gate.limit
-
-    def load(self, level: PriorityLevel) -> Entry | None:
-        """Load entries of a level and take the first; None if none can be read now."""
-        lost = level.load()
-        self.ready_count -= lost
-        if lost:
-            self.runtime.operator_log.error(
-                "messages are stepped over", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
-            )
-            self.ready_bytes = sum(other.size for other in self.levels)
-        return level.pop()
-
-    def first_level(self) -> PriorityLevel:
-        index: i64 = len(self.levels) - 1
-        while self.levels[index].count == 0:
-            index -= 1
-        return self.levels[index]
-
-    def _take_from(self, level: PriorityLevel) -> Entry | None:
-        """The first entry of a level, None if none of it can be read."""
-        entry = level.pop() or self.load(level)
-        if entry is None:
-            return None
-        self.ready_count -= 1
-        self.ready_bytes -= self.counted(entry.message)
-        expires_at = level.first_expiry()
-        if expires_at > 0.0:
-            self._expiry.arm(expires_at)
-        return entry
-
-    def _put_back(self, level: PriorityLevel, entry: Entry) -> None:
-        """Make an entry that was taken ready again."""
-        level.push_front(entry)
-        self.ready_count += 1
-        self.ready_bytes += self.counted(entry.message)
 
     # --- outcomes ---
 
@@ -335,33 +267,15 @@ class MessageQueue(Queue):
                 return
             if self.counts_deliveries and entry.is_stored:
                 self.messages.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
-        level = self._level_of(entry.message)
-        self._put_back(level, entry)
+        level = self.level_of(entry.message)
+        self.put_back(level, entry)
         for selection in self.selections.values():
             selection.went_back(self.levels.index(level), entry.sequence)
         if self.limits.drops and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if entry.expires_at > 0.0:
-            self._expiry.arm(entry.expires_at)
+            self.expiry.arm(entry.expires_at)
         self.runtime.mark_dirty(self)
-
-    def extract(self, level: PriorityLevel, entry: Entry) -> None:
-        """Take an entry that `level.first_after` found out of the queue, to deliver it."""
-        level.extract(entry)
-        self.ready_count -= 1
-        self.ready_bytes -= self.counted(entry.message)
-        if self.is_persistent:
-            self.delivery_gate.went_to(entry.sequence)
-        self.arm_expiry()
-
-    def claim(self, sequence: i64) -> Entry | None:
-        for level in self.levels:
-            entry = level.first_after(sequence - 1)
-            if entry is not None and entry.sequence == sequence:
-                self.extract(level, entry)
-                self.unsettled_count += 1
-                return entry
-        return None
 
     def remove(self, entry: Entry) -> None:
         """`remove_all` of one, without a list."""
@@ -462,41 +376,10 @@ class MessageQueue(Queue):
         self.selections.clear()
         return removal.count
 
-    def entries(self) -> list[Entry]:
-        return [entry for level in reversed(self.levels) for entry in level.entries()]
-
-    def redelivered_sequences(self) -> list[int]:
-        return [sequence for level in self.levels for sequence in level.redelivered_sequences()]
-
     # --- time ---
 
     def touch(self) -> None:
         self._disuse.restart()
-
-    def expire_due(self, now: float) -> None:
-        """Dead-letter or drop the expired messages at the head of each level."""
-        for level in self.levels:
-            while level.count > 0:
-                expires_at = level.first_expiry()
-                if expires_at == 0.0 or expires_at > now or self.runtime.work_left <= 0:
-                    break
-                self.runtime.work_left -= 1
-                entry = self._take_from(level)
-                if entry is None:
-                    if level.is_blocked:
-                        break
-                elif 0.0 < entry.expires_at <= now:
-                    self.kill(entry, EXPIRED)
-                else:
-                    # The one that has expired could not be read: this is the next.
-                    self._put_back(level, entry)
-        self.arm_expiry()
-
-    def arm_expiry(self) -> None:
-        for level in self.levels:
-            expires_at = level.first_expiry()
-            if expires_at > 0.0 and not level.is_blocked:
-                self._expiry.arm(expires_at)
 
     def read_again(self) -> None:
         if not self.is_deleted:

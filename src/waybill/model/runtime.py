@@ -20,6 +20,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from waybill.model.drainable import Drainable
 from waybill.model.message import Message
 from waybill.model.operator_log import OperatorLog
 from waybill.model.store import Store
@@ -37,20 +38,6 @@ HELD_LIMIT_BYTES: Final = 512 << 20
 TIMER_RETRY_S: Final = 1.0
 CHORE_TRIES_MAX: Final = 3
 FOOTPRINT_MIN_BYTES: Final = 16 << 20
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Drainable:
-    """A queue that may have messages for consumers with credit."""
-
-    is_dirty: bool
-
-    def __init__(self) -> None:
-        self.is_dirty = False
-
-    def drain(self) -> None:
-        """Hand messages to consumers until one or the other runs out."""
-        raise NotImplementedError
 
 
 class Sealed:

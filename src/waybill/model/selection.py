@@ -6,29 +6,26 @@
 Other consumers take from the head, see `dispatch`.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
 from waybill.model.dispatch import serve
 from waybill.model.entry import Entry, EntryQueue
+from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.priority_level import PriorityLevel
-
-if TYPE_CHECKING:
-    from waybill.model.message_queue import MessageQueue
 
 LOWEST_PRIORITY: Final = -(1 << 62)
 
 
-def serve_selections(queue: "MessageQueue") -> bool:
+def serve_selections(queue: LeveledQueue, selections: "list[Selection]") -> bool:
     """Serve selecting consumers: before others of their priority, after those of higher priorities.
 
     False if a message has to wait for the store, and consumers of lower priority with it.
     """
-    selections = list(queue.selections.values())
     if queue.uses_priorities:
-        selections.sort(key=_serving_order)
+        selections = sorted(selections, key=_serving_order)
     for selection in selections:
         consumer = selection.consumer
         if queue.uses_priorities and not consumer.copies and not serve(queue, consumer.priority + 1):
@@ -47,7 +44,7 @@ def _serving_order(selection: "Selection") -> tuple[bool, int]:
 class Selection:
     """How far one consumer has looked: the last sequence that it was asked about, by priority level."""
 
-    def __init__(self, queue: "MessageQueue", consumer: Consumer) -> None:
+    def __init__(self, queue: LeveledQueue, consumer: Consumer) -> None:
         self.queue = queue
         self.consumer = consumer
         self.positions: list[i64] = [0 for _ in queue.levels]

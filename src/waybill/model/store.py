@@ -8,14 +8,11 @@ arrives meanwhile is the next batch (group commit).
 from array import array
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from waybill.model.entry import Entry
 from waybill.model.message import Message
-
-if TYPE_CHECKING:
-    from waybill.model.entry import Entry
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -139,7 +136,7 @@ class MessageStore:
         """The queue has no further use for a message that was put: it never comes back."""
         raise NotImplementedError
 
-    def settle_all(self, queue_id: i64, entries: "list[Entry]") -> None:
+    def settle_all(self, queue_id: i64, entries: list[Entry]) -> None:
         """`settle` each of a queue's entries, or `forget` it if it was only spilled."""
         raise NotImplementedError
 

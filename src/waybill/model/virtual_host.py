@@ -6,9 +6,9 @@ from mypy_extensions import i64
 
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
-from waybill.model.delay import DelayHost, DelayQueue
+from waybill.model.delay import DelayQueue
 from waybill.model.delayed_publish import publish_due
-from waybill.model.deletion import Deletion
+from waybill.model.deletion import Deletion, DeletionHost
 from waybill.model.equivalence import check_same_exchange, check_same_queue
 from waybill.model.errors import (
     AccessRefused,
@@ -42,7 +42,7 @@ PREDECLARED: Final = (
 )
 
 
-class VirtualHost(DelayHost):
+class VirtualHost(DeletionHost):
     """Everything here is known to one node. `epoch` grows with each change that may alter a route."""
 
     def __init__(self, name: str, runtime: Runtime) -> None:
@@ -55,10 +55,10 @@ class VirtualHost(DelayHost):
         self.max_queues = NO_LIMIT
         self.watchers = Watchers()
         self._exclusive: dict[object, dict[str, Queue]] = {}
-        self._dead_lettering = DeadLettering(self)
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
         self.router = Router(runtime, self.exchanges, self.queues, self.default_exchange)
+        self._dead_lettering = DeadLettering(name, runtime, self.exchanges, self.router)
         self._applying: PolicyApplication | None = None
         # It is being deleted: nobody gets into it any more.
         self.is_ending = False
@@ -137,7 +137,6 @@ class VirtualHost(DelayHost):
         return Deletion(self, None, [exchange])
 
     def drop_exchange(self, exchange: Exchange) -> None:
-        """Remove an exchange without bindings, unless it is gone."""
         if self.exchanges.get(exchange.name) is not exchange:
             return
         del self.exchanges[exchange.name]
@@ -267,7 +266,6 @@ class VirtualHost(DelayHost):
         self.runtime.begin(Deletion(self, queue, []))
 
     def drop_queue(self, queue: Queue) -> int:
-        """Remove a queue without bindings, unless it is gone. Returns how many messages were ready."""
         if queue.is_deleted:
             return 0
         del self.queues[queue.name]
@@ -370,7 +368,6 @@ class VirtualHost(DelayHost):
         self.epoch += 1
 
     def drop_binding(self, binding: Binding) -> Exchange | None:
-        """Remove a binding, unless it is gone. Returns an auto-delete exchange that lost its last binding."""
         source = self.exchanges.get(binding.source)
         if source is None or source.bindings.get(binding.key) is not binding:
             return None

@@ -4,10 +4,10 @@ Every change is kept in the store, and holds for connections that are open alrea
 `InvalidArgument`, `NotAllowed`.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waybill.engine.amqp10.termini import Terminus
-from waybill.engine.host import ServerEngine, User
+from waybill.engine.host import Host, ServerEngine, User
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy
@@ -15,9 +15,6 @@ from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.passwords import Credential
 from waybill.node.virtual_host_deletion import VirtualHostDeletion
-
-if TYPE_CHECKING:
-    from waybill.node.node import Node
 
 VIRTUAL_HOST: Final = "virtual_host"
 IS_ENDING: Final = "is_ending"
@@ -39,10 +36,17 @@ class VirtualHostLimits:
         self.max_queues = max_queues
 
 
+class AdministeredNode(Host):
+    """What the administration needs of its node."""
+
+    virtual_hosts: dict[str, VirtualHost]
+    connections: dict[ServerEngine, None]
+
+
 class Administration:
     """Users, their rights, virtual hosts, policies and limits of one node."""
 
-    def __init__(self, node: "Node", accounts: Accounts, *, makes_guest: bool) -> None:
+    def __init__(self, node: AdministeredNode, accounts: Accounts, *, makes_guest: bool) -> None:
         self.accounts = accounts
         self.limits: dict[str, VirtualHostLimits] = {}
         self._node = node

@@ -8,7 +8,7 @@ in with it, which replaces the hash by ours; hashes of ours are exported under a
 import base64
 import binascii
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waybill.engine.scram import ScramKeys
 from waybill.model.binding import EXCHANGE, QUEUE
@@ -17,10 +17,8 @@ from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Account
 from waybill.node.administration import UNLIMITED
+from waybill.node.node import Node
 from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential
-
-if TYPE_CHECKING:
-    from waybill.node.node import Node
 
 Document = dict[str, object]
 DEPTH_LIMIT: Final = 32
@@ -63,7 +61,7 @@ class ImportReport:
 # --- out ---
 
 
-def export_definitions(node: "Node") -> Document:
+def export_definitions(node: Node) -> Document:
     """The document of everything durable in `node`. Raises `InvalidArgument` for what JSON has no form for."""
     exporter = _Exporter()
     users: list[object] = []
@@ -214,7 +212,7 @@ def _policy(policy: Policy) -> Document:
 # --- in ---
 
 
-def import_definitions(node: "Node", document: Document) -> ImportReport:
+def import_definitions(node: Node, document: Document) -> ImportReport:
     """Define what a document says. One thing that is refused does not keep out the others: see the report's `errors`.
 
     A document for one virtual host (RabbitMQ exports these without the name) is refused as items without `vhost`.
@@ -305,7 +303,7 @@ def _fits_table(value: object, depth: int) -> bool:
 
 
 class _Importer:
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: Node) -> None:
         self.report = ImportReport()
         self._node = node
         self._administration = node.administration

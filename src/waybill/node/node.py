@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.termini import Termini
-from waybill.engine.host import Host, Limits, Output, ServerEngine, User
+from waybill.engine.host import Limits, Output, ServerEngine, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.model.binding import EXCHANGE, QUEUE
@@ -29,7 +29,7 @@ from waybill.model.runtime import Runtime
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
-from waybill.node.administration import Administration
+from waybill.node.administration import AdministeredNode, Administration
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
 from waybill.node.recovery import report_recovery
 from waybill.node.timeout_check import TimeoutCheck
@@ -92,7 +92,7 @@ def _tell_alarm(engine: ServerEngine) -> None:
     engine.alarm_changed()
 
 
-class Node(Host):
+class Node(AdministeredNode):
     """Recovers everything that `store` kept. `now` is in seconds of the caller's clock, as everywhere below."""
 
     def __init__(self, store: Journal | MemoryStore, options: NodeOptions, now: float) -> None:
@@ -108,8 +108,8 @@ class Node(Host):
         self.product_version = options.product_version
         self.name = options.name
         self.anonymous_login = options.anonymous_login
-        self.virtual_hosts: dict[str, VirtualHost] = {}
-        self.connections: dict[ServerEngine, None] = {}
+        self.virtual_hosts = {}
+        self.connections = {}
         accounts = Accounts(self.runtime.store, options.random_bytes, options.operator_log)
         self.administration = Administration(self, accounts, makes_guest=options.makes_guest)
         self._accounts = self.administration.accounts
