@@ -84,8 +84,7 @@ class Broker:
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
         if memory_limit_bytes is None:
-            in_memory = data_dir is None
-            memory_limit_bytes = DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES if in_memory else DEFAULT_MEMORY_LIMIT_BYTES
+            memory_limit_bytes = _default_memory_limit_bytes(on_disk=data_dir is not None)
         self._clock = Clock() if clock is None else clock
         self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
         self._log = BrokerLog(self._clock)
@@ -354,6 +353,10 @@ class Broker:
         self._commit_loop.work()
         self._log.report_suppressed()
         return delay
+
+
+def _default_memory_limit_bytes(*, on_disk: bool) -> int:
+    return DEFAULT_MEMORY_LIMIT_BYTES if on_disk else DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES
 
 
 def _tls_context(

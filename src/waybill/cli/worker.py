@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -109,6 +109,25 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
         os._exit(0)
 
 
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(JobLogFilter())
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
+
+
+def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
+    """Run a coroutine. Turns errors of the connection into ones of click."""
+    try:
+        run(main)
+    except InvalidURI as error:
+        raise click.UsageError(str(error)) from None
+    except ClientError as error:
+        from waybill.cli.failure import explained
+        from waybill.cli.target import Target
+
+        raise explained(error, Target(jobs.uri)) from None
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
 @click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
@@ -156,9 +175,7 @@ def command(
 
         run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_period)
         return
-    handler = logging.StreamHandler()
-    handler.addFilter(JobLogFilter())
-    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
+    log_to_stderr()
     jobs = load_jobs(target)
     try:
         worker = Worker(
@@ -175,12 +192,4 @@ def command(
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
-        try:
-            run(work(worker, health_host, health_port, as_json=as_json))
-        except InvalidURI as error:
-            raise click.UsageError(str(error)) from None
-        except ClientError as error:
-            from waybill.cli.failure import explained
-            from waybill.cli.target import Target
-
-            raise explained(error, Target(jobs.uri)) from None
+        run_to_the_end(jobs, work(worker, health_host, health_port, as_json=as_json))
