@@ -1,0 +1,148 @@
+"""The definition of a workflow: a tree of jobs and of chains, groups, batches and graphs, as one JSON value.
+
+It is complete: the jobs in it are valid envelopes, so whoever starts a step needs nothing else, and no code of the
+application. A definition is checked when a workflow is made, and again by whoever reads it from the stream.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from waybill.ojs.errors import InvalidJob
+
+MAX_NODES: Final = 10_000
+"""Jobs, chains, groups and so on in one definition. Streamed jobs do not count."""
+MAX_DEPTH: Final = 8
+"""How deep chains, groups and so on may be within each other (ojs-workflows section 10.2)."""
+MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
+MAX_NAME_LENGTH: Final = 255
+
+NodeKind = Literal["job", "chain", "group", "batch", "dag"]
+CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
+
+
+class Definition(msgspec.Struct, omit_defaults=True):
+    """One node of the tree.
+
+    A job has its envelope; a chain, a group, a batch and a graph have nodes in `steps`; a batch has callbacks, which
+    are jobs. `depends_on` names steps of the same graph. The jobs of a `streamed` group are not here: who pushes the
+    workflow pushes them one after another, and says in the end how many there were.
+    """
+
+    type: NodeKind
+    name: str = ""
+    job: dict[str, object] | None = None
+    steps: list[Definition] = msgspec.field(default_factory=list)
+    callbacks: dict[str, Definition] = msgspec.field(default_factory=dict)
+    depends_on: list[str] = msgspec.field(default_factory=list)
+    streamed: bool = False
+
+
+def read_definition(value: object) -> Definition:
+    """Return a definition that keeps all rules, made of a JSON value. Raises InvalidJob naming what is wrong."""
+    try:
+        definition = msgspec.convert(value, Definition)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _invalid("workflow", str(error)) from error
+    check_definition(definition)
+    return definition
+
+
+def check_definition(definition: Definition) -> None:
+    """Raise InvalidJob naming the first rule that a definition breaks."""
+    if definition.type == "job":
+        raise _invalid("workflow", "is a job, not a chain, a group, a batch or a graph")
+    count = _check(definition, "workflow", 1, may_stream=True)
+    if count > MAX_NODES:
+        raise _invalid("workflow", f"has {count} nodes, {MAX_NODES} are allowed: stream the jobs of a group, or spawn")
+
+
+def _check(node: Definition, path: str, depth: int, *, may_stream: bool) -> int:
+    """Check a node and what is below it; return how many there are."""
+    if len(node.name) > MAX_NAME_LENGTH or "\0" in node.name:
+        raise _invalid(path, "has a name that is too long, or has a zero in it")
+    if node.type == "job":
+        _check_job(node, path)
+        return 1
+    if depth > MAX_DEPTH:
+        raise _invalid(path, f"is nested deeper than {MAX_DEPTH} levels")
+    _check_parts(node, path, may_stream=may_stream)
+    count = 1
+    for index, step in enumerate(node.steps):
+        # What starts with the workflow, and only that, can be streamed by whoever pushes it.
+        first = may_stream and node.type == "chain" and index == 0
+        count += _check(step, f"{path}.steps[{index}]", depth + 1, may_stream=first)
+        if count > MAX_NODES:
+            return count
+    for kind, callback in node.callbacks.items():
+        if callback.type != "job":
+            raise _invalid(f"{path}.callbacks.{kind}", "is not a job")
+        count += _check(callback, f"{path}.callbacks.{kind}", depth + 1, may_stream=False)
+    if node.type == "dag":
+        order_of(node, path)
+    return count
+
+
+def _check_job(node: Definition, path: str) -> None:
+    if node.job is None or node.steps or node.callbacks or node.streamed:
+        raise _invalid(path, "is a job without an envelope, or with steps")
+    for field in ("type", "queue"):
+        if not isinstance(node.job.get(field), str):
+            raise _invalid(f"{path}.job.{field}", "is missing")
+    if not isinstance(node.job.get("args"), list):
+        raise _invalid(f"{path}.job.args", "is missing")
+
+
+def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
+    if node.job is not None:
+        raise _invalid(path, f"is a {node.type} with an envelope")
+    if node.streamed:
+        if not may_stream:
+            raise _invalid(path, "can only be streamed where the workflow begins: let the step before spawn it")
+        if node.type not in {"group", "batch"} or node.steps:
+            raise _invalid(path, "is streamed, and no group or batch without jobs of its own")
+    elif not node.steps:
+        raise _invalid(path, "has no jobs")
+    if node.type == "batch" and not node.callbacks:
+        raise _invalid(path, "is a batch without callbacks: use a group")
+    if node.type != "batch" and node.callbacks:
+        raise _invalid(path, f"is a {node.type} with callbacks: only a batch has them")
+    if not node.callbacks.keys() <= set(CALLBACKS):
+        raise _invalid(path, f"has callbacks other than {', '.join(CALLBACKS)}")
+    if node.type != "dag" and any(step.depends_on for step in node.steps):
+        raise _invalid(path, f"is a {node.type} whose steps depend on each other: only those of a graph may")
+
+
+def order_of(graph: Definition, path: str = "workflow") -> list[str]:
+    """Return the names of a graph's steps, each after those it depends on.
+
+    Raises InvalidJob for names that are missing, unknown or there twice, and for a circle.
+    """
+    steps = {step.name: step for step in graph.steps}
+    if len(steps) != len(graph.steps) or "" in steps:
+        raise _invalid(path, "has steps without a name, or two of one name")
+    open_count: dict[str, int] = {}
+    followers: dict[str, list[str]] = {name: [] for name in steps}
+    for name, step in steps.items():
+        needed = set(step.depends_on)
+        for one in needed - steps.keys():
+            raise _invalid(path, f"has a step {name!r} that depends on {one!r}, which is none")
+        open_count[name] = len(needed)
+        for one in needed:
+            followers[one].append(name)
+    order = [name for name, count in open_count.items() if count == 0]
+    for name in order:
+        for follower in followers[name]:
+            open_count[follower] -= 1
+            if open_count[follower] == 0:
+                order.append(follower)
+    if len(order) < len(steps):
+        stuck = sorted(name for name, count in open_count.items() if count > 0)
+        raise _invalid(path, f"has steps that wait for each other: {', '.join(map(repr, stuck[:5]))}")
+    return order
+
+
+def _invalid(field: str, text: str) -> InvalidJob:
+    return InvalidJob(field, text, code="INVALID_WORKFLOW")

@@ -1,0 +1,387 @@
+r"""The state machine of a workflow: what an event about one of its jobs changes, and which jobs may start then.
+
+    waiting -> ready -> pending -> active -> completed       a job whose turn comes, is enqueued, starts, ends
+                                     |  \-> failed
+                                     \-> held -> completed   its job is done, the workflows that it spawned are not
+
+It knows no clock, no broker and no store. Coordinators feed it the events of one stream in one order, so all of them
+find the same. Events come twice and late: each only moves a step forward, and what has ended stays as it is until a
+retry. Nothing is decided by what was done about it: a job that is ready stays ready until the stream says that it is
+enqueued, so whoever comes next knows what is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from waybill.ojs.workflow.definition import Definition
+from waybill.ojs.workflow.members import Members
+from waybill.ojs.workflow.numbering import FIRST_MEMBER, job_id_of, run_prefix
+from waybill.ojs.workflow.plan import ROOT, Node, Plan
+from waybill.ojs.workflow.progress import FIRST_END, MAX_ERRORS, Progress, StepError, StepState, WorkflowState
+from waybill.ojs.workflow.results import Results
+
+WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
+
+
+class Flow:
+    """One workflow. Times are RFC 3339."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        progress: Progress,
+        members: Members | None = None,
+        results: Results | None = None,
+    ) -> None:
+        """`progress` is that of a new workflow, or what a store has kept."""
+        self.plan = Plan(definition)
+        self.progress = progress
+        self.members = members or Members()
+        self.results = results or Results()
+        self.ready: dict[int, None] = {}
+        """The jobs that are to be enqueued."""
+        self.untold: dict[int, None] = {}
+        """The nodes of which an event is to be written."""
+        self.ended_children: list[str] = []
+        self._open: list[int] = []
+        self._time = progress.created_at
+        if progress.states:
+            self._recount()
+        else:
+            count = len(self.plan.nodes) + ROOT
+            progress.states, progress.told = bytearray(count), bytearray(count)
+            self._recount()
+            self._resume(self.plan.root)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the workflow has ended."""
+        return self.progress.state in {WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no event about one of its jobs changes anything any more."""
+        return self.is_over and not (
+            self.progress.state == WorkflowState.CANCELLED and any(state in {ACTIVE, HELD} for state in self._jobs())
+        )
+
+    def state(self, node: Node) -> StepState:
+        """Return the state of a node."""
+        return StepState(self.progress.states[node.number])
+
+    def job_id(self, number: int) -> str:
+        """Return the id of the job of a node, in the run in which it was last started."""
+        run = self.progress.runs.get(number, 0)
+        return job_id_of(run_prefix(self.progress.id, run), number)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many jobs there are, how many are completed and how many have failed; the streamed ones too."""
+        states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
+        members = self.members
+        total = members.total if members.total is not None else members.done_count + members.failed_count
+        return (
+            len(states) + total,
+            states.count(COMPLETED) + members.done_count,
+            states.count(FAILED) + members.failed_count,
+        )
+
+    # What the stream says. --------------------------------------------------------------------------------------
+
+    def enqueued(self, number: int, run: int) -> None:
+        """Take note that a job is in its queue."""
+        if self._is_current(number, run) and self.progress.states[number] == READY:
+            self._set(self.plan[number], PENDING)
+
+    def started(self, number: int, run: int, time: str, offset_ms: int) -> None:
+        """Take note that a worker has begun a job."""
+        if not self.is_over and self.progress.state == WorkflowState.PENDING:
+            self.progress.state, self.progress.started_at = WorkflowState.RUNNING.value, time
+        if self._is_current(number, run) and self.progress.states[number] in {READY, PENDING}:
+            self._set(self.plan[number], ACTIVE)
+            self.progress.times[number] = (offset_ms, offset_ms)
+
+    def ended(self, number: int, run: int, time: str, offset_ms: int, outcome: bytes | StepError | None) -> None:
+        """Take note that a job has ended: with a result, JSON or None, or with an error."""
+        self._time = time
+        if number >= FIRST_MEMBER:
+            self._member_ended(number, time, outcome)
+            return
+        if not self._is_current(number, run) or not READY <= self.progress.states[number] <= ACTIVE:
+            return
+        self.started(number, run, time, offset_ms)
+        self.progress.times[number] = (self.progress.times[number][0], offset_ms)
+        node = self.plan[number]
+        if isinstance(outcome, StepError):
+            self._note_error(outcome, node)
+            # A job that somebody has cancelled by itself fails those that wait for it.
+            self._end(node, FAILED)
+            return
+        if outcome is not None and not self.results.add(number, outcome):
+            self.results.add(number, _reference(self.job_id(number), len(outcome)))
+        if any(done is None for done in self.progress.children.get(number, {}).values()):
+            self._set(node, HELD)
+        else:
+            self._end_spawning(node)
+
+    def child_opened(self, number: int, run: int, child_id: str) -> None:
+        """Take note that a job has spawned a workflow: the step is not done before that is."""
+        if self._is_current(number, run) and self.progress.states[number] < FIRST_END:
+            self.progress.children.setdefault(number, {}).setdefault(child_id, None)
+
+    def child_ended(self, number: int, child_id: str, time: str, *, is_done: bool) -> None:
+        """Take note that a spawned workflow has ended."""
+        self._time = time
+        children = self.progress.children.get(number, {})
+        if child_id not in children or not self.plan.has(number):
+            return
+        children[child_id] = is_done
+        if self.progress.states[number] == HELD and None not in children.values():
+            self._end_spawning(self.plan[number])
+
+    def seal(self, total: int, time: str) -> None:
+        """Take note of how many members were streamed: they are all there now."""
+        self._time = time
+        if self.plan.streamed is not None and self.members.total is None and total >= 0:
+            self.members.seal(total)
+            self.progress.total = total
+            self._check_members()
+
+    def cancel(self, time: str) -> bool:
+        """End the workflow: jobs that have begun go on to their end, nothing else starts. False if it has ended."""
+        if self.is_over:
+            return False
+        self._time = time
+        self._stop(WorkflowState.CANCELLED)
+        return True
+
+    def expire(self, time: str) -> bool:
+        """Have the workflow fail because its time is over; False if it has ended."""
+        if self.is_over:
+            return False
+        self._time = time
+        text = f"the workflow was not done at {self.progress.expires_at}"
+        self.progress.errors.append(StepError("", "WORKFLOW_EXPIRED", text, number=ROOT))
+        self._stop(WorkflowState.FAILED)
+        return True
+
+    def retry(self, run: int, time: str) -> bool:
+        """Begin again what has failed and what was to follow it, what is done stays; False if nothing has failed.
+
+        `run` is the number of the new run, so that of two equal requests one counts.
+        """
+        progress = self.progress
+        if progress.state != WorkflowState.FAILED or run != progress.run + 1:
+            return False
+        self._time = time
+        progress.run = run
+        progress.state, progress.ended_at, progress.expires_at = WorkflowState.RUNNING.value, None, None
+        progress.told_ended, progress.cancels = False, False
+        progress.errors.clear()
+        for node in reversed(self.plan.nodes):
+            self._reset(node)
+        if self.members.failed_count:
+            self.members.forget_failures()
+            progress.revives = True
+        self._recount()
+        self._resume(self.plan.root)
+        return True
+
+    def children(self, *, failed_only: bool = False) -> Iterator[str]:
+        """Yield the workflows that its jobs have spawned: all that run, or those that have failed."""
+        for spawned in self.progress.children.values():
+            yield from (child for child, done in spawned.items() if done is (False if failed_only else None))
+
+    # What follows. ----------------------------------------------------------------------------------------------
+
+    def _is_current(self, number: int, run: int) -> bool:
+        plan = self.plan
+        return plan.has(number) and plan[number].kind == "job" and self.progress.runs.get(number, 0) == run
+
+    def _jobs(self) -> Iterator[int]:
+        return (self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job")
+
+    def _member_ended(self, number: int, time: str, outcome: bytes | StepError | None) -> None:
+        if self.plan.streamed is None or self.is_over:
+            return
+        self.started(number, 0, time, 0)
+        is_done = not isinstance(outcome, StepError)
+        if not self.members.end(number - FIRST_MEMBER, is_done=is_done):
+            return
+        if isinstance(outcome, StepError):
+            self._note_error(outcome, self.plan.streamed)
+        elif outcome is not None and not self.results.add(number, outcome):
+            self.results.add(number, _reference(job_id_of(run_prefix(self.progress.id, 0), number), len(outcome)))
+        self._check_members()
+
+    def _note_error(self, error: StepError, node: Node) -> None:
+        if len(self.progress.errors) < MAX_ERRORS:
+            error.step, error.number = node.path, node.number
+            self.progress.errors.append(error)
+
+    def _set(self, node: Node, state: StepState) -> None:
+        """Change the state of a node, and what is counted."""
+        number, before = node.number, self.progress.states[node.number]
+        self.progress.states[number] = state
+        if before == READY:
+            self.ready.pop(number, None)
+        elif state == READY:
+            self.ready[number] = None
+        if state >= FIRST_END or node.callback:
+            self.untold[number] = None
+        if node.parent is not None and not node.callback and (before >= FIRST_END) != (state >= FIRST_END):
+            self._open[node.parent.number] += -1 if state >= FIRST_END else 1
+
+    def _end_spawning(self, node: Node) -> None:
+        spawned = self.progress.children.get(node.number, {})
+        failed = [child for child, done in spawned.items() if done is False]
+        if failed:
+            text = f"the workflow {failed[0]}, which it spawned, was not completed"
+            self._note_error(StepError(self.job_id(node.number), "WORKFLOW_FAILED", text), node)
+        self._end(node, FAILED if failed else COMPLETED)
+
+    def _end(self, node: Node, state: StepState) -> None:
+        """End a node, and go on with what waits for it."""
+        self._set(node, state)
+        if self.is_over:
+            # It was cancelled while this job ran.
+            return
+        parent = node.parent
+        if parent is None:
+            self._finish(WorkflowState.COMPLETED if state == COMPLETED else WorkflowState.FAILED)
+        elif state != COMPLETED and parent.kind in {"chain", "dag"}:
+            self._cancel_followers(node)
+            self._settle(parent)
+        else:
+            for follower in node.before:
+                self._resume_step(follower)
+            self._settle(parent)
+
+    def _cancel_followers(self, node: Node) -> None:
+        waiting = list(node.before)
+        while waiting:
+            follower = waiting.pop()
+            if self.progress.states[follower.number] == WAITING:
+                for one in self.plan.below(follower):
+                    self._set(one, CANCELLED)
+                waiting += follower.before
+
+    def _settle(self, node: Node) -> None:
+        """End a composite all of whose parts have ended; a batch fires its callbacks before."""
+        states = self.progress.states
+        if states[node.number] >= FIRST_END or self._open[node.number] > 0:
+            return
+        if node.streamed and not self.members.is_over:
+            return
+        failed = self.members.failed_count > 0 if node.streamed else False
+        failed = failed or any(states[step.number] != COMPLETED for step in node.steps)
+        if node.kind == "batch":
+            self._call_back(node, failed=failed)
+        else:
+            self._end(node, FAILED if failed else COMPLETED)
+
+    def _call_back(self, node: Node, *, failed: bool) -> None:
+        """Fire the callbacks of a batch whose jobs have all ended, and end it when they have (section 6.4)."""
+        states = self.progress.states
+        for kind, callback in node.callbacks.items():
+            if states[callback.number] == WAITING:
+                fires = kind == "on_complete" or (kind == "on_failure") == failed
+                self._set(callback, READY if fires else CANCELLED)
+                if fires and self.progress.run:
+                    self.progress.runs[callback.number] = self.progress.run
+        if any(states[callback.number] < FIRST_END for callback in node.callbacks.values()):
+            return
+        fired = [one for one in node.callbacks.values() if states[one.number] != CANCELLED]
+        if any(states[one.number] == FAILED for one in fired):
+            self._end(node, FAILED)
+        else:
+            # A failure that no callback has taken up is one of the batch.
+            self._end(node, COMPLETED if fired or not failed else FAILED)
+
+    def _resume_step(self, node: Node) -> None:
+        """Start a step that waits, if all that it depends on is completed."""
+        states = self.progress.states
+        if states[node.number] == WAITING and all(states[one.number] == COMPLETED for one in node.after):
+            self._resume(node)
+
+    def _resume(self, node: Node) -> None:
+        """Start a node whose turn it is, or go on with one of which a part is done."""
+        if node.kind == "job":
+            self._set(node, READY)
+            if self.progress.run:
+                self.progress.runs[node.number] = self.progress.run
+            return
+        self._set(node, ACTIVE)
+        for step in node.steps:
+            if self.progress.states[step.number] == ACTIVE and step.kind != "job":
+                self._resume(step)
+            else:
+                self._resume_step(step)
+        self._settle(node)
+
+    def _reset(self, node: Node) -> None:
+        """Have a node that has not succeeded wait again, for a retry."""
+        states, number = self.progress.states, node.number
+        if node.kind == "batch" and self._has_open_jobs(node):
+            # Its callbacks were fired for an outcome that is no more.
+            for callback in node.callbacks.values():
+                self._forget(callback)
+        if states[number] < FAILED:
+            return
+        spawned = self.progress.children.get(number, {})
+        if node.kind == "job" and spawned and self.progress.times.get(number) and False in spawned.values():
+            states[number] = HELD
+            self.progress.told[number] = 0
+            for child, done in spawned.items():
+                if done is False:
+                    spawned[child] = None
+        elif not (node.callback and states[number] == CANCELLED):
+            self._forget(node)
+
+    def _has_open_jobs(self, batch: Node) -> bool:
+        states = self.progress.states
+        return any(states[step.number] != COMPLETED for step in batch.steps) or (
+            batch.streamed and self.members.failed_count > 0
+        )
+
+    def _forget(self, node: Node) -> None:
+        self.progress.states[node.number] = WAITING
+        self.progress.told[node.number] = 0
+        self.progress.times.pop(node.number, None)
+        self.progress.children.pop(node.number, None)
+
+    def _check_members(self) -> None:
+        if self.members.is_over and self.plan.streamed is not None and not self.is_over:
+            self._settle(self.plan.streamed)
+
+    def _stop(self, state: WorkflowState) -> None:
+        """End the workflow from outside."""
+        self._finish(state)
+        self.progress.cancels = True
+        for node in self.plan.nodes:
+            is_job = node.kind == "job"
+            if self.progress.states[node.number] < (ACTIVE if is_job else FIRST_END):
+                self._set(node, CANCELLED)
+
+    def _finish(self, state: WorkflowState) -> None:
+        self.progress.state, self.progress.ended_at = state.value, self._time
+
+    def _recount(self) -> None:
+        """Count what the states of the nodes say, from the beginning."""
+        states, told = self.progress.states, self.progress.told
+        self._open = [0] * len(states)
+        self.ready.clear()
+        self.untold.clear()
+        for node in self.plan.nodes:
+            state = states[node.number]
+            if state == READY:
+                self.ready[node.number] = None
+            if (state >= FIRST_END and not told[node.number] & 2) or (node.callback and not told[node.number] & 1):
+                self.untold[node.number] = None
+            if node.parent is not None and not node.callback and state < FIRST_END:
+                self._open[node.parent.number] += 1
+
+
+def _reference(job_id: str, size: int) -> bytes:
+    """Return what stands for a result that is kept with its job only (section 7.5)."""
+    return f'{{"result_ref":"ojs:job/{job_id}","result_size_bytes":{size}}}'.encode()

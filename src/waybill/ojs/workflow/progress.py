@@ -1,0 +1,93 @@
+"""How far a workflow is: what a store keeps of it beside its definition, its streamed members and its results."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+import msgspec
+
+
+class WorkflowState(StrEnum):
+    """The states of a workflow (ojs-workflows section 8.1)."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepState(IntEnum):
+    """The states of a step (section 4.4). Each is one octet of a store's row."""
+
+    WAITING = 0
+    READY = 1
+    """It is to be enqueued: whoever acts does that."""
+    PENDING = 2
+    ACTIVE = 3
+    HELD = 4
+    """Its job is done, and what the job has spawned is not."""
+    COMPLETED = 5
+    FAILED = 6
+    CANCELLED = 7
+
+
+STEP_NAMES: Final = {
+    StepState.WAITING: "waiting",
+    StepState.READY: "waiting",
+    StepState.PENDING: "pending",
+    StepState.ACTIVE: "active",
+    StepState.HELD: "active",
+    StepState.COMPLETED: "completed",
+    StepState.FAILED: "failed",
+    StepState.CANCELLED: "cancelled",
+}
+FIRST_END: Final = StepState.COMPLETED
+MAX_ERRORS: Final = 100
+
+
+class StepError(msgspec.Struct, omit_defaults=True):
+    """Why a job of a workflow has failed (section 9.6)."""
+
+    job_id: str
+    code: str
+    message: str
+    attempt: int = 0
+    step: str = ""
+    number: int = 0
+    type: str | None = None
+
+
+class Progress(msgspec.Struct):
+    """Times are RFC 3339. `states` and `told` have one octet for each node; numbers are those of nodes."""
+
+    id: str
+    name: str
+    created_at: str
+    state: str = WorkflowState.PENDING.value
+    started_at: str | None = None
+    ended_at: str | None = None
+    expires_at: str | None = None
+    owner: str | None = None
+    parent_job: str | None = None
+    """The job that has spawned it."""
+    run: int = 0
+    states: bytearray = msgspec.field(default_factory=bytearray)
+    told: bytearray = msgspec.field(default_factory=bytearray)
+    """What events were written about: 1 that it was fired, 2 that it has ended."""
+    told_started: bool = False
+    told_ended: bool = False
+    runs: dict[int, int] = msgspec.field(default_factory=dict)
+    """The run in which a node was started last, unless that was the first one."""
+    times: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """When jobs began and ended, in milliseconds after the workflow was made."""
+    errors: list[StepError] = msgspec.field(default_factory=list)
+    children: dict[int, dict[str, bool | None]] = msgspec.field(default_factory=dict)
+    """The workflows that a node's job has spawned: None while they run, then whether they are completed."""
+    cancels: bool = False
+    """Workers are to be told that it was cancelled."""
+    revives: bool = False
+    """The dead letters of streamed members are to go back to their queues."""
+    total: int | None = None
+    """How many members were streamed."""
