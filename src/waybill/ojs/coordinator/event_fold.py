@@ -45,7 +45,7 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
         if size >= FOLD_BYTES or end == len(messages):
             piece = []
             for message in messages[start:end]:
-                events, unreadable = _events_of(message)
+                events, unreadable = _events_of(store, message)
                 piece.append((message[0], events))
                 skipped += unreadable
             verdicts |= store.apply(piece)
@@ -75,7 +75,7 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verd
 def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
     verdicts: Verdicts = {}
     offset = message[0]
-    events, skipped = _events_of(message)
+    events, skipped = _events_of(store, message)
     for event in events:
         for tries_left in reversed(range(EVENT_TRIES)):
             try:
@@ -98,17 +98,23 @@ def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
     return verdicts, skipped
 
 
-def _events_of(message: Message) -> tuple[list[ReceivedEvent], int]:
-    """Return the events of jobs in a message, and how many there are that nobody could fold."""
+def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], int]:
+    """Return the events of jobs and features in a message, and how many there are that nobody could fold."""
     offset, body, user = message
     events, skipped = read_events(body)
     for event in events:
         # Whatever the JSON says.
         if event.user is not user:
             force_setattr(event, "user", user)
-    of_jobs = [event for event in events if event.type.startswith("job.")]
-    foldable = [event for event in of_jobs if is_foldable(event)]
-    skipped += len(of_jobs) - len(foldable)
+    foldable = []
+    for event in events:
+        if event.type.startswith("job."):
+            if is_foldable(event):
+                foldable.append(event)
+            else:
+                skipped += 1
+        elif store.features.wants(event):
+            foldable.append(event)
     if skipped:
         _log.warning("%d events of message %d of the event stream cannot be understood", skipped, offset)
     return foldable, skipped

@@ -5,11 +5,12 @@ The stream is the truth, a store is a view of it. It knows its position in the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
 
+from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, info_of
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
@@ -27,7 +28,14 @@ class HeldAttempt(NamedTuple):
 
 
 class JobStore:
-    """What every store does; used by one thread at a time."""
+    """What every store does; used by one thread at a time.
+
+    Beside the jobs it has the rows of features: see `feature_fold`.
+    """
+
+    def __init__(self) -> None:
+        """No feature has rows here before `features` says so."""
+        self.features = FeatureFolds()
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -56,7 +64,8 @@ class JobStore:
         """Fold messages of the stream, each with its offset, and remember where it goes on: all of them or nothing.
 
         With `keeps_position` the messages count as not folded yet: for one that is taken apart.
-        Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place.
+        Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place; and
+        None for each event that a feature has folded.
         """
         raise NotImplementedError
 
@@ -97,5 +106,33 @@ class JobStore:
         """Return how many jobs there are by queue and state."""
         raise NotImplementedError
 
+    def row(self, key: str, kind: type[R]) -> R | None:
+        """Return a row of a feature, None if there is none."""
+        return next((row for _, row in _decoded(self._rows_of([key]).items(), kind)), None)
+
+    def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
+        """Return rows with a mark, each with its key, in the order of their keys."""
+        return _decoded(self._marked(mark, limit), kind)
+
+    def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
+        """Return the rows whose key begins with `prefix`, `cron/` for example, in the order of their keys.
+
+        `after` is the key after which to go on.
+        """
+        return _decoded(self._listed(prefix, limit, after), kind)
+
+    def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
+        raise NotImplementedError
+
+    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
+        raise NotImplementedError
+
+    def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        raise NotImplementedError
+
     def _find(self, job_id: str) -> JobRecord | None:
         raise NotImplementedError
+
+
+def _decoded(found: Iterable[tuple[str, StoredRow]], kind: type[R]) -> list[tuple[str, R]]:
+    return [(key, msgspec.json.decode(stored.value, type=kind)) for key, stored in found]

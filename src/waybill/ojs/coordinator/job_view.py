@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 from waybill.client import Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
+from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.spec.control_message import JobInfo
@@ -43,9 +44,10 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class JobView:
     """The jobs that the stream tells of."""
 
-    def __init__(self, database: str, *, rebuild: bool) -> None:
-        """See `Coordinator`."""
+    def __init__(self, database: str, *, rebuild: bool, features: FeatureFolds | None = None) -> None:
+        """See `Coordinator`; `features` are folded too."""
         self._open_store = functools.partial(open_job_store, database)
+        self._features = features or FeatureFolds()
         self._rebuild = rebuild
         self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
@@ -60,6 +62,8 @@ class JobView:
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
+        self.on_feature: list[Callable[[], None]] = []
+        """Called when events of features were folded."""
 
     async def start(self, broker: BrokerConnection) -> None:
         """Open the store, and follow the stream from where the store ends."""
@@ -67,6 +71,7 @@ class JobView:
         if self._rebuild:
             await self._in_thread(self._store.clear)
         store = self._store
+        store.features = self._features
         self._next_offset = await self._in_thread(lambda: store.next_offset)
         channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._stream = await channel.consume(
@@ -144,6 +149,28 @@ class JobView:
         finally:
             del self._verdicts[event_id]
 
+    async def row(self, key: str, kind: type[R]) -> R | None:
+        """Return a row of a feature, None if there is none; see `JobStore`."""
+        store = self._known
+        return await self._in_thread(lambda: store.row(key, kind))
+
+    async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
+        """Return rows with a mark; see `JobStore`."""
+        store = self._known
+        return await self._in_thread(lambda: store.marked(mark, kind, limit))
+
+    async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
+        """Return the rows whose key begins with `prefix`; see `JobStore`."""
+        store = self._known
+        return await self._in_thread(lambda: store.listed(prefix, kind, limit, after))
+
+    async def folded(self, event_id: str, record: Callable[[], None]) -> None:
+        """Record an event of a feature with this id; return when it, and so all that is before it, was folded.
+
+        Raises TimeoutError if the stream does not bring it back in time.
+        """
+        await self.verdict(event_id, record)
+
     @property
     def _known(self) -> JobStore:
         if self._store is None:
@@ -203,6 +230,9 @@ class JobView:
             self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
         for _, delivery in waiting:
             delivery.ack()
+        if verdicts:
+            for tell in self.on_feature:
+                tell()
         for event_id, obstacle in verdicts.items():
             decided = self._verdicts.get(event_id)
             if decided is not None and not decided.done():

@@ -19,8 +19,10 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, has_ended, info_of, is_foldable, unique_key_of
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
@@ -56,6 +58,7 @@ class MemoryJobStore(JobStore):
 
     def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
         """Nothing is known yet. The last `ended_jobs` of those that have ended will be remembered."""
+        super().__init__()
         self._kept = ended_jobs
         self.clear()
 
@@ -73,6 +76,7 @@ class MemoryJobStore(JobStore):
         self._counts: Counter[tuple[str, str]] = Counter()
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
+        self._rows = MemoryRows()
 
     @property
     def next_offset(self) -> int:
@@ -86,7 +90,11 @@ class MemoryJobStore(JobStore):
         new = [(offset, found) for offset, found in messages if offset >= self._next_offset]
         if not new:
             return {}
-        events = [event for _, found in new for event in found if is_foldable(event)]
+        arrived = [event for _, found in new for event in found]
+        rows = Rows(self._rows.load)
+        folded = self.features.fold_all(rows, arrived)
+        changes = rows.changes()
+        events = [event for event in arrived if is_foldable(event)]
         jobs = self._load(event.subject for event in events)
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
         for key in {unique_key_of(event) for event in events if event.type == "job.reserved"}:
@@ -94,13 +102,14 @@ class MemoryJobStore(JobStore):
                 jobs |= self._load(job_id for job_id in self._keys[key] if job_id not in jobs)
                 same[key] = [jobs[job_id] for job_id in self._keys[key]]
         places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
-        verdicts = fold_all(events, jobs, same)
+        verdicts = dict.fromkeys(folded) | fold_all(events, jobs, same)
         encoded = [_encode(job) for job in jobs.values()]
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
             place = _Place.of(job)
             self._move(job_id, places.get(job_id), place, text)
         for job_id, text in self._over.forget().items():
             self._leave_key(job_id, _decode(text).unique_key)
+        self._rows.change(*changes)
         if not keeps_position:
             self._next_offset = new[-1][0] + 1
         return verdicts
@@ -127,6 +136,15 @@ class MemoryJobStore(JobStore):
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state, those with it that were forgotten."""
         return dict(self._counts)
+
+    def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
+        return self._rows.load(keys)
+
+    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
+        return self._rows.marked(mark, limit)
+
+    def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        return self._rows.listed(prefix, limit, after)
 
     def _find(self, job_id: str) -> JobRecord | None:
         return self._load([job_id]).get(job_id)

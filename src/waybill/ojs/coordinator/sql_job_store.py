@@ -7,12 +7,14 @@ may share a PostgreSQL database: the position is locked while one writes, and wh
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
 from waybill.ojs.spec.checkpoint import read_checkpoint
@@ -27,7 +29,9 @@ try:
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
-_VERSION: Final = 6
+T = TypeVar("T")
+
+_VERSION: Final = 7
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message")
@@ -68,6 +72,14 @@ _positions: Final = sql.Table(
     sql.Column("next_offset", sql.BigInteger, nullable=False),
     sql.Column("version", sql.Integer, nullable=False),
 )
+_rows: Final = sql.Table(
+    "waybill_row",
+    _metadata,
+    sql.Column("key", sql.String(collation="C").with_variant(sql.String(), "sqlite"), primary_key=True),
+    sql.Column("mark", sql.String),
+    sql.Column("value", sql.String, nullable=False),
+    sql.Index("waybill_row_mark", "mark", "key"),
+)
 
 
 class SqlJobStore(JobStore):
@@ -78,12 +90,17 @@ class SqlJobStore(JobStore):
 
         A view of an older form is made again from the events. Raises sqlalchemy.exc.SQLAlchemyError.
         """
+        super().__init__()
         self._engine = _engine(database)
         insert = _insert_of(self._engine)
         upsert = insert(_jobs)
         columns = [column.name for column in _jobs.columns if not column.primary_key]
         self._upsert = upsert.on_conflict_do_update(
             index_elements=["id"], set_={name: upsert.excluded[name] for name in columns}
+        )
+        rows = insert(_rows)
+        self._upsert_row = rows.on_conflict_do_update(
+            index_elements=["key"], set_={name: rows.excluded[name] for name in ("mark", "value")}
         )
         self._insert_position = insert(_positions).on_conflict_do_nothing()
         self._prepare()
@@ -96,6 +113,7 @@ class SqlJobStore(JobStore):
         """Forget all jobs and the position: the view is to be made again from the first event."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_jobs))
+            connection.execute(sql.delete(_rows))
             connection.execute(sql.update(_positions).values(next_offset=0))
 
     @property
@@ -118,12 +136,12 @@ class SqlJobStore(JobStore):
             return verdicts
         with self._engine.begin() as connection:
             position = _position(connection, lock=True)
-            events = [
-                event for offset, found in messages if offset >= position for event in found if is_foldable(event)
-            ]
-            decided = [
-                event for offset, found in messages if offset < position for event in found if is_foldable(event)
-            ]
+            arrived = [event for offset, found in messages if offset >= position for event in found]
+            known = [event for offset, found in messages if offset < position for event in found]
+            verdicts |= dict.fromkeys(event.id for event in known if self.features.wants(event))
+            verdicts |= dict.fromkeys(self._fold_features(connection, arrived))
+            events = [event for event in arrived if is_foldable(event)]
+            decided = [event for event in known if is_foldable(event)]
             verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
@@ -161,6 +179,33 @@ class SqlJobStore(JobStore):
         select = sql.select(_jobs.c.queue, _jobs.c.state, sql.func.count()).group_by(_jobs.c.queue, _jobs.c.state)
         with self._engine.connect() as connection:
             return {(queue, state): count for queue, state, count in connection.execute(select)}
+
+    def _fold_features(self, connection: Connection, events: Sequence[ReceivedEvent]) -> list[str]:
+        rows = Rows(functools.partial(_load_rows, connection))
+        folded = self.features.fold_all(rows, events)
+        put, gone = rows.changes()
+        if put:
+            values = [{"key": key, "mark": row.mark, "value": row.value.decode()} for key, row in put.items()]
+            connection.execute(self._upsert_row, values)
+        for chunk in _chunks(list(gone)):
+            connection.execute(sql.delete(_rows).where(_rows.c.key.in_(chunk)))
+        return folded
+
+    def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
+        with self._engine.connect() as connection:
+            return _load_rows(connection, keys)
+
+    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
+        select = sql.select(_rows).where(_rows.c.mark == mark).order_by(_rows.c.key).limit(limit)
+        with self._engine.connect() as connection:
+            return list(_stored_rows(connection.execute(select)).items())
+
+    def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        # The greatest character that a key can have: what begins with the prefix is below it.
+        within = _rows.c.key > max(prefix, after), _rows.c.key < prefix + "\U0010ffff"
+        select = sql.select(_rows).where(*within).order_by(_rows.c.key).limit(limit)
+        with self._engine.connect() as connection:
+            return list(_stored_rows(connection.execute(select)).items())
 
     def _find(self, job_id: str) -> JobRecord | None:
         with self._engine.connect() as connection:
@@ -201,11 +246,26 @@ class SqlJobStore(JobStore):
     @staticmethod
     def _load(connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
         found: dict[str, JobRecord] = {}
-        for start in range(0, len(values), _VALUES_PER_SELECT):
-            chunk = values[start : start + _VALUES_PER_SELECT]
+        for chunk in _chunks(values):
             rows = connection.execute(sql.select(_jobs).where(column.in_(chunk)))
             found.update((row[0], _record(row)) for row in rows)
         return found
+
+
+def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _VALUES_PER_SELECT):
+        yield values[start : start + _VALUES_PER_SELECT]
+
+
+def _load_rows(connection: Connection, keys: Sequence[str]) -> dict[str, StoredRow]:
+    found: dict[str, StoredRow] = {}
+    for chunk in _chunks(keys):
+        found |= _stored_rows(connection.execute(sql.select(_rows).where(_rows.c.key.in_(chunk))))
+    return found
+
+
+def _stored_rows(result: Iterable[Any]) -> dict[str, StoredRow]:
+    return {key: StoredRow(value.encode(), mark) for key, mark, value in result}
 
 
 def _engine(database: str) -> Engine:

@@ -1,0 +1,129 @@
+"""The seam by which a feature folds events into rows of its own: schedules, claims, workflows.
+
+A coordinator's store has one table for all features, of rows by key: `cron/nightly`, `claim/0190...`. The part of a
+key before the first slash is its kind. Rows are folded by the same pass over the stream as jobs are, and saved with the
+same offset in the same transaction, so a row is what the events up to that offset say, in every coordinator, and after
+any kill. What a feature decides from its rows is decided by the order of the stream:
+
+    coordinator A: event "cron.claimed" of a tick --+            +--> fold: the tick is new, A's firing counts
+    coordinator B: event "cron.claimed" of a tick --+-> stream --+--> fold: the tick is taken, B's is passed by
+
+A feature is a `FeatureFold`. A fold has no clock, no chance and no memory of its own: rows and the event, nothing else.
+Events come from whoever may write to the events exchange, so `event.user`, which the broker vouches for, says whether
+one counts, and each field may be anything of its JSON type. What a fold raises has its event stepped over. An event may
+come twice, with one id: a fold that has seen it changes nothing.
+
+A row may have a mark, by which rows are found: what is to be done is marked, and what is done is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
+from waybill.ojs.spec.events import ReceivedEvent
+
+MAX_KEY_LENGTH: Final = 500
+"""Characters: PostgreSQL's indices have room for 2,700 bytes."""
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class StoredRow(NamedTuple):
+    """A row as a store keeps it: its JSON, and its mark."""
+
+    value: bytes
+    mark: str | None
+
+
+class Rows:
+    """The rows that a batch of events is about: read when they are asked for, written when the batch is folded."""
+
+    def __init__(self, load: Callable[[Sequence[str]], dict[str, StoredRow]]) -> None:
+        """`load` returns those of some rows that there are."""
+        self._load = load
+        self._stored: dict[str, StoredRow | None] = {}
+        self._decoded: dict[str, msgspec.Struct] = {}
+        self._marks: dict[str, str | None] = {}
+        self._gone: set[str] = set()
+
+    def expect(self, keys: Iterable[str]) -> None:
+        """Read rows together that will be asked for."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._stored]
+        if missing:
+            self._stored |= dict.fromkeys(missing)
+            self._stored |= self._load(missing)
+
+    def get(self, key: str, kind: type[R]) -> R | None:
+        """Return a row, None if there is none. Changes of it count once it is `put`."""
+        found = self._decoded.get(key)
+        if found is None and key not in self._gone:
+            self.expect([key])
+            stored = self._stored[key]
+            found = None if stored is None else msgspec.json.decode(stored.value, type=kind)
+        return found if isinstance(found, kind) else None
+
+    def put(self, key: str, row: msgspec.Struct, mark: str | None = None) -> None:
+        """Keep a row under a key of at most 500 characters. Raises ValueError for another."""
+        if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
+            raise ValueError("a row cannot have this key")
+        self._gone.discard(key)
+        self._decoded[key] = row
+        self._marks[key] = mark
+
+    def delete(self, key: str) -> None:
+        """Forget a row; nothing happens if there is none."""
+        self._decoded.pop(key, None)
+        self._marks.pop(key, None)
+        self._gone.add(key)
+
+    def changes(self) -> tuple[dict[str, StoredRow], set[str]]:
+        """Return the rows that were put, and the keys of those that are gone."""
+        put = {key: StoredRow(msgspec.json.encode(self._decoded[key]), mark) for key, mark in self._marks.items()}
+        return put, self._gone
+
+
+class FeatureFold:
+    """How a feature folds events. Everything in it runs in the thread of the store."""
+
+    def keys(self, event: ReceivedEvent) -> Sequence[str]:
+        """Return the rows that an event is about, nothing if it is none of this feature's business.
+
+        It is called for every event, those of all jobs, so it looks at `event.type` first. A fold may ask for other
+        rows, too; those named here are read together for many events.
+        """
+        raise NotImplementedError
+
+    def fold(self, rows: Rows, event: ReceivedEvent) -> None:
+        """Change rows as an event says for which `keys` has named some."""
+        raise NotImplementedError
+
+
+class FeatureFolds:
+    """The folds of all features, in the order in which each event comes to them."""
+
+    def __init__(self, folds: Sequence[FeatureFold] = ()) -> None:
+        """Fold nothing unless some are given."""
+        self._folds = tuple(folds)
+
+    def wants(self, event: ReceivedEvent) -> bool:
+        """Say whether some feature folds an event, and every store can keep what it is about."""
+        if len(event.subject) > MAX_ID_LENGTH or "\0" in event.subject:
+            return False
+        return any(fold.keys(event) for fold in self._folds)
+
+    def fold_all(self, rows: Rows, events: Sequence[ReceivedEvent]) -> list[str]:
+        """Change rows as events say, in order; returns the ids of the events that some feature was about."""
+        found = [(fold, event, keys) for event in events for fold in self._folds if (keys := fold.keys(event))]
+        rows.expect(key for _, _, keys in found for key in keys)
+        for fold, event, _ in found:
+            fold.fold(rows, event)
+        return list(dict.fromkeys(event.id for _, event, _ in found))
+
+
+def kind_of(key: str) -> str:
+    """Return the kind of a row."""
+    return key.partition("/")[0]

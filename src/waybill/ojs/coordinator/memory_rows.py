@@ -1,0 +1,50 @@
+"""The rows of features in memory: as JSON, by kind and key, with an index of their marks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from heapq import nsmallest
+
+from waybill.ojs.coordinator.feature_fold import StoredRow, kind_of
+
+
+class MemoryRows:
+    """What the store in memory keeps for features."""
+
+    def __init__(self) -> None:
+        """Nothing is there yet."""
+        self._kinds: defaultdict[str, dict[str, StoredRow]] = defaultdict(dict)
+        self._marks: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    def load(self, keys: Sequence[str]) -> dict[str, StoredRow]:
+        """Return those of some rows that there are."""
+        found = ((key, self._find(key)) for key in keys)
+        return {key: row for key, row in found if row is not None}
+
+    def marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
+        """Return rows with a mark, in the order of their keys."""
+        keys = self._marks.get(mark, {})
+        return list(self.load(nsmallest(limit, keys)).items())
+
+    def listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        """Return the rows of one kind whose key begins with `prefix`, and is greater than `after`."""
+        kind = self._kinds.get(kind_of(prefix), {})
+        return nsmallest(limit, ((key, row) for key, row in kind.items() if key.startswith(prefix) and key > after))
+
+    def change(self, put: Mapping[str, StoredRow], gone: Collection[str]) -> None:
+        """Take over what was folded."""
+        for key in (*put, *gone):
+            before = self._kinds[kind_of(key)].pop(key, None)
+            if before is not None and before.mark is not None:
+                del self._marks[before.mark][key]
+                if not self._marks[before.mark]:
+                    del self._marks[before.mark]
+        for key, row in put.items():
+            self._kinds[kind_of(key)][key] = row
+            if row.mark is not None:
+                self._marks[row.mark][key] = None
+
+    def _find(self, key: str) -> StoredRow | None:
+        kind = self._kinds.get(kind_of(key))
+        return None if kind is None else kind.get(key)
