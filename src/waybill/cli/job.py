@@ -23,6 +23,7 @@ from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 WATCH_SECONDS: Final = 0.5
 BATCH: Final = 2000
 DELAY: Final = Number(min=0, max=MAX_DELAY_SECONDS)
+queue_option = click.option("--queue", help="Ask a coordinator of this queue, the job's.  [default: any coordinator]")
 
 
 @click.group()
@@ -128,11 +129,11 @@ def push_many(
 
 @command.command()
 @click.argument("job_id", metavar="ID")
-@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@queue_option
 @broker_options
 @json_option
-def info(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Show a job. Asks the queue's coordinator, and fails if that does not know the job."""
+def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> None:
+    """Show a job. Asks a coordinator, and fails if that does not know the job."""
     found = ask(target, _info(target, job_id, queue))
     if found is None:
         raise click.ClickException(f"nothing is known of job {job_id}")
@@ -163,33 +164,33 @@ def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_j
 
 @command.command()
 @click.argument("job_id", metavar="ID")
-@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@queue_option
 @broker_options
 @json_option
-def cancel(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Cancel a job. A coordinator of its queue must run."""
+def cancel(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> None:
+    """Cancel a job. A coordinator must run."""
     ask(target, _cancel(target, job_id, queue))
     click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
 
 
 @command.command()
 @click.argument("job_id", metavar="ID")
-@click.option("--queue", default="default", show_default=True, help="The queue of the job.")
+@queue_option
 @broker_options
 @json_option
-def watch(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
+def watch(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> None:
     """Print each change of a job until it ends. Exits with 1 unless the job completes."""
     state = ask(target, _watch(target, job_id, queue, as_json=as_json))
     if state != State.COMPLETED.value:
         raise SystemExit(1)
 
 
-async def _info(target: Target, job_id: str, queue: str) -> JobInfo | None:
+async def _info(target: Target, job_id: str, queue: str | None) -> JobInfo | None:
     async with target.jobs() as jobs:
         return await jobs.info(job_id, queue)
 
 
-async def _watch(target: Target, job_id: str, queue: str, *, as_json: bool) -> str:
+async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: bool) -> str:
     """Print what changes, and return the last state."""
     before: JobInfo | None = None
     async with target.jobs() as jobs:
@@ -211,7 +212,7 @@ async def _newest(target: Target, queue: str, state: str | None, limit: int) -> 
         return await jobs.newest(queue, state=state, limit=limit)
 
 
-async def _cancel(target: Target, job_id: str, queue: str) -> None:
+async def _cancel(target: Target, job_id: str, queue: str | None) -> None:
     async with target.jobs() as jobs:
         await jobs.cancel(job_id, queue)
 

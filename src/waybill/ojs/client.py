@@ -257,7 +257,7 @@ class Jobs:
             return await self._publish(jobs, now)
         from waybill.ojs.control import reservations  # noqa: PLC0415 - as few need them, others start sooner
 
-        control = await self._controlled()
+        control = await self.control()
         deadline = time.monotonic() + self._push_timeout_seconds
         outcomes = await reservations.reserve(control, unique, deadline)
         free = [one for one in jobs if one.envelope.id not in outcomes]
@@ -277,21 +277,30 @@ class Jobs:
         encode_all(jobs)
         return await (await self._publisher()).enqueue(jobs, now)
 
-    async def cancel(self, job_id: str, queue: str) -> None:
+    async def cancel(self, job_id: str, queue: str | None = None) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
 
-        Returns when the broker has the request; a coordinator acts on it. A job that has ended stays as it is. Raises
-        ControlFailed.
+        Returns when the broker has the request; a coordinator acts on it, one of `queue` if that is given. A job that
+        has ended stays as it is. Raises ControlFailed.
         """
-        await (await self._controlled()).cancel(job_id, queue)
+        await (await self.control()).cancel(job_id, queue)
 
-    async def info(self, job_id: str, queue: str, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - the wait is not for us
-        """Ask a coordinator for a job, None if it knows of none. Raises ControlFailed if none answers in time."""
-        return await (await self._controlled()).info(job_id, queue, timeout)
+    async def info(
+        self,
+        job_id: str,
+        queue: str | None = None,
+        *,
+        timeout: float = 10.0,  # noqa: ASYNC109 - the wait is not for us
+    ) -> JobInfo | None:
+        """Ask a coordinator for a job, one of `queue` if that is given; None if it knows of none.
+
+        Raises ControlFailed if no coordinator answers in time.
+        """
+        return await (await self.control()).info(job_id, queue, timeout)
 
     async def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
         """Ask a coordinator for the jobs of a queue that were enqueued last. Raises ControlFailed."""
-        return await (await self._controlled()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
+        return await (await self.control()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
 
     async def pause(self, queue: str, *, by: str | None = None) -> bool:
         """Pause a queue: its workers take no more jobs from it, those of the future too, until it is resumed.
@@ -310,7 +319,8 @@ class Jobs:
         """Whether a queue is paused."""
         return await is_paused(await self._open(), queue)
 
-    async def _controlled(self) -> Control:
+    async def control(self) -> Control:
+        """Return what sends requests to coordinators: for parts of this package."""
         broker = await self._open()
         if self._control is None:
             self._control = Control(broker)

@@ -66,16 +66,16 @@ class Control:
     def __init__(self, broker: BrokerConnection) -> None:
         """The reply queue is declared with the first question."""
         self._broker = broker
-        self._waiting: dict[str, asyncio.Future[ControlReply]] = {}
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._reply_queue = ""
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
 
-    async def cancel(self, job_id: str, queue: str) -> None:
+    async def cancel(self, job_id: str, queue: str | None) -> None:
         """Return when the broker has the request. Raises ControlFailed."""
         await self._send(queue, CANCEL, ControlRequest(job_id))
 
-    async def info(self, job_id: str, queue: str, timeout_seconds: float) -> JobInfo | None:
+    async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
         """Ask for a job, None if no event of it is known. Raises ControlFailed."""
         jobs = (await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)).jobs
         return jobs[0] if jobs else None
@@ -103,9 +103,21 @@ class Control:
         """Give up the place of a job that was not enqueued, which would end after that time. Raises ControlFailed."""
         await self._send(queue, RELEASE, ControlRequest(job_id), expiration_ms=max(1, int(life_seconds * 1000)))
 
-    async def _ask(self, queue: str, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
+    async def _ask(self, queue: str | None, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
+        body = await self.ask(queue, kind, request, timeout_seconds)
+        try:
+            return read_reply(body)
+        except Exception as error:
+            name = type(error).__name__
+            raise ControlFailed(f"the answer of the coordinator makes no sense: {name}") from error
+
+    async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
+        """Send a request of any kind, and return the body of the answer. Raises ControlFailed.
+
+        It goes to the coordinators of `queue`, or to the one that answers what names no queue.
+        """
         correlation_id = new_id()
-        answer: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -117,19 +129,22 @@ class Control:
                 await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
                 return await answer
         except TimeoutError:
-            raise ControlFailed(f"no coordinator answers for queue {queue}") from None
+            whom = "" if queue is None else f" for queue {queue}"
+            raise ControlFailed(f"no coordinator answers{whom}") from None
         finally:
             del self._waiting[correlation_id]
 
     async def _send(
         self,
-        queue: str,
+        queue: str | None,
         kind: str,
-        request: ControlRequest,
+        request: msgspec.Struct,
         answer: tuple[str, str] | None = None,
         expiration_ms: int | None = None,
     ) -> None:
-        topology = self._broker.declarer.topology
+        declarer = self._broker.declarer
+        topology = declarer.topology
+        name = topology.request_queue if queue is None else topology.control_queue(queue)
         reply_to, correlation_id = answer or (None, None)
         properties = BasicProperties(
             content_type=CONTENT_TYPE,
@@ -141,11 +156,11 @@ class Control:
             user_id=self._broker.identity.user,
         )
         try:
-            await self._broker.declarer.ensure_control(queue)
+            await (declarer.ensure_requests() if queue is None else declarer.ensure_control(queue))
             await self._broker.publishing.publish(
                 msgspec.json.encode(request),
                 exchange=topology.direct,
-                routing_key=topology.control_queue(queue),
+                routing_key=name,
                 properties=properties,
                 mandatory=True,
             )
@@ -153,7 +168,7 @@ class Control:
             if self._broker.identity.is_refused(error):
                 await self._send(queue, kind, request, answer, expiration_ms)
                 return
-            raise ControlFailed(f"the control queue of {queue} did not take the request: {error}") from error
+            raise ControlFailed(f"{name} did not take the request: {error}") from error
 
     async def _listen(self) -> None:
         async with self._opening:
@@ -169,9 +184,5 @@ class Control:
             future = self._waiting.get(delivery.properties.correlation_id or "")
         except ValueError:
             return
-        if future is None or future.done():
-            return
-        try:
-            future.set_result(read_reply(delivery.body))
-        except Exception as error:  # noqa: BLE001 - no answer may end this, whatever it is
-            future.set_exception(ControlFailed(f"the answer of the coordinator makes no sense: {type(error).__name__}"))
+        if future is not None and not future.done():
+            future.set_result(delivery.body)

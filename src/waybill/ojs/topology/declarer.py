@@ -78,13 +78,20 @@ class TopologyDeclarer:
             await self.ensure_shared()
             await self._declare(key, lambda: self.topology.control_entities(queue))
 
+    async def ensure_requests(self) -> None:
+        """Declare the queue of requests that name no queue."""
+        if "requests" not in self._done:
+            await self.ensure_shared()
+            await self._declare("requests", self.topology.request_entities)
+
     def forget_shared(self) -> None:
         """Declare the exchanges and the stream again when they are next needed: something is missing."""
         self._done.discard("shared")
 
     def forget_queue(self, queue: str) -> None:
         """Declare all that belongs to `queue` again when it is next needed: something is missing."""
-        self._done = {key for key in self._done if key.split(" ")[1:2] != [queue]} - {"shared", "ladder", "relay"}
+        of_others = {key for key in self._done if key.split(" ")[1:2] != [queue]}
+        self._done = of_others - {"shared", "ladder", "relay", "requests"}
 
     async def _declare(self, key: str, entities: Callable[[], list[Entity]]) -> None:
         if self.topology.declaration is Declaration.NEVER:

@@ -52,6 +52,7 @@ class Names:
     dead_letter_queue: str = "ojs.queue.dlx.{queue}"
     retry_queue: str = "ojs.queue.retry.{queue}.{delay_ms}"
     control_queue: str = "ojs.queue.control.{queue}"
+    request_queue: str = "ojs.requests"
     release_queue: str = "ojs.queue.delay.{queue}"
     delay_level: str = "ojs.delay.{level:02}"
     delay_release: str = "ojs.delay.release"
@@ -197,6 +198,11 @@ class Topology:
         """Where cancellations and heartbeats for an OJS queue go."""
         return self.prefix + self.names.control_queue.format(queue=queue)
 
+    @property
+    def request_queue(self) -> str:
+        """Where requests go that name no queue, only a job for example."""
+        return self.prefix + self.names.request_queue
+
     def release_queue(self, queue: str) -> str:
         """The last stop of a scheduled job before its queue."""
         return self.prefix + self.names.release_queue.format(queue=queue)
@@ -269,6 +275,14 @@ class Topology:
             BindingDeclaration(name, self.direct, f"control.{queue}"),
         ]
 
+    def request_entities(self) -> list[Entity]:
+        """Return the queue of requests that name no queue, read by one coordinator at a time."""
+        name = self.request_queue
+        return [
+            QueueDeclaration(name, {"x-single-active-consumer": True}),
+            BindingDeclaration(name, self.direct, name),
+        ]
+
     def retry_entities(self, queue: str, delay_ms: int) -> list[Entity]:
         """Return the queue in which failed jobs wait, bound (binding section 8.2)."""
         name = self.retry_queue(queue, delay_ms)
@@ -331,6 +345,7 @@ class Topology:
         return [
             *self.shared_entities(),
             *self.relay_entities(),
+            *self.request_entities(),
             *self.queue_entities(queue),
             *self.control_entities(queue),
             *retry,

@@ -1,0 +1,238 @@
+"""The requests about one job, or about the jobs of one queue (binding sections 5.6 to 5.8).
+
+A cancellation is safe before it is acknowledged: relayed to the workers, in a stream that keeps it, and confirmed. The
+job.cancelled event of a waiting job is written here, that of a running one by its worker. Both may write it in a race,
+so its id is made of the job's: readers that drop repeated ids count it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties
+from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.job_fold import has_ended
+from waybill.ojs.coordinator.replacement import Replacement
+from waybill.ojs.spec import control_message
+from waybill.ojs.spec.control_message import (
+    CONTENT_TYPE,
+    MAX_LEASE_SECONDS,
+    MAX_LISTED,
+    ControlReply,
+    ControlRequest,
+    JobInfo,
+    Reservation,
+)
+from waybill.ojs.spec.envelope import DEFAULT_VISIBILITY_SECONDS
+from waybill.ojs.spec.events import JobCancellation, JobHeartbeat, JobReleased, JobReserved
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.cancellations import cancelled_event_id
+
+MAX_REPLACEMENTS: Final = 3
+"""How many jobs one that is to replace them may cancel before it gives up."""
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class JobRequests:
+    """Answers them."""
+
+    def __init__(self, desk: Desk, replacement: Replacement) -> None:
+        self._desk = desk
+        self._broker = desk.broker
+        self._view = desk.view
+        self._replacement = replacement
+
+    def answers(self) -> dict[str, Answer]:
+        """Return what is to be called for which kind of request."""
+        return {
+            control_message.CANCEL: self._cancel_when_known,
+            control_message.HEARTBEAT: self._beat,
+            control_message.LOOK: self._look,
+            control_message.INFO: self._tell,
+            control_message.LIST: self._tell,
+            control_message.RESERVE: self._reserve,
+            control_message.RELEASE: self._release,
+        }
+
+    # Cancel. ----------------------------------------------------------------------------------------------------
+
+    async def _cancel_when_known(self, request: Request) -> None:
+        if await self._view.get(request.body.job_id) is None:
+            # Its events may be on their way: others need not wait for them.
+            self._desk.spawn(self._desk.attempt(request, self._cancel_for))
+        else:
+            await self._cancel_for(request)
+
+    async def _cancel_for(self, request: Request) -> None:
+        """Cancel a job if whoever asks may do that."""
+        job_id = request.body.job_id
+        await self._view.settled(job_id, lambda found: found is not None)
+        owner = await self._view.owner(job_id)
+        if self._desk.may_change(request, owner):
+            await self._cancel(job_id, request.queue)
+        else:
+            self._desk.refuse(request, job_id, owner)
+        request.delivery.ack()
+
+    async def _cancel(self, job_id: str, queue: str) -> None:
+        """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
+        if not job_id:
+            return
+        broker = self._broker
+        job = await self._view.settled(job_id, lambda found: found is not None)
+        if job is not None and has_ended(job):
+            _log.info("job %s is %s already and cannot be cancelled", job_id, job.state)
+            return
+        await broker.publishing.publish(
+            msgspec.json.encode(ControlRequest(job_id)),
+            exchange=broker.declarer.topology.relay,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.CANCEL
+            ),
+            mandatory=True,
+        )
+        if job is None or job.state == State.ACTIVE.value:
+            # Whoever has the job says what became of it.
+            return
+        data = JobCancellation(job_type=job.type, queue=job.queue or queue)
+        broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
+        confirmed = asyncio.Event()
+        broker.events.after(confirmed.set)
+        await confirmed.wait()
+        await self._view.settled(job_id, lambda found: found is not None and has_ended(found))
+
+    # Unique jobs. -----------------------------------------------------------------------------------------------
+
+    async def _reserve(self, request: Request) -> None:
+        reservation = request.body.reservation
+        if reservation is None:
+            self._desk.senseless(request)
+            return
+        request.delivery.ack()
+        self._desk.spawn(self._give_place(request, reservation))
+
+    async def _give_place(self, request: Request, reservation: Reservation) -> None:
+        """Give a job that must be unique its place, or say what is in its way; the stream decides."""
+        reply = ControlReply()
+        for _ in range(MAX_REPLACEMENTS):
+            obstacle = await self._obstacle(request, reservation)
+            reply.jobs = [] if obstacle is None else [obstacle]
+            if obstacle is None or not reservation.on_conflict.startswith("replace"):
+                break
+            if obstacle.state in {State.ACTIVE.value, State.PENDING.value}:
+                # A job that runs is not replaced: what it has done so far stays done (section 5.2).
+                break
+            owner = await self._view.owner(obstacle.id)
+            if not self._desk.may_change(request, owner):
+                self._desk.refuse(request, obstacle.id, owner)
+                break
+            await self._cancel(obstacle.id, obstacle.queue or request.queue)
+            reply.replaced = obstacle
+        await self._reply(request, reply)
+
+    async def _obstacle(self, request: Request, reservation: Reservation) -> JobInfo | None:
+        event_id = f"evt_{new_id()}"
+        lease_seconds = min(max(reservation.lease_seconds, 0.0), MAX_LEASE_SECONDS)
+        data = JobReserved(
+            job_type=reservation.job_type,
+            queue=request.queue,
+            unique_key=reservation.unique_key,
+            states=reservation.states,
+            period=reservation.period,
+            reserved_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=lease_seconds)),
+            reserved_by=request.user,
+        )
+        record = self._broker.events.record
+        return await self._view.verdict(event_id, lambda: record(request.body.job_id, data, event_id=event_id))
+
+    async def _release(self, request: Request) -> None:
+        """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
+        job = await self._view.get(request.body.job_id)
+        if job is None:
+            self._desk.spawn(self._release_later(request))
+        else:
+            await self._release_known(request, job)
+        request.delivery.ack()
+
+    async def _release_later(self, request: Request) -> None:
+        job = await self._view.settled(request.body.job_id, lambda found: found is not None)
+        if job is not None:
+            await self._release_known(request, job)
+
+    async def _release_known(self, request: Request, job: JobInfo) -> None:
+        owner = await self._view.owner(job.id)
+        if self._desk.may_change(request, owner):
+            self._broker.events.record(job.id, JobReleased(job_type=job.type, queue=request.queue or job.queue))
+        else:
+            self._desk.refuse(request, job.id, owner)
+
+    # Heartbeats. ------------------------------------------------------------------------------------------------
+
+    async def _look(self, request: Request) -> None:
+        request.delivery.ack()
+        self._desk.spawn(self._replacement.look(request.queue))
+
+    async def _beat(self, request: Request) -> None:
+        await self._extend(request)
+        request.delivery.ack()
+
+    async def _extend(self, request: Request) -> None:
+        """Extend an attempt. Whoever asks is told whether it is still theirs: an empty answer says that it is not."""
+        body = request.body
+        if self._replacement.has_replaced(body.job_id, body.attempt):
+            await self._reply(request, ControlReply())
+            return
+        job = await self._view.get(body.job_id)
+        if job is not None and not body.worker_id:
+            # Who does not know which worker has a job of somebody else's has no say in how long it may be away.
+            owner = await self._view.owner(job.id)
+            if not self._desk.may_change(request, owner):
+                self._desk.refuse(request, job.id, owner)
+                return
+        if job is not None and body.worker_id in {"", job.worker_id}:
+            self._replacement.heard(job.id)
+        await self._reply(request, ControlReply([JobInfo(body.job_id, attempt=body.attempt)]))
+        if job is None or job.state != State.ACTIVE.value or body.worker_id not in {"", job.worker_id}:
+            return
+        lasts_ms = job.visibility_ms or DEFAULT_VISIBILITY_SECONDS * 1000
+        until = format_timestamp(datetime.now(UTC) + timedelta(milliseconds=lasts_ms))
+        worker_id = body.worker_id or job.worker_id or ""
+        self._broker.events.record(
+            job.id,
+            JobHeartbeat(
+                job_type=job.type, queue=job.queue, worker_id=worker_id, attempt=job.attempt, visible_until=until
+            ),
+        )
+
+    # Questions. -------------------------------------------------------------------------------------------------
+
+    async def _tell(self, request: Request) -> None:
+        request.delivery.ack()
+        self._desk.spawn(self._answer(request))
+
+    async def _answer(self, request: Request) -> None:
+        if not request.delivery.properties.reply_to:
+            return
+        body = request.body
+        if request.kind == control_message.LIST:
+            owners = None if self._desk.is_trusted(request) else {None, request.user}
+            limit = min(max(body.limit, 0), MAX_LISTED)
+            jobs = await self._view.newest(request.queue, body.state, limit, owners)
+        else:
+            job = await self._view.settled(body.job_id, lambda found: found is not None)
+            jobs = [] if job is None else [job]
+        await self._reply(request, ControlReply(jobs))
+
+    async def _reply(self, request: Request, reply: ControlReply) -> None:
+        """Answer; what would be too large goes without the results and checkpoints of its jobs."""
+        jobs = [msgspec.structs.replace(job, result=None, checkpoint=None, error=None) for job in reply.jobs]
+        await self._desk.reply(request, reply, smaller=ControlReply(jobs, reply.replaced))
