@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, Channel, Cut, EngineWire, NodeBench
 from tests.engine.disk_bench import DiskBench
-from waybill.engine.amqp091.server.throttle import UNREAD_LIMIT
+from waybill.engine.server_connection import UNREAD_LIMIT
 from waybill.wire.amqp091.methods import BasicGet, ConnectionBlocked, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 

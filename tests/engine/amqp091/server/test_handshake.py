@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBench
-from waybill.engine.amqp091.server.handshake import FRAME_MIN
+from waybill.engine.amqp091.server.channel_host import FRAME_MIN
 from waybill.wire.amqp091.field_table import encode_table
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import (

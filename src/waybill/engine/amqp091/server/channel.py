@@ -4,12 +4,13 @@
 bindings) and `basic` (consuming, polling, transactions, confirms).
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
+from waybill.engine.amqp091.server.channel_host import ChannelHost, ConsumerHost
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
 from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault
@@ -21,7 +22,6 @@ from waybill.model.footprint import CHANNEL_BYTES, consumer_size
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.routing import Route
-from waybill.model.store import CommitWaiter
 from waybill.model.transaction import (
     ACCEPT,
     ACCEPT_UNITS,
@@ -33,7 +33,7 @@ from waybill.model.transaction import (
     too_large,
 )
 from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, frame, method_frame
+from waybill.wire.amqp091.frames import FRAME_END, FRAME_METHOD, frame
 from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
@@ -43,9 +43,6 @@ from waybill.wire.amqp091.reply_codes import (
     PRECONDITION_FAILED,
     RESOURCE_ERROR,
 )
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.connection import Connection
 
 ACK_FRAME_SIZE: Final = 21
 ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050
@@ -61,47 +58,26 @@ MAX_EXPIRATION_DIGITS: Final = 18
 MAX_TAG: Final = 2**64 - 1
 
 
-class PolledMessages(Holder):
-    """Holds what a channel got by basic.get; polling needs no credit."""
+class Channel(ConsumerHost):
+    """The whole of a channel."""
 
-    def credit_available(self) -> None:
-        pass
-
-
-class Channel(CommitWaiter):
-    """`prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good."""
-
-    def __init__(self, connection: "Connection", number: i64) -> None:
+    def __init__(self, connection: ChannelHost, number: i64) -> None:
+        super().__init__(connection, number)
         if not connection.held.can_attach(CHANNEL_BYTES):
             raise connection_fault(RESOURCE_ERROR, connection.held.no_room(), 20, 10)
         connection.held.attach(CHANNEL_BYTES)
-        self.connection = connection
-        self.number: i64 = number
-        # The first three octets of its content frames as a number, and the first eleven of its acknowledgements.
-        self.header_head: i64 = FRAME_HEADER << 16 | number
-        self.body_head: i64 = FRAME_BODY << 16 | number
+        # The first three octets of its method frames as a number, and the first eleven of its acknowledgements.
         self._type_and_number: i64 = FRAME_METHOD << 16 | number
         self._ack_head = int(self._type_and_number).to_bytes(3, "big") + ACK_SIZE_AND_METHOD.to_bytes(8, "big")
-        self.is_open = True
-        self.is_flowing = True
         self.consumers: dict[str, ChannelConsumer] = {}
-        # While the channel deletes a queue itself: what is to be told of its consumers after the answer.
-        self.late_cancels: list[BasicCancel] | None = None
         self.default_prefetch: i64 = 0
-        self.prefetch: i64 = 0
-        self.delivery_tag: i64 = 0
-        self.unsettled: dict[i64, Entry] = {}
-        self.unsettled_count: i64 = 0
         self._was_full = False
         self.has_streams = False
-        self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
         self._marks: list[tuple[float, i64]] = []
         self.consumer_timeout_s: float = 0.0
         """How long a delivery may stay unsettled, by its most patient consumer; 0: as the host says."""
-        self.polled = PolledMessages()
         self._turn: i64 = 0
         self.last_queue_name = ""
-        self.reply_queue_name = ""
         self.assembly: Assembly | None = None
         self.transaction: Transaction | None = None
         # Mandatory messages of the transaction: whether a queue takes them shows at its commit.
@@ -113,9 +89,6 @@ class Channel(CommitWaiter):
         self.waiting_count: i64 = 0
         self.is_confirming = False
         self.needs_commit = False
-
-    def send(self, method: Method) -> None:
-        self.connection.send(method_frame(int(self.number), method))
 
     # --- publishing ---
 
@@ -214,7 +187,6 @@ class Channel(CommitWaiter):
         return end
 
     def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
-        """A message that went to a great many queues is in all of them."""
         if self.confirms and self.is_open:
             self.publish_count += 1
             if is_accepted:
@@ -399,7 +371,6 @@ class Channel(CommitWaiter):
             self._wake_consumers()
 
     def accept_run(self, entries: list[Entry]) -> None:
-        """As `_accept_all`, of deliveries that the channel does not count any more."""
         self.connection.host.runtime.work_left -= 1 + (len(entries) >> 1)
         entry = entries[0]
         if len(entries) == 1:
@@ -462,7 +433,6 @@ class Channel(CommitWaiter):
         self.connection.begin(Settlement(self, entries, outcome))
 
     def has_settled(self) -> None:
-        """What a `Settlement` was for is settled."""
         if self.is_open and (self.prefetch != 0 or self._was_full):
             self._wake_consumers()
 
@@ -492,7 +462,6 @@ class Channel(CommitWaiter):
         return tags
 
     def give_credit(self, entry: Entry) -> None:
-        """What a consumer held is settled, or waits again."""
         holder = entry.holder
         if holder is not None:
             entry.holder = None
@@ -597,12 +566,11 @@ class Channel(CommitWaiter):
         at, tag = self._marks[0]
         return at <= now - timeout_s and oldest <= tag
 
-    def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
-        """The queue of a consumer is gone."""
-        if self.consumers.pop(consumer.tag, None) is not None:
-            self.connection.held.detach(consumer_size(consumer.tag))
+    def consumer_cancelled(self, tag: str) -> None:
+        if self.consumers.pop(tag, None) is not None:
+            self.connection.held.detach(consumer_size(tag))
         if self.connection.knows_consumer_cancel:
-            cancel = BasicCancel(consumer_tag=consumer.tag, no_wait=True)
+            cancel = BasicCancel(consumer_tag=tag, no_wait=True)
             if self.late_cancels is None:
                 self.send(cancel)
             else:

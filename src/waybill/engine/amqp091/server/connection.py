@@ -1,7 +1,4 @@
-r"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
-
-    OPENING --open--> OPEN --fault, or the node stops--> CLOSING --close-ok or time--> CLOSED
-                        \--the peer's close--------------------------------------------^
+"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
 
 The loop in `_process` is the hottest code of the broker. A publish is recognised by comparing its method frame with the
 last one; header and body are then taken as one slice, which is all that is ever done with them. Acknowledgements are
@@ -10,23 +7,21 @@ read in place. Everything else is decoded and dispatched by method.
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.access import check_permission, check_topic
 from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Channel
+from waybill.engine.amqp091.server.channel_host import ChannelHost, ChannelTask
 from waybill.engine.amqp091.server.dispatch import HANDLERS
 from waybill.engine.amqp091.server.faults import Fault, connection_fault, fault_of, read_method
-from waybill.engine.amqp091.server.handshake import FRAME_MIN, Handshake
+from waybill.engine.amqp091.server.handshake import Handshake
 from waybill.engine.amqp091.server.publish_route import INCOMPLETE, Assembly, PublishRoute
-from waybill.engine.amqp091.server.task import Closing, Leaving, Task
-from waybill.engine.amqp091.server.throttle import THROTTLE_S, Throttle
-from waybill.engine.held import HeldMemory
-from waybill.engine.host import Host, Output, ServerEngine, User
-from waybill.model.errors import ModelError
-from waybill.model.virtual_host import VirtualHost
-from waybill.wire.amqp091.content import ContentFacts, scan
-from waybill.wire.amqp091.errors import DecodeError
+from waybill.engine.amqp091.server.task import Closing, Leaving
+from waybill.engine.amqp091.server.throttle import Throttle
+from waybill.engine.connection_state import CLOSING, ENDED, FAILED, OPEN, OPENING, PEER_CLOSED
+from waybill.engine.host import Host, Output
+from waybill.engine.server_connection import BLOCKED, WAITS_FOR_TURN
+from waybill.wire.amqp091.content import scan
 from waybill.wire.amqp091.frames import (
     FRAME_BODY,
     FRAME_END,
@@ -55,15 +50,11 @@ from waybill.wire.amqp091.reply_codes import (
     COMMAND_INVALID,
     CONNECTION_FORCED,
     FRAME_ERROR,
+    INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     UNEXPECTED_FRAME,
 )
-
-OPENING: Final = "opening"
-OPEN: Final = "open"
-CLOSING: Final = "closing"
-CLOSED: Final = "closed"
 
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
@@ -74,258 +65,120 @@ FRAME_UNITS: Final = 4
 FRAME_UNIT_BITS: Final = 5
 BODY_UNITS: Final = 2
 PUBLISH_UNIT_BITS: Final = 10
-KEPT_OUTPUT_BYTES: Final = 1 << 20
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
 
-class Connection(ServerEngine):
-    """One peer. `is_stalled`: its output has piled up, so it is given no more messages until that is written."""
+class ChannelRoute(PublishRoute):
+    """A route with the channel that publishes by it."""
+
+    def __init__(self, channel: Channel, octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
+        super().__init__(channel, octets, exchange, routing_key, mandatory=mandatory)
+        self.channel = channel
+
+
+class Connection(ChannelHost):
+    """One peer. See `ServerConnection` for what it shares with other protocols."""
 
     def __init__(self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str = "") -> None:
-        super().__init__()
-        self.certificate_user = certificate_user
-        self.host = host
-        self.output = output
-        self.peer_address = peer_address
-        self.state = OPENING
-        self.user = User("", {})
-        self.client_properties: dict[str, object] = {}
-        self.knows_consumer_cancel = False
-        self.knows_blocked = False
-        self.channel_max: i64 = 0
-        self.frame_max: i64 = FRAME_MIN
-        self.heartbeat_s: i64 = 0
+        super().__init__(host, output, peer_address, now, certificate_user, OPENING)
+        self._excuses = BLOCKED
         self.channels: dict[i64, Channel] = {}
-        self.out = BytesWriter()
-        self.facts = ContentFacts()
-        self.is_stalled = False
-        self.output_high_water: i64 = host.limits.output_high_water
-        self._is_transport_full = False
-        self._is_held = False
-        self._wants_hold = False
-        self._hold_mark: i64 = 0
-        self._rest = b""
         self._is_deaf = False
-        # After its own close a peer hangs up itself: to meet the end of the stream before close-ok would be an error.
-        self._is_peer_leaving = False
         self._next: i64 = 0
-        self._routes: dict[bytes, PublishRoute] = {}
-        self._last_route: PublishRoute | None = None
+        self._routes: dict[bytes, ChannelRoute] = {}
+        self._last_route: ChannelRoute | None = None
         # The same, unless the last messages went different ways.
-        self._expected: PublishRoute | None = None
+        self._expected: ChannelRoute | None = None
         self._last_acking: Channel | None = None
-        self._confirming: list[Channel] = []
         self._closing_channels: set[i64] = set()
-        self._received_at: float = now
-        self._sent_at: float = now
-        self._deadline: float = now + host.limits.handshake_timeout_s
-        self._virtual_host: VirtualHost | None = None
-        self._has_more = False  # The turn was over before all was done that has been read: `_chore`, then `_rest`.
-        self._chore: Task | None = None
-        self.held = HeldMemory(host.runtime, host.limits.held_per_connection_max)
+        self._task: ChannelTask | None = None
         self._throttle = Throttle(self)
         self._handshake = Handshake(self)
         self._handshake.start()
 
-    # --- for the transport ---
-
-    @property
-    def closed(self) -> bool:
-        return self.state == CLOSED and not (self._is_held or self._is_peer_leaving)
+    # --- for the base ---
 
     def receive_data(self, data: bytes, now: float) -> None:
-        if self.state == CLOSED:
+        super().receive_data(data, now)
+        if not self._takes_input:
             return
-        self._received_at = now
-        self.host.runtime.now = now
-        if self._is_deaf:
-            self._listen_for_goodbye(data)
-            return
-        if self._rest:
-            data = self._rest + data if data else self._rest
-            self._rest = b""
-        runtime = self.host.runtime
-        runtime.begin_read()
-        if self.state == OPENING and runtime.logins_left <= 0:
-            runtime.work_left = 0  # The passwords of others have taken this turn.
-        self._has_more = False
-        o: i64 = 0
-        while self.has_done_chore():
-            try:
-                o = self._process(data, o)
-                break
-            except Fault as fault:
-                self._fail(fault)
-            except DecodeError as error:
-                self._fail(connection_fault(error.reply_code, str(error)))
-            o = self._next
-            if o < 0:
-                # Frames can no longer be told apart; what can is an orderly goodbye.
-                self._is_deaf = True
-                self._listen_for_goodbye(data)
-                return
-        if o < len(data) and self.state != CLOSED:
-            self._rest = data[o:]
         route = self._last_route
-        if runtime.work_left <= 0 and (self._rest or self._chore is not None):
-            self._has_more = True
-            self._throttle.wait_for_turn()
-        elif route is not None and route.is_outrunning():
-            self._throttle.begin(now, THROTTLE_S)
+        if route is not None and not self._pauses & WAITS_FOR_TURN and route.is_outrunning():
+            self._throttle.begin(now)
         if self.host.alarm:
             self._throttle.read_in_alarm(len(data))
             self.alarm_changed()
 
-    def take_rest(self, now: float) -> None:
-        """Go on with what an earlier read brought and its turn was too short for."""
-        if self._has_more:
-            self.receive_data(b"", now)
+    def take(self, data: bytes) -> i64:
+        o: i64 = 0
+        while not self._is_deaf and self.has_done_tasks():
+            try:
+                return self._process(data, o)
+            except Exception as error:  # noqa: BLE001 - `_fail` knows them all
+                self._fail(error)
+            o = self._next
+            if o < 0:
+                # Frames can no longer be told apart; what can is an orderly goodbye.
+                self._is_deaf = True
+        if self._is_deaf:
+            return self._listen_for_goodbye(data)
+        return o
 
-    def begin(self, chore: Task) -> None:
-        """Do what a frame asks for, and answer. If the turn is too short for it, the frames behind it wait."""
-        self._chore = chore
-        self.has_done_chore()
+    def _listen_for_goodbye(self, data: bytes) -> i64:
+        if data.endswith(CLOSE_OK_FRAME):
+            self.advance(ENDED)
+        return max(len(data) - len(CLOSE_OK_FRAME), 0)
 
-    def has_done_chore(self) -> bool:
-        chore = self._chore
-        if chore is not None and chore.work():
-            self._chore = None
-            chore.finish()
-        return self._chore is None
+    def _is_logging_in(self) -> bool:
+        return self.state == OPENING
 
-    def _listen_for_goodbye(self, data: bytes) -> None:
-        self._rest = (self._rest + data)[-len(CLOSE_OK_FRAME) :]
-        if self._rest == CLOSE_OK_FRAME:
-            self._set_closed()
+    def begin(self, task: ChannelTask) -> None:
+        self._task = task
+        if not self.has_done_tasks():
+            self.wait_for_turn()
 
-    def data_to_send(self) -> bytes:
-        if self._is_held:
-            return b""
-        out = self.out
-        size = len(out)
-        if size == 0:
-            return b""
-        data = out.getvalue()
-        if size > KEPT_OUTPUT_BYTES:
-            self.out = BytesWriter()
-        else:
-            out.truncate(0)
-        self._sent_at = self.host.runtime.now
-        if self._is_transport_full:
-            self._throttle.wrote(size)
-        elif self.is_stalled:
-            self._unstall()
-        return data
+    def has_done_tasks(self) -> bool:
+        task = self._task
+        if task is None:
+            return True
+        # One that raises is not tried again.
+        self._task = None
+        if not task.work():
+            self._task = task
+            return False
+        task.finish()
+        return True
 
-    def connection_lost(self, now: float) -> None:
-        self._set_closed()
-        self.held.lost()
-        self.host.lost(self)
+    def wake_consumers(self) -> None:
+        for channel in self.channels.values():
+            for consumer in channel.consumers.values():
+                if not consumer.is_active:
+                    consumer.credit_available()
 
-    def next_timeout(self) -> float | None:
-        if self.state == CLOSED and not self._is_peer_leaving:
-            return None
-        if self.state != OPEN:
-            return self._deadline
-        if self.heartbeat_s == 0:
-            return None
-        interval = float(self.heartbeat_s)
-        if self._throttle.is_blocked:
-            return self._sent_at + interval / 2
-        return min(self._sent_at + interval / 2, self._received_at + 2 * interval)
+    def send_heartbeat(self) -> None:
+        self.send(HEARTBEAT_FRAME)
 
-    def handle_timeout(self, now: float) -> None:
-        self.host.runtime.now = now
-        if self.state != OPEN:
-            if now >= self._deadline:
-                self._set_closed()
-            return
-        if self.heartbeat_s == 0:
-            return
-        interval = float(self.heartbeat_s)
-        if now >= self._received_at + 2 * interval and not self._throttle.is_blocked:
-            self._set_closed()
-        elif now >= self._sent_at + interval / 2:
-            self._sent_at = now
-            self.send(HEARTBEAT_FRAME)
+    def peer_is_silent(self) -> None:
+        self.advance(ENDED)
 
-    def pause_writing(self) -> None:
-        self._is_transport_full = self.is_stalled = True
-        self.held.transport_is_full()
+    def not_open(self) -> Exception:
+        return connection_fault(COMMAND_INVALID, "the connection is not open")
 
-    def resume_writing(self, now: float) -> None:
-        self._is_transport_full = False
-        self._throttle.release()
-        self._unstall()
+    def fail_with_internal_error(self) -> None:
+        self._close_connection(connection_fault(INTERNAL_ERROR, "an error in the broker; see its log"))
 
     # --- for the node ---
-
-    def flush(self) -> None:
-        self.is_dirty = False
-        if self._wants_hold:
-            self._wants_hold = False
-            self._is_held = True
-            self._hold_mark += 1
-            self.host.runtime.store.wait(self, self._hold_mark)
-        if not self._is_held:
-            self.output.flush()
-
-    def settle_confirms(self) -> None:
-        channels = self._confirming
-        self._confirming = []
-        for channel in channels:
-            channel.settle_confirms()
-
-    def committed(self, mark: i64) -> None:
-        """What `hold` waited for is durable: the replies may go."""
-        if mark == self._hold_mark:
-            self._is_held = False
-            self.host.mark_dirty(self)
 
     def alarm_changed(self) -> None:
         if self.state == OPEN:
             self._throttle.alarm_changed(has_published=self._last_route is not None)
-
-    def alarm_told(self, method: Method, now: float) -> None:
-        """Tell the peer of an alarm, or of its end. From now on it counts only what it publishes after that."""
-        self._last_route = self._expected = None
-        # While nothing was read its silence was ours.
-        self._received_at = now
-        if self.knows_blocked:
-            self.send_method(0, method)
 
     def shut_down(self, reason: str) -> None:
         """The node stops: tell the peer, and wait for its close-ok."""
         if self.state == OPEN:
             self._fail(connection_fault(CONNECTION_FORCED, reason))
         elif self.state != CLOSING:
-            self._set_closed()
-
-    # --- for channels ---
-
-    @property
-    def virtual_host(self) -> VirtualHost:
-        virtual_host = self._virtual_host
-        if virtual_host is None:
-            raise connection_fault(COMMAND_INVALID, "the connection is not open")
-        return virtual_host
-
-    @property
-    def user_name(self) -> str:
-        return self.user.name
-
-    def opened(self, virtual_host: VirtualHost) -> None:
-        self._virtual_host = virtual_host
-        self.state = OPEN
-        self.host.opened(self)
-
-    def check_permission(self, action: str, kind: str, name: str) -> None:
-        """Raises `AccessRefused` unless this connection's user may do `action`."""
-        check_permission(self.user, self.virtual_host, action, kind, name)
-
-    def check_topic(self, action: str, exchange_name: str, routing_key: str) -> None:
-        """Raises `AccessRefused` unless this connection's user may use the routing key at that exchange."""
-        check_topic(self.user, self.virtual_host, action, exchange_name, routing_key)
+            self.advance(ENDED)
 
     def check_timeouts(self, now: float) -> None:
         for channel in list(self.channels.values()):
@@ -333,28 +186,22 @@ class Connection(ServerEngine):
             if fault is not None:
                 self._fail(fault, channel)
 
-    def send(self, octets: bytes) -> None:
-        self.out.write(octets)
-        if not self.is_dirty:
-            self.host.mark_dirty(self)
+    # --- for channels, handshake and throttle ---
 
-    def send_method(self, channel: int, method: Method) -> None:
-        self.send(method_frame(channel, method))
+    def holds_messages(self) -> bool:
+        return any(channel.unsettled_count > 0 for channel in self.channels.values())
 
-    def hold(self) -> None:
-        """Keep all output back until what was put in the store so far is durable."""
-        self._wants_hold = True
-
-    def confirming(self, channel: Channel) -> None:
-        if not self._confirming:
-            self.host.mark_confirming(self)
-        self._confirming.append(channel)
+    def alarm_told(self, method: Method, now: float) -> None:
+        self._last_route = self._expected = None
+        # While nothing was read its silence was ours.
+        self._received_at = now
+        if self.knows_blocked:
+            self.send_method(0, method)
 
     def refuse_login(self, close: ConnectionClose, *, tells: bool) -> None:
-        """End a connection whose peer could not prove who it is; a peer that cannot read why is just cut off."""
         if tells:
             self.send_method(0, close)
-        self._set_closed()
+        self.advance(ENDED)
 
     # --- input ---
 
@@ -366,7 +213,7 @@ class Connection(ServerEngine):
         n: i64 = len(data)
         runtime = self.host.runtime
         while n - o >= 8 and runtime.work_left > 0:
-            if self.state == CLOSED:
+            if not self._takes_input:
                 return n
             self._next = INCOMPLETE
             route = self._expected
@@ -428,13 +275,11 @@ class Connection(ServerEngine):
                     channel.acknowledge(data, end - ACK_ARGUMENTS_SIZE)
                 o = end
                 self._next = o
-        except ModelError as error:
-            self._fail(fault_of(error, BASIC, ACK), channel)
-        except Fault as fault:
-            self._fail(fault, channel)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(error, channel, BASIC, ACK)
         return o
 
-    def _take_messages(self, route: PublishRoute, data: bytes, o: i64, n: i64) -> i64:
+    def _take_messages(self, route: ChannelRoute, data: bytes, o: i64, n: i64) -> i64:
         """Publish the message at `o`, and those behind it that differ in their bodies only.
 
         Returns where those end that were taken, or as `PublishRoute.content_end` if the first cannot be.
@@ -442,7 +287,7 @@ class Connection(ServerEngine):
         channel = route.channel
         if not channel.is_open or channel.assembly is not None:
             return 0
-        end = route.run_end(data, o, n) if route.stride > 0 else o
+        end = route.run_end(data, o, n, one_by_one=channel.transaction is not None) if route.stride > 0 else o
         try:
             if end > o:
                 self._next = o + route.stride
@@ -454,10 +299,8 @@ class Connection(ServerEngine):
             self._next = end
             self.host.runtime.work_left -= (end - content) >> PUBLISH_UNIT_BITS
             channel.publish(route, data, content, end, route.facts)
-        except ModelError as error:
-            self._fail(fault_of(error, BASIC, PUBLISH), channel)
-        except Fault as fault:
-            self._fail(fault, channel)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(error, channel, BASIC, PUBLISH)
         return self._next
 
     def _take_publish(self, number: i64, data: bytes, o: i64, n: i64, size: i64) -> i64:
@@ -474,7 +317,7 @@ class Connection(ServerEngine):
             assert isinstance(method, BasicPublish)  # noqa: S101 - the caller compared class and method id
             if method.immediate:
                 raise connection_fault(NOT_IMPLEMENTED, "immediate=true", BASIC, PUBLISH)
-            route = PublishRoute(channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory)
+            route = ChannelRoute(channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory)
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
             self._routes[octets] = route
@@ -541,10 +384,8 @@ class Connection(ServerEngine):
             scan(content, 0, self.facts)
             try:
                 channel.publish(assembly.route, content, 0, len(content), self.facts)
-            except ModelError as error:
-                self._fail(fault_of(error, BASIC, PUBLISH), channel)
-            except Fault as fault:
-                self._fail(fault, channel)
+            except Exception as error:  # noqa: BLE001 - see `_fail`
+                self._fail(error, channel, BASIC, PUBLISH)
 
     def _take_method(self, number: i64, payload: bytes) -> None:
         method = read_method(payload)
@@ -586,22 +427,16 @@ class Connection(ServerEngine):
             runtime.drain()
         try:
             handler(channel, method)
-        except ModelError as error:
-            self._fail(fault_of(error, method.CLASS_ID, method.METHOD_ID), channel)
-        except Fault as fault:
-            self._fail(fault, channel)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(error, channel, method.CLASS_ID, method.METHOD_ID)
 
     def _take_connection_method(self, method: Method) -> None:
         if isinstance(method, ConnectionClose):
-            if self.state != CLOSED:
-                self.send_method(0, ConnectionCloseOk())
-                is_open = self.state == OPEN
-                self._set_closed()
-                self._is_peer_leaving = is_open
-                self._deadline = self._received_at + self.host.limits.close_timeout_s
+            self.send_method(0, ConnectionCloseOk())
+            self.advance(PEER_CLOSED)
         elif self.state == CLOSING:
             if isinstance(method, ConnectionCloseOk):
-                self._set_closed()
+                self.advance(ENDED)
         elif self.state == OPENING:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):
@@ -645,40 +480,31 @@ class Connection(ServerEngine):
 
     # --- the end ---
 
-    def _fail(self, fault: Fault, channel: Channel | None = None) -> None:
-        """Close what the fault concerns: one channel, or everything."""
-        if fault.is_connection_wide:
+    def _fail(self, error: Exception, channel: Channel | None = None, class_id: int = 0, method_id: int = 0) -> None:
+        """Close what an error concerns: the channel, or everything. One that nobody expected is logged, too."""
+        fault = fault_of(error, class_id, method_id)
+        if fault is None:
+            self.fail_unexpectedly(error)
+        elif fault.is_connection_wide:
             self._close_connection(fault)
-            return
-        if channel is None or not channel.is_open:
-            return
-        self._closing_channels.add(channel.number)
-        closing = self._remove_channel(channel)
-        if closing is not None:
-            self.host.runtime.begin(closing)
-        self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
+        elif channel is not None and channel.is_open:
+            self._closing_channels.add(channel.number)
+            closing = self._remove_channel(channel)
+            if closing is not None:
+                self.host.runtime.begin(closing)
+            self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _close_connection(self, fault: Fault) -> None:
-        if self.state in {CLOSING, CLOSED}:
-            return
-        self._free()
-        self.state = CLOSING
-        self._deadline = self._received_at + self.host.limits.close_timeout_s
-        self.send_method(0, ConnectionClose(fault.code, fault.text, fault.class_id, fault.method_id))
+        if self.advance(FAILED):
+            self.send_method(0, ConnectionClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
-    def _set_closed(self) -> None:
-        self._is_peer_leaving = False
-        if self.state != CLOSED:
-            self._free()
-            self.state = CLOSED
-        self.host.mark_dirty(self)
-
-    def _free(self) -> None:
-        """Give back everything: deliveries to their queues, exclusive queues to nobody."""
-        chore = self._chore
-        if chore is not None:
-            self._chore = None
-            self.host.runtime.go_on_with(chore)
+    def give_back(self) -> None:
+        """Deliveries go back to their queues; exclusive queues are deleted."""
+        runtime = self.host.runtime
+        task = self._task
+        if task is not None:
+            self._task = None
+            runtime.go_on_with(task)
         channels = list(self.channels.values())
         self.channels = {}
         self._routes = {}
@@ -687,13 +513,6 @@ class Connection(ServerEngine):
         for channel in channels:
             closing = channel.close()
             if closing is not None:
-                self.host.runtime.begin(closing)
+                runtime.begin(closing)
         if self._virtual_host is not None:
-            self.host.runtime.begin(Leaving(self._virtual_host, self._virtual_host.queues_of(self)))
-
-    def _unstall(self) -> None:
-        self.is_stalled = False
-        for channel in self.channels.values():
-            for consumer in channel.consumers.values():
-                if not consumer.is_active:
-                    consumer.credit_available()
+            runtime.begin(Leaving(self._virtual_host, self._virtual_host.queues_of(self)))

@@ -4,12 +4,13 @@
 tag, and its end from the redelivered flag on, as long as messages share an address.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
+from waybill.engine.amqp091.server.channel_host import ConsumerHost
 from waybill.engine.conversion.convert import (
     Inconvertible,
     amqp091_content,
@@ -22,9 +23,6 @@ from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.queue import Queue
 from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import FRAME_END
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.channel import Channel
 
 DELIVER_ID: Final = b"\x00\x3c\x00\x3c"
 STREAM_OFFSET: Final = b"x-stream-offset"
@@ -53,7 +51,7 @@ class ChannelConsumer(Consumer):
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
-        channel: "Channel",
+        channel: ConsumerHost,
         queue: Queue,
         tag: str,
         no_ack: bool,  # noqa: FBT001
@@ -223,4 +221,4 @@ class ChannelConsumer(Consumer):
 
     def cancelled(self) -> None:
         self.is_cancelled = True
-        self.channel.consumer_cancelled(self)
+        self.channel.consumer_cancelled(self.tag)

@@ -5,15 +5,13 @@ requests. The broker replaces it by the name of a queue of the channel's own, wh
 server of the request answers to it through the default exchange as to any queue.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from waybill.engine.amqp091.server.channel_host import ConsumerHost
 from waybill.engine.amqp091.server.faults import channel_fault
 from waybill.model.queue import Queue
 from waybill.wire.amqp091.content import properties_of, with_properties
 from waybill.wire.amqp091.reply_codes import PRECONDITION_FAILED
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.channel import Channel
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _BASIC: Final = 60
@@ -21,7 +19,7 @@ _CONSUME: Final = 20
 _PUBLISH: Final = 40
 
 
-def make_reply_queue(channel: "Channel", *, no_ack: bool) -> Queue:
+def make_reply_queue(channel: ConsumerHost, *, no_ack: bool) -> Queue:
     """The queue for a consumer of the pseudo-queue. Raises a channel fault."""
     if not no_ack:
         raise channel_fault(PRECONDITION_FAILED, "reply consumer cannot acknowledge", _BASIC, _CONSUME)
@@ -40,7 +38,7 @@ def make_reply_queue(channel: "Channel", *, no_ack: bool) -> Queue:
     return queue
 
 
-def with_real_reply_to(channel: "Channel", content: bytes) -> bytes:
+def with_real_reply_to(channel: ConsumerHost, content: bytes) -> bytes:
     """Content of a request with the name of the channel's reply queue, if it asks for an answer there."""
     properties = properties_of(content)
     if properties.reply_to != REPLY_TO:

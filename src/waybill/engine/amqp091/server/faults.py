@@ -27,6 +27,17 @@ from waybill.wire.amqp091.reply_codes import (
 
 REPLY_TEXT_OCTETS_MAX: Final = 255
 
+# More specific kinds first; with each whether it closes the connection.
+_FAULTS: Final[tuple[tuple[type[ModelError], int, bool], ...]] = (
+    (NotFound, NOT_FOUND, False),
+    (AccessRefused, ACCESS_REFUSED, False),
+    (ResourceLocked, RESOURCE_LOCKED, False),
+    (PreconditionFailed, PRECONDITION_FAILED, False),
+    (UnknownExchangeType, COMMAND_INVALID, True),
+    (NotAllowed, NOT_ALLOWED, True),
+    (NotImplementedHere, NOT_IMPLEMENTED, True),
+)
+
 
 def reply_text(text: str) -> str:
     """As much of a text as a short string holds. Names in it come from peers, and their characters take 1 to 4 octets.
@@ -67,22 +78,18 @@ def connection_fault(code: int, text: str, class_id: int = 0, method_id: int = 0
     return Fault(code, text, is_connection_wide=True, class_id=class_id, method_id=method_id)
 
 
-def fault_of(error: ModelError, class_id: int, method_id: int) -> Fault:
-    """What a refusal of the model is in this protocol."""
-    for kind, code, is_connection_wide in (
-        (NotFound, NOT_FOUND, False),
-        (AccessRefused, ACCESS_REFUSED, False),
-        (ResourceLocked, RESOURCE_LOCKED, False),
-        (PreconditionFailed, PRECONDITION_FAILED, False),
-        (UnknownExchangeType, COMMAND_INVALID, True),
-        (NotAllowed, NOT_ALLOWED, True),
-        (NotImplementedHere, NOT_IMPLEMENTED, True),
-    ):
+def fault_of(error: Exception, class_id: int, method_id: int) -> Fault | None:
+    """What an error is in this protocol; None for one that should not have happened."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, DecodeError):
+        return connection_fault(error.reply_code, str(error))
+    for kind, code, is_connection_wide in _FAULTS:
         if isinstance(error, kind):
             return Fault(
                 code, str(error), is_connection_wide=is_connection_wide, class_id=class_id, method_id=method_id
             )
-    raise error
+    return None
 
 
 def read_method(payload: bytes) -> Method:

@@ -1,8 +1,9 @@
 """The opening of a connection, server side: start, authentication, tune, open (0-9-1, 2.2.4)."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from waybill.engine.amqp091.server.faults import connection_fault, fault_of, reply_text
+from waybill.engine.amqp091.server.channel_host import FRAME_MIN, ChannelHost
+from waybill.engine.amqp091.server.faults import connection_fault, reply_text
 from waybill.engine.login import Login
 from waybill.model.errors import NotAllowed
 from waybill.wire.amqp091.methods import (
@@ -19,10 +20,6 @@ from waybill.wire.amqp091.methods import (
 )
 from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.connection import Connection
-
-FRAME_MIN: Final = 4096
 CAPABILITIES: Final = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -38,7 +35,7 @@ CAPABILITIES: Final = (
 class Handshake:
     """What is agreed on the way to an open connection: `step` takes the peer's methods one by one."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: ChannelHost) -> None:
         self._connection = connection
         self._expected: str = ConnectionStartOk.NAME
         self._login = Login(connection.host, connection.peer_address, connection.certificate_user)
@@ -139,7 +136,9 @@ class Handshake:
             )
         connection.channel_max = method.channel_max
         connection.frame_max = frame_max
-        connection.heartbeat_s = method.heartbeat
+        # 4.2.7: a heartbeat counts as sent after half of the interval, and as missing after two of them.
+        connection.send_interval_s = method.heartbeat / 2
+        connection.receive_timeout_s = 2.0 * method.heartbeat
         self._expected = ConnectionOpen.NAME
 
     def _open(self, method: ConnectionOpen) -> None:
@@ -157,6 +156,6 @@ class Handshake:
         try:
             connection.host.check_connection_limits(connection.user, method.virtual_host)
         except NotAllowed as error:
-            raise fault_of(error, *ids) from None
+            raise connection_fault(NOT_ALLOWED, str(error), *ids) from None
         connection.opened(virtual_host)
         connection.send_method(0, ConnectionOpenOk())

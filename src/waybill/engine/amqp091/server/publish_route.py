@@ -4,20 +4,18 @@ Publishers repeat themselves, so what is known of the last message is compared w
 content header, then (`prefix`) all that stands before its body.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
+from waybill.engine.amqp091.server.channel_host import ConsumerHost
 from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.model.routing import Route
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.frames import FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import UNEXPECTED_FRAME
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.channel import Channel
 
 LOOKED_AT: Final = FLAG_USER_ID | FLAG_REPLY_TO
 INCOMPLETE: Final = -1
@@ -35,8 +33,11 @@ class PublishRoute:
     Nothing is decoded or routed again until another frame comes, or the topology changes.
     """
 
-    def __init__(self, channel: "Channel", octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
-        self.channel = channel
+    def __init__(
+        self, channel: ConsumerHost, octets: bytes, exchange: str, routing_key: str, *, mandatory: bool
+    ) -> None:
+        self._header_head = channel.header_head
+        self._body_head = channel.body_head
         self.octets = octets
         self.size: i64 = len(octets)
         self.exchange = exchange
@@ -56,14 +57,14 @@ class PublishRoute:
         self._frame_max = channel.connection.frame_max
         self._content_max: i64 = min(WHOLE_CONTENT_LIMIT, channel.connection.host.limits.message_size_max)
 
-    def run_end(self, data: bytes, o: i64, n: i64) -> i64:
+    def run_end(self, data: bytes, o: i64, n: i64, *, one_by_one: bool) -> i64:
         """Where the messages that start at `o` end, as far as they are whole and differ in their bodies only."""
         stride = self.stride
         prefix = self._prefix
         size: i64 = len(prefix)
         end = o + stride
         # Where messages are taken one by one, those behind would be looked at again for each of them.
-        n = min(n, o + stride * RUN_MAX if self.takes_runs and self.channel.transaction is None else end)
+        n = min(n, o + stride * RUN_MAX if self.takes_runs and not one_by_one else end)
         # A slice that is compared costs half of what startswith does where this is compiled.
         while end <= n and data[end - 1] == FRAME_END and data[o : o + size] == prefix:
             o = end
@@ -85,7 +86,7 @@ class PublishRoute:
                 return INCOMPLETE if n <= h or data[h] == FRAME_HEADER else 0
             head = read_i64_be(data, h)
             size = head >> 8 & 0xFFFFFFFF
-            if head >> 40 != self.channel.header_head or size > self._frame_max:
+            if head >> 40 != self._header_head or size > self._frame_max:
                 return 0
             b = h + size + FRAME_OVERHEAD
             if n < b:
@@ -103,7 +104,7 @@ class PublishRoute:
                 return INCOMPLETE
             head = read_i64_be(data, b)
             size = head >> 8 & 0xFFFFFFFF
-            if size == 0 or head >> 40 != self.channel.body_head or size > missing or size > self._frame_max:
+            if size == 0 or head >> 40 != self._body_head or size > missing or size > self._frame_max:
                 return 0
             b += size + FRAME_OVERHEAD
             if n < b:
@@ -135,7 +136,7 @@ class PublishRoute:
         self._prefix = self.octets + self._header
         self.stride = self.size + self._header_size
         if size > 0:
-            self._prefix += int(self.channel.body_head << 32 | size).to_bytes(7, "big")
+            self._prefix += int(self._body_head << 32 | size).to_bytes(7, "big")
             self.stride += size + FRAME_OVERHEAD
 
     def is_outrunning(self) -> bool:

@@ -1,9 +1,11 @@
 """What one frame asks for that may take more than one turn, and what its peer hears afterwards."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp091.server.channel_host import ChannelTask, ConsumerHost
+from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.model.deletion import Deletion
 from waybill.model.entry import Entry
 from waybill.model.fan_out import FanOut
@@ -20,21 +22,14 @@ from waybill.wire.amqp091.methods import (
     QueuePurgeOk,
 )
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp091.server.channel import Channel
-    from waybill.engine.amqp091.server.consumer import ChannelConsumer
-
 RUN_MAX: Final = 256
 
 
-class Task(Chore):
-    """A chore of a channel. Its connection takes no further frame before it is done; if it goes, the chore goes on."""
+class Task(ChannelTask):
+    """One whose end the peer hears of."""
 
-    def __init__(self, channel: "Channel") -> None:
+    def __init__(self, channel: ConsumerHost) -> None:
         self.channel = channel
-
-    def finish(self) -> None:
-        """Tell the peer."""
 
     def answer(self, method: Method | None) -> None:
         """Send what says that it is done, once that is durable."""
@@ -47,7 +42,7 @@ class Task(Chore):
 class Purge(Task):
     """A queue.purge."""
 
-    def __init__(self, channel: "Channel", removal: CountedChore, *, no_wait: bool) -> None:
+    def __init__(self, channel: ConsumerHost, removal: CountedChore, *, no_wait: bool) -> None:
         super().__init__(channel)
         self._removal = removal
         self._no_wait = no_wait
@@ -65,7 +60,7 @@ class Delete(Task):
     A client that waits for delete-ok may take a basic.cancel before it for a failure; RabbitMQ answers first, too.
     """
 
-    def __init__(self, channel: "Channel", deletion: Deletion | None, *, of_queue: bool, no_wait: bool) -> None:
+    def __init__(self, channel: ConsumerHost, deletion: Deletion | None, *, of_queue: bool, no_wait: bool) -> None:
         super().__init__(channel)
         self._deletion = deletion
         self._of_queue = of_queue
@@ -97,7 +92,7 @@ class Delete(Task):
 class Settlement(Task):
     """basic.ack, basic.nack, basic.reject and basic.recover of many deliveries: in their order, oldest first."""
 
-    def __init__(self, channel: "Channel", entries: list[Entry], outcome: str) -> None:
+    def __init__(self, channel: ConsumerHost, entries: list[Entry], outcome: str) -> None:
         super().__init__(channel)
         self._entries = entries
         self._outcome = outcome
@@ -143,7 +138,7 @@ class Settlement(Task):
 class Closing(Task):
     """The end of a channel: its consumers leave, and what it held goes back to the queues."""
 
-    def __init__(self, channel: "Channel", consumers: "list[ChannelConsumer]", entries: list[Entry]) -> None:
+    def __init__(self, channel: ConsumerHost, consumers: list[ChannelConsumer], entries: list[Entry]) -> None:
         super().__init__(channel)
         self._consumers = consumers
         consumers.reverse()
@@ -184,7 +179,7 @@ class Leaving(Chore):
 class Publishing(Task):
     """A message for a great many queues."""
 
-    def __init__(self, channel: "Channel", fan_out: FanOut, needs_commit: bool) -> None:  # noqa: FBT001
+    def __init__(self, channel: ConsumerHost, fan_out: FanOut, needs_commit: bool) -> None:  # noqa: FBT001
         super().__init__(channel)
         self._fan_out = fan_out
         self._needs_commit = needs_commit

@@ -344,7 +344,7 @@ class OutgoingLink(Consumer):
         held.give_back(len(self._rest))
         self._rest = b""
         if was_full and not held.is_full:
-            self.connection.wake_links()
+            self.connection.wake_consumers()
 
     def credit_available(self) -> None:
         if self.is_attached and self.has_credit():

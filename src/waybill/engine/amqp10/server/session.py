@@ -28,6 +28,7 @@ from waybill.engine.amqp10.server.task import (
 )
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
 from waybill.engine.amqp10.termini import LINK_DETACHED, Terminus
+from waybill.engine.server_connection import Confirming
 from waybill.model.entry import Entry, Holder
 from waybill.model.errors import ModelError
 from waybill.model.footprint import SESSION_BYTES
@@ -66,7 +67,7 @@ UNSETTLED_MAX: Final = 1 << 17
 NO_DELIVERY: Final = -1
 
 
-class Session(CommitWaiter):
+class Session(Confirming):
     """`next_incoming_id` and `next_outgoing_id` count transfers, modulo 2^32; windows count how many more may come.
 
     `unsettled`: what the peer was sent and has not settled, by delivery-id. `retired` has what has an outcome that

@@ -1,0 +1,111 @@
+"""What the parts of a 0-9-1 connection know of it: `ChannelHost` is the connection, `ConsumerHost` a channel of it."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.engine.host import Host, Output
+from waybill.engine.server_connection import Confirming, ServerConnection
+from waybill.model.entry import Entry, Holder
+from waybill.model.runtime import Chore
+from waybill.wire.amqp091.content import ContentFacts
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, method_frame
+from waybill.wire.amqp091.methods import BasicCancel, ConnectionClose, Method
+
+FRAME_MIN: Final = 4096
+
+
+class ChannelHost(ServerConnection):
+    """A connection, as its channels, its handshake and its throttle see it."""
+
+    def __init__(
+        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, state: str
+    ) -> None:
+        super().__init__(host, output, peer_address, now, certificate_user, state)
+        self.client_properties: dict[str, object] = {}
+        self.knows_consumer_cancel = False
+        self.knows_blocked = False
+        self.channel_max: i64 = 0
+        self.frame_max: i64 = FRAME_MIN
+        self.facts = ContentFacts()
+
+    def send_method(self, channel: int, method: Method) -> None:
+        self.send(method_frame(channel, method))
+
+    def begin(self, task: "ChannelTask") -> None:
+        """Do what a frame asks for, and answer. If the turn is too short for it, the frames behind it wait."""
+        raise NotImplementedError
+
+    def holds_messages(self) -> bool:
+        """Whether the peer has deliveries that it has not settled."""
+        raise NotImplementedError
+
+    def alarm_told(self, method: Method, now: float) -> None:
+        """Tell the peer of an alarm, or of its end. From now on it counts only what it publishes after that."""
+        raise NotImplementedError
+
+    def refuse_login(self, close: ConnectionClose, *, tells: bool) -> None:
+        """End a connection whose peer could not prove who it is; a peer that cannot read why is just cut off."""
+        raise NotImplementedError
+
+
+class ChannelTask(Chore):
+    """A chore of a channel. Its connection takes no further frame before it is done; if it goes, the chore goes on."""
+
+    def finish(self) -> None:
+        """Tell the peer."""
+
+
+class PolledMessages(Holder):
+    """Holds what a channel got by basic.get; polling needs no credit."""
+
+    def credit_available(self) -> None:
+        pass
+
+
+class ConsumerHost(Confirming):
+    """A channel, as its consumers and its tasks see it.
+
+    `prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good.
+    """
+
+    def __init__(self, connection: ChannelHost, number: i64) -> None:
+        self.connection = connection
+        self.number: i64 = number
+        # The first three octets of its content frames as a number.
+        self.header_head: i64 = FRAME_HEADER << 16 | number
+        self.body_head: i64 = FRAME_BODY << 16 | number
+        self.is_open = True
+        self.is_flowing = True
+        # While the channel deletes a queue itself: what is to be told of its consumers after the answer.
+        self.late_cancels: list[BasicCancel] | None = None
+        self.prefetch: i64 = 0
+        self.delivery_tag: i64 = 0
+        self.unsettled: dict[i64, Entry] = {}
+        self.unsettled_count: i64 = 0
+        self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
+        self.polled = PolledMessages()
+        self.reply_queue_name = ""
+
+    def send(self, method: Method) -> None:
+        self.connection.send(method_frame(int(self.number), method))
+
+    def accept_run(self, entries: list[Entry]) -> None:
+        """Accept deliveries of one queue and one holder, which the channel does not count any more."""
+        raise NotImplementedError
+
+    def give_credit(self, entry: Entry) -> None:
+        """What a consumer held is settled, or waits again."""
+        raise NotImplementedError
+
+    def has_settled(self) -> None:
+        """What a task was to settle is settled."""
+        raise NotImplementedError
+
+    def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
+        """A message that went to a great many queues is in all of them."""
+        raise NotImplementedError
+
+    def consumer_cancelled(self, tag: str) -> None:
+        """The queue of a consumer is gone."""
+        raise NotImplementedError

@@ -1,0 +1,368 @@
+"""What a server connection is in every protocol: input in turns, output that waits for the disk, silence, pauses.
+
+    receive_data --> `take` (the protocol) --> out --> flush: hold until a commit, or --> data_to_send
+                        |
+                        +-- what it could not take stays in `_rest` until the next turn, or the next read
+
+A protocol derives from `ServerConnection` and implements what raises `NotImplementedError` here. The class has native
+attributes, so that the compiled hot paths of the protocols read them without a lookup.
+
+Reading stops for reasons that overlap, so each is a bit of `_pauses`; the peer is read again when none is left.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from waybill.engine.access import check_permission, check_topic
+from waybill.engine.connection_state import CLOSED, CLOSING, ENDED, LEAVING, OPEN, OPENED, SASL, TRANSITIONS
+from waybill.engine.held import HeldMemory
+from waybill.engine.host import Host, Output, ServerEngine, User
+from waybill.model.runtime import Chore
+from waybill.model.store import CommitWaiter
+from waybill.model.virtual_host import VirtualHost
+
+KEPT_OUTPUT_BYTES: Final = 1 << 20
+"""A larger output buffer is not kept for the next output."""
+UNREAD_LIMIT: Final = 16 << 20
+"""Deliveries stop long before. So many answers pile up only for a peer that asks on and on and reads nothing."""
+
+# Why a connection is not read.
+PACED: Final = 1
+"""It publishes faster than the consumers of its queues take."""
+WAITS_FOR_TURN: Final = 2
+"""What was read already is more than a turn has room for (`waybill.model.runtime`)."""
+CHOKED: Final = 4
+"""More than `UNREAD_LIMIT` waits for the peer to read it."""
+BLOCKED: Final = 8
+"""There is an alarm (`Host.alarm`)."""
+
+
+class Confirming(CommitWaiter):
+    """A channel or session: it collects what it took and tells of it once a batch of input is worked off."""
+
+    def settle_confirms(self) -> None:
+        raise NotImplementedError
+
+
+class ServerConnection(ServerEngine):
+    """One peer.
+
+    `is_stalled`: its output has piled up, so it gets no more messages until that is written. `is_over`: it has given
+    back all that it held. After `receive_timeout_s` without input the peer is given up; after `send_interval_s` without
+    output it gets a heartbeat; 0 for never.
+    """
+
+    def __init__(
+        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, state: str
+    ) -> None:
+        super().__init__()
+        self.host = host
+        self.output = output
+        self.peer_address = peer_address
+        self.certificate_user = certificate_user
+        self.state = state
+        self.user = User("", {})
+        self.out = BytesWriter()
+        self.held = HeldMemory(host.runtime, host.limits.held_per_connection_max)
+        self.is_stalled = False
+        self.is_over = False
+        self.output_high_water: i64 = host.limits.output_high_water
+        self.receive_timeout_s: float = 0.0
+        self.send_interval_s: float = 0.0
+        self._virtual_host: VirtualHost | None = None
+        self._takes_input = True
+        self._rest = b""
+        self._pauses: i64 = 0
+        # Pauses of reading during which the peer's silence is ours.
+        self._excuses: i64 = CHOKED | BLOCKED
+        self._unread: i64 = 0
+        self._is_transport_full = False
+        self._is_held = False
+        self._wants_hold = False
+        self._hold_mark: i64 = 0
+        self._confirming: list[Confirming] = []
+        self._received_at: float = now
+        self._sent_at: float = now
+        self._deadline: float = now + host.limits.handshake_timeout_s
+
+    # --- what a protocol does ---
+
+    def take(self, data: bytes) -> i64:
+        """Take whole frames while the turn has work left. Returns the offset of the first octet not taken."""
+        raise NotImplementedError
+
+    def has_done_tasks(self) -> bool:
+        """Go on with what earlier frames asked for. False if that takes another turn."""
+        raise NotImplementedError
+
+    def wake_consumers(self) -> None:
+        """Deliveries may go on."""
+        raise NotImplementedError
+
+    def give_back(self) -> None:
+        """The connection is over: deliveries go back to their queues, exclusive queues are deleted."""
+        raise NotImplementedError
+
+    def not_open(self) -> Exception:
+        """What to raise for a request on a connection that is not open."""
+        raise NotImplementedError
+
+    def send_heartbeat(self) -> None:
+        raise NotImplementedError
+
+    def peer_is_silent(self) -> None:
+        """Nothing came for `receive_timeout_s`."""
+        raise NotImplementedError
+
+    def fail_with_internal_error(self) -> None:
+        """Close the connection, and tell the peer that the fault is ours."""
+        raise NotImplementedError
+
+    # --- the state ---
+
+    @property
+    def closed(self) -> bool:
+        return self.state == CLOSED and not self._is_held
+
+    def advance(self, event: str) -> bool:
+        """Go where the table leads from here. False, and nothing changes, if it does not list the event."""
+        state = TRANSITIONS[self.state].get(event)
+        if state is None:
+            return False
+        self.state = state
+        if state in {CLOSING, LEAVING, CLOSED}:
+            self._takes_input = state == CLOSING
+            self._deadline = self._received_at + self.host.limits.close_timeout_s
+            if not self.is_over:
+                # Nothing is delivered from now on.
+                self.is_over = True
+                self.is_stalled = True
+                self.give_back()
+            self.host.mark_dirty(self)
+        return True
+
+    def opened(self, virtual_host: VirtualHost) -> None:
+        self._virtual_host = virtual_host
+        self.advance(OPENED)
+        self.host.opened(self)
+
+    def fail_unexpectedly(self, error: Exception) -> None:
+        """The last guard: an error that no protocol knows closes this connection and leaves all others alone."""
+        try:
+            self.fail_with_internal_error()
+        except Exception:  # noqa: BLE001 - the first error is reported; this one follows from it
+            self.advance(ENDED)
+        self.host.runtime.operator_log.fault(
+            "a connection failed", f"the connection from {self.peer_address} is closed; the others go on", error
+        )
+
+    # --- input ---
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        if not self._takes_input:
+            return
+        self._received_at = now
+        runtime = self.host.runtime
+        runtime.now = now
+        if self._rest:
+            data = self._rest + data if data else self._rest
+            self._rest = b""
+        runtime.begin_read()
+        if runtime.logins_left <= 0 and self._is_logging_in():
+            runtime.work_left = 0  # The passwords of others have taken this turn.
+        try:
+            end = self.take(data)
+        except Exception as error:  # noqa: BLE001 - see `fail_unexpectedly`
+            end = len(data)
+            self.fail_unexpectedly(error)
+        if end < len(data) and self._takes_input:
+            self._rest = data[end:]
+            if runtime.work_left <= 0:
+                self.wait_for_turn()
+
+    def _is_logging_in(self) -> bool:
+        return self.state == SASL
+
+    def pause_reading(self, reason: i64) -> None:
+        self._pauses |= reason
+        self.output.pause_reading()
+
+    def resume_reading(self, reason: i64) -> None:
+        """Read again, unless there is another reason not to; but first what was read already."""
+        self._pauses &= ~reason
+        if self._pauses == 0:
+            if self._rest:
+                self.receive_data(b"", self.host.runtime.now)
+            if self._pauses == 0:
+                self.output.resume_reading()
+
+    def wait_for_turn(self) -> None:
+        """Go on in the next turn with what was read already."""
+        if not self._pauses & WAITS_FOR_TURN:
+            self.pause_reading(WAITS_FOR_TURN)
+            self.host.runtime.go_on_with(_Turn(self))
+
+    def take_turn(self) -> None:
+        # What a frame asked for was taken, so no alarm and no pause of reading holds it up.
+        self._pauses &= ~WAITS_FOR_TURN
+        try:
+            is_done = self.has_done_tasks()
+        except Exception as error:  # noqa: BLE001 - see `fail_unexpectedly`
+            is_done = True
+            self.fail_unexpectedly(error)
+        if is_done:
+            self.resume_reading(WAITS_FOR_TURN)
+        else:
+            self.wait_for_turn()
+
+    # --- output ---
+
+    def send(self, octets: bytes) -> None:
+        self.out.write(octets)
+        if not self.is_dirty:
+            self.host.mark_dirty(self)
+
+    def hold(self) -> None:
+        """Keep all output back until what was put in the store so far is durable."""
+        self._wants_hold = True
+        self.host.mark_dirty(self)
+
+    def committed(self, mark: i64) -> None:
+        """What `hold` waited for is durable: the output may go."""
+        if mark == self._hold_mark:
+            self._is_held = False
+            self.host.mark_dirty(self)
+
+    def flush(self) -> None:
+        self.is_dirty = False
+        if self._wants_hold:
+            self._wants_hold = False
+            self._is_held = True
+            self._hold_mark += 1
+            self.host.runtime.store.wait(self, self._hold_mark)
+        if not self._is_held:
+            self.output.flush()
+
+    def data_to_send(self) -> bytes:
+        if self._is_held:
+            return b""
+        out = self.out
+        size = len(out)
+        if size == 0:
+            return b""
+        data = out.getvalue()
+        if size > KEPT_OUTPUT_BYTES:
+            self.out = BytesWriter()
+        else:
+            out.truncate(0)
+        self._sent_at = self.host.runtime.now
+        if self._is_transport_full:
+            self._unread += size
+            if self._unread > UNREAD_LIMIT and not self._pauses & CHOKED:
+                self.pause_reading(CHOKED)
+        elif self.is_stalled:
+            self._unstall()
+        return data
+
+    def pause_writing(self) -> None:
+        self._is_transport_full = self.is_stalled = True
+        self.held.transport_is_full()
+
+    def resume_writing(self, now: float) -> None:
+        self._is_transport_full = False
+        self.held.transport_has_room()
+        self._unread = 0
+        if self._pauses & CHOKED:
+            self._received_at = now
+            self.resume_reading(CHOKED)
+        self._unstall()
+
+    def _unstall(self) -> None:
+        if not self.is_over:
+            self.is_stalled = False
+            self.wake_consumers()
+
+    def confirming(self, confirming: Confirming) -> None:
+        """Call its `settle_confirms` before the commit of this batch of input."""
+        if not self._confirming:
+            self.host.mark_confirming(self)
+        self._confirming.append(confirming)
+
+    def settle_confirms(self) -> None:
+        waiting = self._confirming
+        self._confirming = []
+        for confirming in waiting:
+            try:
+                confirming.settle_confirms()
+            except Exception as error:  # noqa: BLE001 - see `fail_unexpectedly`
+                self.fail_unexpectedly(error)
+
+    # --- time ---
+
+    def connection_lost(self, now: float) -> None:
+        self.advance(ENDED)
+        self.held.lost()
+        self.host.lost(self)
+
+    def next_timeout(self) -> float | None:
+        if self.state == CLOSED:
+            return None
+        if self.state != OPEN:
+            return self._deadline
+        at: float = 0.0
+        if self.receive_timeout_s > 0.0 and not self._pauses & self._excuses:
+            at = self._received_at + self.receive_timeout_s
+        if self.send_interval_s > 0.0:
+            send_at = self._sent_at + self.send_interval_s
+            at = send_at if at == 0.0 else min(at, send_at)
+        return at if at > 0.0 else None
+
+    def handle_timeout(self, now: float) -> None:
+        self.host.runtime.now = now
+        if self.state != OPEN:
+            if now >= self._deadline:
+                self.advance(ENDED)
+            return
+        if (
+            self.receive_timeout_s > 0.0
+            and now >= self._received_at + self.receive_timeout_s
+            and not self._pauses & self._excuses
+        ):
+            self.peer_is_silent()
+        elif self.send_interval_s > 0.0 and now >= self._sent_at + self.send_interval_s:
+            self._sent_at = now
+            self.send_heartbeat()
+
+    # --- who the peer is, and what it may do ---
+
+    @property
+    def virtual_host(self) -> VirtualHost:
+        virtual_host = self._virtual_host
+        if virtual_host is None:
+            raise self.not_open()
+        return virtual_host
+
+    @property
+    def user_name(self) -> str:
+        return self.user.name
+
+    def check_permission(self, action: str, kind: str, name: str) -> None:
+        """Raises `AccessRefused` unless this connection's user may do `action`."""
+        check_permission(self.user, self.virtual_host, action, kind, name)
+
+    def check_topic(self, action: str, exchange_name: str, routing_key: str) -> None:
+        """Raises `AccessRefused` unless this connection's user may use the routing key at that exchange."""
+        check_topic(self.user, self.virtual_host, action, exchange_name, routing_key)
+
+
+class _Turn(Chore):
+    """The turn of a connection that has more to do."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    def work(self) -> bool:
+        self._connection.take_turn()
+        return True
