@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from waybill.client import ReconnectPolicy
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
+from waybill.ojs.codec.arguments import local_names
+from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from waybill.ojs.push.bulk import BulkPush, JobKind
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_PUSH_TIMEOUT_SECONDS: Final = 31_536_000
 """A year."""
@@ -86,6 +89,7 @@ class Jobs:
         self.topology = topology or Topology()
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
+        self._custom_types = CustomTypes()
         self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
         """What is around the enqueuing of every job; frozen while a push is under way."""
         self.middleware: Chain[Middleware] = Chain()
@@ -144,11 +148,26 @@ class Jobs:
 
         def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
             kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler
-            handler: Handler[P, Any] = kind(self, job_type, function, defaults, runs_in_process=process)
+            is_local = "<locals>" in getattr(function, "__qualname__", "")
+            names = local_names(1) if is_local else None
+            custom = self._custom_types
+            handler: Handler[P, Any] = kind(
+                self, job_type, function, defaults, runs_in_process=process, custom=custom, local_names=names
+            )
             self.handlers[job_type] = handler
             return handler
 
         return register
+
+    def codec(self, kind: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
+        """Let handlers take and return objects of a class of the application's own.
+
+            jobs.codec(Money, encode=str, decode=Money.parse)
+
+        `encode` returns JSON, `decode` makes the object of it, and raises ValueError for JSON that is none. Raises
+        TypeError for a class that has a JSON already, as dataclasses have.
+        """
+        self._custom_types.add(kind, encode, decode)
 
     async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Job[Any]:
         """Enqueue a job by the name of its type; the defaults of a handler of that type registered here apply.
@@ -160,7 +179,8 @@ class Jobs:
         """
         handler = self.handlers.get(job_type)
         merged: Options = {**handler.defaults, **options} if handler is not None else options
-        return await self.push_job(NewJob(job_type, list(args), merged))
+        values = list(args) if handler is None else handler.arguments.encode_any(args)
+        return await self.push_job(NewJob(job_type, values, merged))
 
     async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]:
         """Enqueue a job that `Handler.job` has made, an envelope, or the dict of one; see `push`."""
@@ -414,12 +434,14 @@ class Jobs:
             validate(envelope, now)
         elif isinstance(job, dict):
             envelope = parse_envelope(job, now)
+            self._check_args(envelope)
         elif isinstance(job, MadeJob):
             envelope, options = job
             validate(envelope, now)
         else:
             envelope = job
             validate(envelope, now)
+            self._check_args(envelope)
         stamp(envelope, now)
         if isinstance(job, NewJob):
             self._templates.learn(job, envelope, now)
@@ -429,3 +451,8 @@ class Jobs:
             # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
+
+    def _check_args(self, envelope: Envelope) -> None:
+        handler = self.handlers.get(envelope.type)
+        if handler is not None:
+            handler.arguments.check(envelope.args)

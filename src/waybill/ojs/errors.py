@@ -26,6 +26,22 @@ class InvalidJob(JobsError, ValueError):
         self.message = message
         self.code = code
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let it come out of a process."""
+        return _again, (type(self), self.field, self.message, self.code)
+
+
+def _again(kind: type[InvalidJob], field: str, message: str, code: str) -> InvalidJob:
+    return kind(field, message, code=code)
+
+
+class InvalidArguments(InvalidJob):
+    """The arguments of a job do not fit its handler; `field` names the parameter. No attempt could ever succeed."""
+
+    def __init__(self, field: str, message: str, *, code: str = "INVALID_ARGS") -> None:
+        """Name the parameter, and say what is wrong with what is given for it."""
+        super().__init__(field, message, code=code)
+
 
 class InvalidTransition(JobsError):
     """An event that the present state of the job does not allow (ojs-core section 6.3)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
-    Final,
     Generic,
     NamedTuple,
     ParamSpec,
@@ -21,6 +21,8 @@ from typing import (
 
 import msgspec
 
+from waybill.ojs.codec.arguments import Arguments, ResultForm, hints_of
+from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.job import Job
 from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
 from waybill.ojs.spec.retry import Retry
@@ -29,8 +31,6 @@ from waybill.ojs.spec.unique import Unique
 P = ParamSpec("P")
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
-
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Options(TypedDict, total=False):
@@ -107,11 +107,13 @@ class Handler(Generic[P, R_co]):
         defaults: Options,
         *,
         runs_in_process: bool = False,
+        custom: CustomTypes | None = None,
+        local_names: Mapping[str, object] | None = None,
     ) -> None:
-        """Made by `Jobs.handler`.
+        """Made by `Jobs.handler`. `local_names` are those of the place where the function is defined.
 
-        Raises InvalidJob for a bad type or queue, TypeError for keyword-only parameters without a default, and for a
-        function that no process could find or await.
+        Raises InvalidJob for a bad type or queue, TypeError for a keyword-only parameter without a default after
+        `*args`, and for a function that no process could find or await.
         """
         check_type(job_type)
         check_queue(defaults.get("queue", "default"))
@@ -124,14 +126,12 @@ class Handler(Generic[P, R_co]):
             raise TypeError(f"{job_type}: what runs in a process is a plain function at the top level of a module")
         self.signature = inspect.signature(function)
         self._jobs = jobs
+        self._custom = custom or CustomTypes()
+        self._local_names = local_names or {}
         parameters = self.signature.parameters.values()
-        self._is_plain = all(one.kind in {*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY} for one in parameters)
-        positional = [one for one in parameters if one.kind in _POSITIONAL]
-        self._most = len(positional)
-        self._fewest = sum(one.default is one.empty for one in positional)
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-                raise TypeError(f"{job_type}: arguments of jobs are positional, {parameter.name} could never be given")
+        required = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+        if required and any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            raise TypeError(f"{job_type}: {required[0]} could never be given after an open number of arguments")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> object:
         """Call the function here and now."""
@@ -142,29 +142,35 @@ class Handler(Generic[P, R_co]):
         """The queue that its jobs go to unless an option says otherwise."""
         return self.defaults.get("queue", "default")
 
+    @functools.cached_property
+    def arguments(self) -> Arguments:
+        """Its parameters, and their JSON. Raises TypeError for an annotation that there is no JSON for."""
+        return Arguments(self.type, self.function, self._hints, self._custom)
+
+    @functools.cached_property
+    def result(self) -> ResultForm:
+        """What it returns, and its JSON. Raises TypeError for an annotation that there is no JSON for."""
+        return ResultForm(self._hints.get("return", Any), self._custom)
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return hints_of(self.function, self._local_names)
+
     async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""
         return await self._jobs.push_job(self.job(*args, **kwargs))
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Return a job for `Jobs.push_many`. Raises TypeError if the arguments do not fit the function."""
-        return NewJob(self.type, self.positional(args, kwargs), self.defaults)
+        """Return a job for `Jobs.push_many`.
+
+        Raises TypeError if the arguments do not fit the function, InvalidJob that names the parameter if one is of a
+        wrong type.
+        """
+        return NewJob(self.type, self.arguments.encode(args, kwargs), self.defaults)
 
     def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P, R_co]:
         """Return this handler with other options for the jobs pushed through it."""
         return ConfiguredHandler(self, options)
-
-    def positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
-        """Return the arguments in their order, as an envelope has them: it knows no names."""
-        if self._is_plain and not kwargs and self._fewest <= len(args) <= self._most:
-            return list(args)
-        bound = self.signature.bind(*args, **kwargs)
-        if kwargs:
-            bound.apply_defaults()
-            for name in bound.kwargs:
-                if name in kwargs:
-                    raise TypeError(f"{self.type}: {name} cannot be given, arguments of jobs are positional")
-        return list(bound.args)
 
     def accepts(self, args: list[object]) -> bool:
         """Say whether the function can be called with these arguments."""
@@ -189,7 +195,7 @@ class ConfiguredHandler(Generic[P, R_co]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job for `Jobs.push_many`."""
-        return NewJob(self._handler.type, self._handler.positional(args, kwargs), self._options)
+        return NewJob(self._handler.type, self._handler.arguments.encode(args, kwargs), self._options)
 
 
 class PlainHandler(Handler[P, R_co]):

@@ -3,7 +3,10 @@
 Read by mypy and pyright in `test_typed_push.py`, and never run.
 """
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
 from waybill.ojs import Job, Jobs, NewJob, Retry
 
@@ -17,6 +20,40 @@ async def send_email(to: str, subject: str = "", *, copies: int = 1) -> int:
 
 @jobs.handler("report.make")
 def make_report(rows: list[int]) -> None: ...
+
+
+@dataclass
+class Address:
+    street: str
+
+
+@jobs.handler("parcel.send")
+async def send_parcel(to: Address, when: datetime, *, weights: list[Decimal] | None = None, key: UUID) -> Address:
+    return to
+
+
+class Money:
+    @staticmethod
+    def parse(text: str) -> "Money":
+        return Money()
+
+
+jobs.codec(Money, encode=str, decode=Money.parse)
+jobs.codec("Money", encode=str, decode=Money.parse)  # wrong
+
+
+async def right_types(when: datetime, key: UUID) -> None:
+    await send_parcel.push(Address("High Street"), when, key=key)
+    await send_parcel.push(to=Address("High Street"), when=when, weights=[Decimal(1)], key=key)
+
+
+async def wrong_types(when: datetime, key: UUID) -> None:
+    await send_parcel.push(Address("High Street"), when)  # wrong
+    await send_parcel.push({"street": "High Street"}, when, key=key)  # wrong
+    await send_parcel.push(Address("High Street"), "tomorrow", key=key)  # wrong
+    await send_parcel.push(Address("High Street"), when, key="k")  # wrong
+    await send_parcel.push(Address("High Street"), when, weights=[1.5], key=key)  # wrong
+    await send_parcel.push(Address("High Street"), when, [Decimal(1)], key=key)  # wrong
 
 
 async def right() -> list[NewJob]:

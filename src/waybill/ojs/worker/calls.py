@@ -21,7 +21,7 @@ from waybill.ojs.worker.eager_task import Ended, Starter, in_thread
 if TYPE_CHECKING:
     from waybill.ojs.worker.process_pool import ProcessPool
 
-_CoroutineFunction = Callable[..., Coroutine[Any, Any, object]]
+_Invoke = Callable[[list[object]], Coroutine[Any, Any, object]]
 Start = Callable[[JobContext], Ended | asyncio.Future[object]]
 """Starts the handler of a job, which is the current one for it; one that never waits has ended then."""
 
@@ -55,8 +55,8 @@ class Calls:
         start = self._starter.start
         is_ready = handler.runs_in_process or self._resources.has_all(handler.function)
         if not middleware and handler.is_async and is_ready:
-            function = cast("_CoroutineFunction", self._resources.bind(handler.function))
-            return lambda job: start(function(*job.envelope.args), job)
+            invoke = cast("_Invoke", handler.arguments.caller(self._resources.bind(handler.function)))
+            return lambda job: start(invoke(job.envelope.args), job)
         call = self._call_of(handler)
         if middleware:
             wrapped = compose(middleware, call)
@@ -71,7 +71,7 @@ class Calls:
             return functools.partial(self.processes.run, handler)
         if not self._resources.has_all(handler.function):
             return functools.partial(self._late_call, handler)
-        function = self._resources.bind(handler.function)
+        function = handler.arguments.caller(self._resources.bind(handler.function))
         return _async_call(function) if handler.is_async else self._thread_call(function)
 
     async def _late_call(self, handler: AnyHandler, job: JobContext) -> object:
@@ -83,7 +83,7 @@ class Calls:
         def call(job: JobContext) -> asyncio.Future[object]:
             # The thread sees the context of the job, current_job() above all.
             context = copy_context()
-            return self._loop.run_in_executor(self._threads, in_thread, context.run, function, *job.envelope.args)
+            return self._loop.run_in_executor(self._threads, in_thread, context.run, function, job.envelope.args)
 
         return call
 
@@ -108,6 +108,6 @@ def _with_current(call: Callable[[JobContext], asyncio.Future[object]]) -> Start
 
 def _async_call(function: Callable[..., object]) -> Call:
     def call(job: JobContext) -> Awaitable[object]:
-        return cast("Awaitable[object]", function(*job.envelope.args))
+        return cast("Awaitable[object]", function(job.envelope.args))
 
     return call

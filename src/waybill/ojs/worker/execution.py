@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import Delivery
-from waybill.ojs.errors import JobError, ProcessLost, RemoteTraceback, ResponseCode
+from waybill.ojs.errors import InvalidJob, JobError, ProcessLost, RemoteTraceback, ResponseCode
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
@@ -112,7 +112,7 @@ def lost_failure(attempt: int, occurred_at: str) -> Failure:
     return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
 
 
-def arguments_failure(execution: Execution, error: TypeError, occurred_at: str) -> Failure:
+def arguments_failure(execution: Execution, error: TypeError | InvalidJob, occurred_at: str) -> Failure:
     """Describe a job whose arguments do not fit its handler: no attempt could ever succeed."""
     record = ErrorRecord(
         type="InvalidArguments",
@@ -121,7 +121,7 @@ def arguments_failure(execution: Execution, error: TypeError, occurred_at: str) 
         attempt=execution.attempt,
         occurred_at=occurred_at,
     )
-    return Failure(record, ResponseCode.FAIL)
+    return Failure(record, ResponseCode.DEAD_LETTER)
 
 
 def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -> Failure:

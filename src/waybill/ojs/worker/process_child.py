@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from waybill.client import BasicProperties
+from waybill.ojs.codec.arguments import Arguments, hints_of
+from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.errors import JobCancelled
 from waybill.ojs.handler import Handler
 from waybill.ojs.job_context import JobContext, Reporter, current
@@ -156,10 +158,11 @@ def _answer(line: _Line, resources: ProcessResources, call: JobRequest) -> Answe
     token = current.set(job)
     answer: Answer
     try:
-        function = resources.bind(_find(call.function))
+        function, arguments = _find(call.function)
+        invoke = arguments.caller(resources.bind(function))
         try:
             line.job = job
-            result = function(*call.envelope.args)
+            result = invoke(call.envelope.args)
         finally:
             line.job = None
         line.last_word(job)
@@ -175,12 +178,18 @@ def _answer(line: _Line, resources: ProcessResources, call: JobRequest) -> Answe
 
 
 @functools.cache
-def _find(path: FunctionPath) -> Callable[..., object]:
-    """Return the handler's function. Raises ImportError or AttributeError."""
-    found: object = import_module(path.module)
+def _find(path: FunctionPath) -> tuple[Callable[..., object], Arguments]:
+    """Return the handler's function and its arguments. Raises ImportError, AttributeError, TypeError."""
+    module = import_module(path.module)
+    found: object = module
     for part in path.name.split("."):
         found = getattr(found, part)
-    function = found.function if isinstance(found, Handler) else found
-    if not callable(function):
+    if isinstance(found, Handler):
+        return found.function, found.arguments
+    if not callable(found):
         raise TypeError(f"{path.module}.{path.name} is no handler")
-    return function
+    # It was made a handler under another name.
+    handlers = [one for one in vars(module).values() if isinstance(one, Handler) and one.function is found]
+    if handlers:
+        return found, handlers[0].arguments
+    return found, Arguments(path.name, found, hints_of(found), CustomTypes())

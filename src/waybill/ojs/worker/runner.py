@@ -15,7 +15,7 @@ from typing import Final
 
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.errors import InvalidJob, PostponeJob
+from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import is_expired, read_envelope
@@ -429,7 +429,7 @@ class Runner:
             self._settlement.completed(execution, ended.result, duration)
         elif isinstance(error, PostponeJob):
             self._settlement.postponed(execution, error.seconds)
-        elif isinstance(error, TypeError) and not self._accepts(execution):
+        elif isinstance(error, InvalidArguments) or (isinstance(error, TypeError) and not self._accepts(execution)):
             self._settlement.failed(execution, arguments_failure(execution, error, now), duration, error)
         else:
             self._settlement.failed(execution, failure_of(error, execution, now), duration, error)

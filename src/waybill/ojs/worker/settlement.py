@@ -133,7 +133,7 @@ class Settlement:
         events = self._events
         duration_ms = int(duration_seconds * 1000)
         job_id, job_type, queue, attempt = envelope.id, envelope.type, execution.queue, execution.attempt
-        encoded = None if result is None else _encode_result(envelope, result)
+        encoded = None if result is None else _encode_result(execution, result)
         if encoded is None and started_at is not None:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
         elif encoded is None:
@@ -618,10 +618,11 @@ def _summary(record: ErrorRecord) -> ErrorSummary:
     )
 
 
-def _encode_result(envelope: Envelope, result: object) -> msgspec.Raw | None:
+def _encode_result(execution: Execution, result: object) -> msgspec.Raw | None:
     """Return a handler's result as JSON; the job is done in any case, so a result that is not JSON is only left out."""
+    envelope, handler = execution.envelope, execution.handler
     try:
-        encoded = msgspec.json.encode(result)
+        encoded = msgspec.json.encode(result) if handler is None else handler.result.encode(result)
     except Exception as error:  # noqa: BLE001 - a result may be of any kind, and of any depth
         _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, type(error).__name__)
         return None

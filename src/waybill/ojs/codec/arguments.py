@@ -1,0 +1,262 @@
+"""The arguments of a handler: objects on both ends, an array of JSON on the wire (ojs-core section 5.1).
+
+The specification knows positions only. A parameter that may be given by position travels at its position, however the
+caller gave it. Parameters that can only be given by name travel as one JSON object after all the positions:
+
+    async def send(to: str, subject: str = "", *, copies: list[str] = []) -> None: ...
+
+    send.push("a@example.com")                          ["a@example.com"]
+    send.push("a@example.com", subject="Hi")            ["a@example.com", "Hi"]
+    send.push("a@example.com", copies=["b@..."])        ["a@example.com", "", {"copies": ["b@..."]}]
+
+A program in any language can write that. One that names all its arguments, `[{"to": "a@example.com"}]`, is understood
+too, where the object could not be the first argument.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Optional, get_type_hints
+
+import msgspec
+
+from waybill.ojs.codec.forms import CustomTypes, Form
+from waybill.ojs.errors import InvalidArguments, InvalidJob
+from waybill.ojs.resources import Wanted
+
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+_PATH = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
+
+_log = logging.getLogger("waybill.ojs.codec")
+
+
+class ResultForm:
+    """The JSON of what a handler returns; without an annotation, whatever is JSON."""
+
+    def __init__(self, hint: Any, custom: CustomTypes) -> None:  # noqa: ANN401 - an annotation
+        """Raises TypeError for a type that there is no JSON for."""
+        self._form = Form(hint, custom)
+
+    def encode(self, result: object) -> bytes:
+        """Return a result as JSON. Raises ValueError, TypeError, and whatever the code of a custom type raises."""
+        return msgspec.json.encode(result, enc_hook=self._form.encode_hook)
+
+    def decode(self, encoded: bytes | msgspec.Raw) -> object:
+        """Return the result that JSON stands for. Raises ValueError for JSON of another type."""
+        return self._form.decode(msgspec.json.decode(encoded))
+
+
+class Arguments:
+    """The arguments of one handler."""
+
+    def __init__(
+        self, job_type: str, function: Callable[..., object], hints: Mapping[str, Any], custom: CustomTypes
+    ) -> None:
+        """`hints` are its annotations (`hints_of`). Raises TypeError for a parameter that there is no JSON for."""
+        self._job_type = job_type
+        self._signature = inspect.signature(function)
+        parameters = [one for one in self._signature.parameters.values() if not isinstance(one.default, Wanted)]
+        self._forms = {one.name: _form_of(job_type, one, hints, custom) for one in parameters}
+        self._positional = [one for one in parameters if one.kind in POSITIONAL]
+        by_name = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
+        self._named = {one.name for one in by_name}
+        self._required = {one.name for one in by_name if one.default is one.empty}
+        self._rest = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), None)
+        self._other = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), None)
+        self._takes_names = self._rest is None and (bool(self._named) or self._other is not None)
+        self._most = len(self._positional)
+        self._fewest = sum(one.default is one.empty for one in self._positional)
+        self.plain = frozenset(_plain_forms([self._forms[one.name] for one in self._positional], self._fewest))
+        """The classes of arguments that are JSON, and right, as they are: most jobs need no more than a look here."""
+        if self._required:
+            self.plain = frozenset()
+        self.is_checked = self._takes_names or any(form.hint is not Any for form in self._forms.values())
+        """Whether there is anything to say about the arguments but how many there are."""
+
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
+        """Return the array of a call. Raises TypeError if it does not fit the function, InvalidJob for a wrong type."""
+        if not kwargs:
+            if tuple(map(type, args)) in self.plain:
+                return list(args)
+            if (
+                not self.is_checked
+                and self._fewest <= len(args)
+                and (len(args) <= self._most or self._rest is not None)
+            ):
+                return list(args)
+        bound = self._signature.bind(*args, **kwargs)
+        given = dict(bound.arguments)
+        others: Mapping[str, object] = given.pop(self._other, {}) if self._other is not None else {}
+        rest: Sequence[object] = given.pop(self._rest, ()) if self._rest is not None else ()
+        names = {name: given.pop(name) for name in list(given) if name not in {one.name for one in self._positional}}
+        names |= others
+        if (names and not self._takes_names) or (names.keys() - self._named and self._other is None):
+            raise TypeError(f"{self._job_type}: {next(iter(names))} cannot be given to a job")
+        encoded = self._positions(given, all_of_them=bool(names or rest))
+        encoded += [self._encoded(str(self._rest), value) for value in rest]
+        if names:
+            encoded.append({name: self._encoded(name, value) for name, value in names.items()})
+        return encoded
+
+    def encode_any(self, args: Sequence[object]) -> list[object]:
+        """Return the array of arguments that are JSON already, or objects. Raises InvalidJob naming the parameter."""
+        encoded = list(args)
+        if tuple(map(type, args)) in self.plain or not self.is_checked:
+            return encoded
+        for index, parameter in enumerate(self._positional[: len(encoded)]):
+            try:
+                encoded[index] = self._forms[parameter.name].written(encoded[index])
+            except (ValueError, TypeError, RecursionError) as error:
+                raise _refused(parameter.name, error, InvalidJob) from error
+        self.check(encoded)
+        return encoded
+
+    def check(self, args: list[object]) -> None:
+        """Check an array of JSON. Raises InvalidJob that names the parameter."""
+        if tuple(map(type, args)) not in self.plain:
+            self.decode(args)
+
+    def decode(self, args: Sequence[object]) -> tuple[list[object], dict[str, object]]:
+        """Return what to call the function with, by position and by name. Raises InvalidArguments."""
+        try:
+            return self._by_position(args)
+        except InvalidArguments:
+            names = args[0] if len(args) == 1 else None
+            if not isinstance(names, dict) or not names.keys() <= {one.name for one in self._positional} | self._named:
+                raise
+            return self._by_name(names)
+
+    def caller(self, function: Callable[..., Any]) -> Callable[[list[object]], Any]:
+        """Return what calls the function, or the same with its resources filled in, with an array of JSON.
+
+        It raises InvalidArguments, or whatever the function raises.
+        """
+        if not self.is_checked:
+            return lambda args: function(*args)
+        plain, decode = self.plain, self.decode
+
+        def call(args: list[object]) -> Any:  # noqa: ANN401 - what the function returns
+            if tuple(map(type, args)) in plain:
+                return function(*args)
+            positional, named = decode(args)
+            return function(*positional, **named)
+
+        return call
+
+    def _positions(self, given: dict[str, object], *, all_of_them: bool) -> list[object]:
+        """Encode what is given by position; defaults fill the gaps before what follows."""
+        last = (
+            self._most
+            if all_of_them
+            else max((i for i, one in enumerate(self._positional, 1) if one.name in given), default=0)
+        )
+        return [self._encoded(one.name, given.get(one.name, one.default)) for one in self._positional[:last]]
+
+    def _encoded(self, name: str, value: object) -> object:
+        form = self._forms.get(name) or self._forms[str(self._other)]
+        try:
+            return form.encode(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _refused(name, error, InvalidJob) from error
+
+    def _by_position(self, args: Sequence[object]) -> tuple[list[object], dict[str, object]]:
+        count = len(args)
+        most = self._most + int(self._takes_names)
+        if count > most and self._rest is None:
+            raise InvalidArguments(f"args[{most}]", f"is one too many: {most} are taken")
+        named: dict[str, object] = {}
+        if self._takes_names and count == self._most + 1:
+            names, args, count = args[-1], args[:-1], count - 1
+            if not isinstance(names, dict):
+                raise InvalidArguments(f"args[{count}]", "must be an object of what is given by name")
+            named = self._decoded_names(names)
+        missing = [one.name for one in self._positional[count : self._fewest]] + sorted(self._required - named.keys())
+        if missing:
+            raise InvalidArguments(missing[0], "is missing")
+        names_of = [one.name for one in self._positional] + [str(self._rest)] * (count - self._most)
+        return [self._decoded(name, value) for name, value in zip(names_of, args, strict=False)], named
+
+    def _by_name(self, names: dict[str, object]) -> tuple[list[object], dict[str, object]]:
+        missing = [one.name for one in self._positional[: self._fewest] if one.name not in names]
+        missing += sorted(self._required - names.keys())
+        if missing:
+            raise InvalidArguments(missing[0], "is missing")
+        positional = []
+        for one in self._positional:
+            if one.kind is not one.POSITIONAL_ONLY:
+                break
+            positional.append(self._decoded(one.name, names[one.name]) if one.name in names else one.default)
+        by_position = {one.name for one in self._positional[: len(positional)]}
+        return positional, self._decoded_names({name: names[name] for name in names if name not in by_position})
+
+    def _decoded_names(self, names: dict[str, object]) -> dict[str, object]:
+        unknown = [name for name in names if name not in self._forms] if self._other is None else []
+        if unknown:
+            raise InvalidArguments(unknown[0], "is no parameter of the handler")
+        return {name: self._decoded(name, value) for name, value in names.items()}
+
+    def _decoded(self, name: str, value: object) -> object:
+        form = self._forms.get(name) or self._forms[str(self._other)]
+        try:
+            return form.decode(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _refused(name, error, InvalidArguments) from error
+
+
+def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Return the annotations of a function; `names` are those that were local where it was defined.
+
+    An annotation of names that nobody has at run time (`if TYPE_CHECKING`) is logged, and checks nothing.
+    """
+    # A base, or a partial function, has no annotations of its own.
+    function = inspect.unwrap(function)
+    with contextlib.suppress(Exception):  # an annotation may be any expression
+        return get_type_hints(function, localns=dict(names) if names else None, include_extras=True)
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        probe = type("Probe", (), {"__annotations__": {name: annotation}, "__module__": function.__module__})
+        try:
+            found |= get_type_hints(probe, localns=dict(names) if names else None, include_extras=True)
+        except Exception as error:  # noqa: BLE001 - an annotation may be any expression
+            where = f"{function.__module__}.{function.__qualname__}"
+            _log.warning(
+                "%s of %s is not checked: its annotation %r cannot be read: %s", name, where, annotation, error
+            )
+    return found
+
+
+def local_names(depth: int) -> dict[str, object]:
+    """Return the local variables of a function on the stack, for annotations of a handler that is defined in it."""
+    return dict(sys._getframe(depth + 1).f_locals)  # noqa: SLF001 - there is no other way to them
+
+
+def _form_of(job_type: str, parameter: inspect.Parameter, hints: Mapping[str, Any], custom: CustomTypes) -> Form:
+    hint = hints.get(parameter.name, Any)
+    if parameter.default is None and hint is not Any:
+        hint = Optional[hint]  # noqa: UP045 - of a type that is known at run time
+    try:
+        return Form(hint, custom)
+    except (TypeError, RecursionError) as error:
+        raise TypeError(f"{job_type}: parameter {parameter.name}: {error}") from error
+
+
+def _plain_forms(forms: list[Form], fewest: int) -> list[tuple[type, ...]]:
+    if not all(form.is_plain for form in forms[:fewest]):
+        return []
+    count = next((i for i, form in enumerate(forms) if not form.is_plain), len(forms))
+    return [tuple(form.hint for form in forms[:length]) for length in range(fewest, count + 1)]
+
+
+def _refused(name: str, error: Exception, kind: type[InvalidJob]) -> InvalidJob:
+    """Return an error that names the parameter, and the place inside of it."""
+    found = _PATH.match(str(error))
+    path, message = (found[2], found[1]) if found else ("", str(error))
+    if message.startswith("Expected"):
+        message = "e" + message[1:]
+    return kind(f"{name}{path}", message, code="INVALID_ARGS")
