@@ -36,11 +36,18 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a callback on the client's own thread cannot wait for the client")
+        return self.result(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begin to run `work` on the loop, for `result`. Raises ConnectionClosed if the loop is stopped."""
         with self._lock:
             if self._stopped:
                 work.close()
                 raise ConnectionClosed("the connection is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def result(self, future: concurrent.futures.Future[T]) -> T:
+        """Wait for what was started; see `call`."""
         try:
             return future.result()
         except concurrent.futures.CancelledError:

@@ -36,6 +36,7 @@ from waybill.ojs.spec.envelope import Envelope, ErrorRecord, parse_envelope, rea
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.unique import Unique
+from waybill.ojs.sync.job import SyncJob
 from waybill.ojs.topology.topology import SPEC, WEB, Declaration, Names, Topology
 from waybill.ojs.worker.worker import Worker
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from waybill.ojs.coordinator.coordinator import Coordinator
     from waybill.ojs.dead_letters import DeadJob, DeadLetters
     from waybill.ojs.push.outbox import Outbox, OutboxRelay
+    from waybill.ojs.sync.jobs import SyncJobs
+    from waybill.ojs.sync.pipeline import SyncPipeline
     from waybill.ojs.topology.check import Finding, Standing, check_topology
     from waybill.ojs.topology.migration import Migration, MigrationBlocked, Move
 
@@ -91,6 +94,9 @@ __all__ = [
     "Retry",
     "Standing",
     "State",
+    "SyncJob",
+    "SyncJobs",
+    "SyncPipeline",
     "Topology",
     "TopologyConflict",
     "Unique",
@@ -114,6 +120,8 @@ _HOMES: Final = {
     "Outbox": "push.outbox",
     "OutboxRelay": "push.outbox",
     "Standing": "topology.check",
+    "SyncJobs": "sync.jobs",
+    "SyncPipeline": "sync.pipeline",
     "check_topology": "topology.check",
 }
 

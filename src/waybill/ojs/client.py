@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -44,6 +45,7 @@ from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
     from waybill.ojs.push.bulk import BulkPush, JobKind
+    from waybill.ojs.sync.jobs import SyncJobs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,6 +107,7 @@ class Jobs:
         self._publishes: Publisher | None = None
         self._control: Control | None = None
         self._opening = asyncio.Lock()
+        self._sync: SyncJobs | None = None
         self._middleware: list[JobMiddleware] = []
         self.use(*middleware)
 
@@ -395,8 +398,29 @@ class Jobs:
             return
         if not loop.is_closed():
             raise wrong_loop("this Jobs object")
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the connection, and all that only one thread may use: for `twin`."""
         self._loop = self._broker = self._control = self._publishes = None
         self._opening = asyncio.Lock()
+        self._encoder = PushEncoder(self.topology.max_priority)
+        self._templates = PushTemplates()
+
+    @property
+    def sync(self) -> SyncJobs:
+        """The same methods for threads without an event loop; see `SyncJobs`."""
+        if self._sync is None:
+            from waybill.ojs.sync.jobs import SyncJobs  # noqa: PLC0415 - what has a loop needs none, and starts sooner
+
+            self._sync = SyncJobs(self)
+        return self._sync
+
+    def twin(self) -> Self:
+        """Return an object with the same handlers, middleware and settings, for another event loop."""
+        twin = copy(self)
+        twin.begin_anew()
+        return twin
 
     async def _open(self) -> BrokerConnection:
         self._check_loop()

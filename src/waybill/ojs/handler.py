@@ -27,6 +27,7 @@ from waybill.ojs.job import Job
 from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.unique import Unique
+from waybill.ojs.sync.job import SyncJob
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,6 +90,19 @@ class Pusher(Protocol):
     """What a handler pushes its jobs with: `Jobs` is one."""
 
     async def push_job(self, job: NewJob, /) -> Job[Any]:
+        """Enqueue a job."""
+        ...
+
+    @property
+    def sync(self) -> SyncPusher:
+        """The same for threads without an event loop."""
+        ...
+
+
+class SyncPusher(Protocol):
+    """See `Pusher`."""
+
+    def push_job(self, job: NewJob, /, *, instead: str = ...) -> SyncJob[Any]:
         """Enqueue a job."""
         ...
 
@@ -160,6 +174,11 @@ class Handler(Generic[P, R_co]):
         """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""
         return await self._jobs.push_job(self.job(*args, **kwargs))
 
+    def push_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R_co]:
+        """Enqueue a job from a thread without an event loop; see `Jobs.sync`."""
+        instead = f"{getattr(self.function, '__name__', 'handler')}.push(...)"
+        return self._jobs.sync.push_job(self.job(*args, **kwargs), instead=instead)
+
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job for `Jobs.push_many`.
 
@@ -192,6 +211,12 @@ class ConfiguredHandler(Generic[P, R_co]):
     async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job; see `Jobs.push`."""
         return await self._handler._jobs.push_job(self.job(*args, **kwargs))  # noqa: SLF001 - two halves of one thing
+
+    def push_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R_co]:
+        """Enqueue a job from a thread without an event loop; see `Jobs.sync`."""
+        name = getattr(self._handler.function, "__name__", "handler")
+        pusher = self._handler._jobs.sync  # noqa: SLF001 - two halves of one thing
+        return pusher.push_job(self.job(*args, **kwargs), instead=f"{name}.options(...).push(...)")
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job for `Jobs.push_many`."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from waybill.ojs import Job, Jobs, NewJob, Retry
+from waybill.ojs import Job, Jobs, NewJob, Retry, SyncJob
 
 jobs = Jobs("amqp://localhost")
 
@@ -66,6 +66,10 @@ async def right() -> list[NewJob]:
     known: Job[int] = jobs.job(sent.id or made.id)
     assert known.envelope.args
     count: int = await send_email("a@example.com")
+    asked: SyncJob[int] = send_email.push_sync("a@example.com", subject="Hello")
+    listed: SyncJob[None] = make_report.options(priority=1).push_sync(rows=[1])
+    with jobs.sync.pipeline() as pipeline:
+        pipeline.push(send_email.job(asked.id, listed.queue))
     return [make_report.job([count]), send_email.job("a@example.com", subject="x")]
 
 
@@ -85,3 +89,11 @@ async def wrong() -> None:
     job.identifier  # wrong  # noqa: B018 - the mistake
     _text: Job[str] = await send_email.push("a@example.com")  # wrong
     _later: Job[str] = await send_email.options(priority=1).push("a@example.com")  # wrong
+    send_email.push_sync()  # wrong
+    send_email.push_sync("a@example.com", subject=3)  # wrong
+    make_report.options(priority=1).push_sync(["1"])  # wrong
+    _number: SyncJob[str] = send_email.push_sync("a@example.com")  # wrong
+    jobs.sync.push("report.make", [[1]], retry=3)  # wrong
+    await make_report.push_sync([1])  # wrong
+    with jobs.sync.pipeline() as pipeline:
+        pipeline.push(make_report)  # wrong

@@ -1,0 +1,141 @@
+"""`Jobs.sync`: push and ask from code without an event loop.
+
+    jobs.sync.push_many([send_email.job(address, "Hello") for address in addresses])
+    job = send_email.push_sync("ada@example.com", "Hello")
+
+A loop runs on a thread of its own, one for the process, and keeps one connection for each `Jobs` object. It starts with
+the first call, in a forked child anew, and is closed when the process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, Self, TypeVar, Unpack
+
+from waybill.client import WrongEventLoop
+from waybill.ojs.handler import NewJob, Options
+from waybill.ojs.job import Job
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.sync.background import background, in_a_loop, started
+from waybill.ojs.sync.job import SyncJob
+from waybill.ojs.sync.pipeline import AnyJob, Pushed, SyncPipeline
+
+T = TypeVar("T")
+
+
+class AsyncJobs(Protocol):
+    """What `SyncJobs` calls in the loop: `Jobs`, where it is described."""
+
+    uri: str
+
+    def twin(self) -> Self:
+        """Return an object of the same handlers and settings with a connection of its own."""
+        ...
+
+    def job(self, job_id: str) -> Job[Any]: ...
+    async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Job[Any]: ...
+    async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]: ...
+    async def push_many(self, jobs: Iterable[AnyJob]) -> list[Envelope]: ...
+    async def cancel(self, job_id: str, queue: str) -> None: ...
+    async def info(self, job_id: str, queue: str, *, timeout: float = ...) -> JobInfo | None: ...  # noqa: ASYNC109 - see `Jobs`
+    async def newest(self, queue: str, *, state: str | None = None, limit: int = ...) -> list[JobInfo]: ...
+    async def pause(self, queue: str, *, by: str | None = None) -> bool: ...
+    async def resume(self, queue: str, *, by: str | None = None) -> bool: ...
+    async def is_paused(self, queue: str) -> bool: ...
+    async def close(self) -> None: ...
+
+
+class SyncJobs:
+    """The methods of a `Jobs` object for any thread without an event loop: each waits for its end.
+
+    Arguments, results and errors are those of `Jobs`, where they are described; jobs come as `SyncJob`. A call from
+    inside a running event loop raises WrongEventLoop, which names what to await instead.
+    """
+
+    def __init__(self, jobs: AsyncJobs) -> None:
+        """Made by `Jobs.sync`."""
+        self._jobs = jobs
+
+    def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> SyncJob[Any]:
+        """As `Jobs.push`."""
+        return self._handle(self._call(lambda jobs: jobs.push(job_type, args, **options), "jobs.push(...)"))
+
+    def push_job(
+        self, job: NewJob | Envelope | dict[str, object], *, instead: str = "jobs.push_job(...)"
+    ) -> SyncJob[Any]:
+        """As `Jobs.push_job`."""
+        return self._handle(self._call(lambda jobs: jobs.push_job(job), instead))
+
+    def push_many(self, jobs: Iterable[AnyJob]) -> list[Envelope]:
+        """As `Jobs.push_many`. An iterable is read before anything is sent."""
+        batch = list(jobs)
+        return self._call(lambda twin: twin.push_many(batch), "jobs.push_many(...)")
+
+    def pipeline(self) -> SyncPipeline:
+        """Begin to push many jobs one after the other without waiting for each; see `SyncPipeline`."""
+        return SyncPipeline(self._start)
+
+    def job(self, job_id: str) -> SyncJob[Any]:
+        """As `Jobs.job`."""
+        self._check("jobs.job(...)")
+        return self._handle(self._twin().job(job_id))
+
+    def cancel(self, job_id: str, queue: str) -> None:
+        """As `Jobs.cancel`."""
+        self._call(lambda jobs: jobs.cancel(job_id, queue), "jobs.cancel(...)")
+
+    def info(self, job_id: str, queue: str, *, timeout: float = 10.0) -> JobInfo | None:
+        """As `Jobs.info`."""
+        return self._call(lambda jobs: jobs.info(job_id, queue, timeout=timeout), "jobs.info(...)")
+
+    def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
+        """As `Jobs.newest`."""
+        return self._call(lambda jobs: jobs.newest(queue, state=state, limit=limit), "jobs.newest(...)")
+
+    def pause(self, queue: str, *, by: str | None = None) -> bool:
+        """As `Jobs.pause`."""
+        return self._call(lambda jobs: jobs.pause(queue, by=by), "jobs.pause(...)")
+
+    def resume(self, queue: str, *, by: str | None = None) -> bool:
+        """As `Jobs.resume`."""
+        return self._call(lambda jobs: jobs.resume(queue, by=by), "jobs.resume(...)")
+
+    def is_paused(self, queue: str) -> bool:
+        """As `Jobs.is_paused`."""
+        return self._call(lambda jobs: jobs.is_paused(queue), "jobs.is_paused(...)")
+
+    def close(self) -> None:
+        """Wait until all events are confirmed, and disconnect. The next call connects again.
+
+        The end of the process does that too.
+        """
+        here = started()
+        if here is not None:
+            self._check("jobs.close()")
+            here.forget(self._jobs)
+
+    def _start(self, batch: list[AnyJob]) -> Pushed:
+        self._check("jobs.push_many(...)")
+        return background().start(self._twin().push_many(batch))
+
+    def _handle(self, job: Job[T]) -> SyncJob[T]:
+        return SyncJob(job, lambda work, instead: self._call(lambda _: work(), instead))
+
+    def _twin(self) -> AsyncJobs:
+        """Return the object that lives in this process's loop, for the broker that is meant now."""
+        jobs = self._jobs
+        return background().client(jobs, jobs.twin, lambda twin: twin.uri == jobs.uri)
+
+    def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
+        self._check(instead)
+        twin = self._twin()
+        return background().call(work(twin))
+
+    @staticmethod
+    def _check(instead: str) -> None:
+        if in_a_loop():
+            raise WrongEventLoop(
+                f"this would block the event loop that runs here, and all that it does: write `await {instead}`, "
+                "or call it in a thread of its own with asyncio.to_thread"
+            )
