@@ -20,10 +20,11 @@ from tests.simulation.violation import Violation
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
-from waybill.engine.amqp10.server import attach
+from waybill.engine.amqp10.server import attach_target
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
-from waybill.engine.amqp10.server.resume import Resumed
+from waybill.engine.amqp10.server.resumption import Resumption
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired
+from waybill.engine.amqp10.server.unsettled_map import Resumed
 from waybill.engine.amqp10.termini import Termini, Terminus
 from waybill.model.consumer_line import ConsumerLine
 from waybill.model.entry import Entry
@@ -245,8 +246,9 @@ def unbind_nothing(host: VirtualHost, *arguments: object) -> None:
     del host, arguments
 
 
-def resume_as_new(link: OutgoingLink, delivery: Resumed) -> None:
+def resume_as_new(resumption: Resumption, delivery: Resumed) -> None:
     """What the peer has, and has not settled, is sent as if it were new."""
+    link = resumption._link
     link.unsettled_count += 1
     link.deliver(delivery.entry)
 
@@ -255,7 +257,7 @@ def retire_at_once(transaction: LinkTransaction, retired: Retired) -> None:
     """An outcome takes effect before the transaction is discharged."""
     del transaction
     retired.outcome.apply(retired.link, retired.entry)
-    retired.link.settled_later()
+    retired.link.delivery_settled()
 
 
 def post_at_once(transaction: LinkTransaction, queues: list[Queue], message: Message) -> None:
@@ -379,14 +381,14 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
         VirtualHost, "unbind", unbind_nothing, "nothing appears that was never published", CALM, "roaming"
     ),
     "resumed_as_new": LogicBug(
-        OutgoingLink, "_resume_known", resume_as_new, "what both ends know is resumed, and nothing else", NETWORK
+        Resumption, "_resume_known", resume_as_new, "what both ends know is resumed, and nothing else", NETWORK
     ),
     "retired_at_once": LogicBug(LinkTransaction, "retire", retire_at_once, PRESENT, CALM),
     "posted_at_once": LogicBug(
         LinkTransaction, "publish", post_at_once, "a transaction takes effect when it is committed", CALM
     ),
     "tag_not_stored": LogicBug(Termini, "keep_delivery", keep_no_tag, STORED_ONCE, CRASHES, "plain"),
-    "tag_not_told": LogicBug(attach, "settling_states", know_no_tag, STORED_ONCE, NETWORK, "plain"),
+    "tag_not_told": LogicBug(attach_target, "settling_states", know_no_tag, STORED_ONCE, NETWORK, "plain"),
     "drained_in_part": LogicBug(OutgoingLink, "finish_drain", drain_in_part, "a drain leaves no credit", CALM),
     "link_credit_exceeded": LogicBug(OutgoingLink, "has_credit", has_credit_for_ever, "credit holds", CALM),
     "undeliverable_here_ignored": LogicBug(

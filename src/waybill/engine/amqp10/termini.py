@@ -25,7 +25,7 @@ from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
-from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, Error
+from waybill.wire.amqp10.error import RESOURCE_DELETED, RESOURCE_LIMIT_EXCEEDED, STOLEN, Error
 from waybill.wire.amqp10.messaging import (
     DURABLE_NONE,
     EXPIRE_NEVER,
@@ -42,6 +42,8 @@ DURABLE_PER_USER_MAX: Final = 1 << 13
 NOWHERE: Final = Address("", "")
 REFUSED: Final = Address("", "refused")
 """The address of a record whose delivery was not accepted."""
+STOLEN_LINK: Final = Error(STOLEN, "the link was attached elsewhere")
+REMOVED: Final = Error(RESOURCE_DELETED, "the link was removed by an administrator")
 QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()
 
 # What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
@@ -59,16 +61,12 @@ EVENTS: Final[dict[str, int]] = {
 class LinkEnd:
     """An attached link, as its terminus sees it."""
 
-    def steal(self) -> None:
-        """Another attach took the terminus: detach this one."""
-        raise NotImplementedError
-
-    def take_away(self) -> None:
-        """An administrator has removed the terminus: detach this link."""
+    def detach(self, error: Error | None, *, closed: bool = True) -> None:
+        """Detach the link from our side."""
         raise NotImplementedError
 
     def give_up(self, entries: list[Entry], terminus: "Terminus") -> None:
-        """The terminus is gone: the default outcome for what it still held, in this order, and then `let_go`."""
+        """The terminus is gone: apply the default outcome to what it held, in this order, and then call `let_go`."""
         raise NotImplementedError
 
 
@@ -198,7 +196,7 @@ class Terminus(Timer):
     def remove(self) -> None:
         """An administrator takes it away, from a link too."""
         if self.link is not None:
-            self.link.take_away()
+            self.link.detach(REMOVED)
         self.destroy()
 
     def _free(self) -> None:

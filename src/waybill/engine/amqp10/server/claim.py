@@ -7,16 +7,13 @@ claim.take()                  nothing refuses any more: whoever has the terminus
 claim.give_up()               the link is refused: what was made for a new terminus goes, what was there stays as it was
 """
 
-from typing import TYPE_CHECKING
-
 from waybill.engine.amqp10.server.faults import link_fault
-from waybill.engine.amqp10.termini import EVENTS, Terminus
+from waybill.engine.amqp10.server.session_host import SessionHost
+from waybill.engine.amqp10.termini import EVENTS, STOLEN_LINK, Terminus
+from waybill.model.growth import check_growth
 from waybill.wire.amqp10.error import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp10.messaging import DURABLE_NONE, DURABLE_UNSETTLED_STATE, EXPIRE_NEVER
 from waybill.wire.amqp10.performatives import ROLE_RECEIVER, Attach
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.connection import Connection
 
 
 class Claim:
@@ -27,7 +24,7 @@ class Claim:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: SessionHost,
         attach: Attach,
         asked: tuple[int, str, int],
         address: str | None,
@@ -40,6 +37,7 @@ class Claim:
         if self._durable > DURABLE_UNSETTLED_STATE:
             raise link_fault(INVALID_FIELD, f"{self._durable} is no terminus-durability")
         self._user = connection.user.name
+        self._runtime = connection.host.runtime
         self._termini = connection.host.termini
         self._found = found_terminus(connection, attach)
         found = self._found
@@ -67,6 +65,12 @@ class Claim:
                 is_source=attach.role == ROLE_RECEIVER,
             )
 
+    def check_growth(self) -> None:
+        """A new durable terminus takes disk. Raises an error of the model if there is too little left."""
+        terminus = self.terminus
+        if self._durable and not terminus.is_saved:
+            check_growth(self._runtime, "a durable terminus")
+
     def take(self) -> None:
         """Make it this link's, as it was asked for."""
         terminus = self.terminus
@@ -74,7 +78,7 @@ class Claim:
         if found is not None:
             found.is_moving = True
             if found.link is not None:
-                found.link.steal()
+                found.link.detach(STOLEN_LINK, closed=False)
             found.is_moving = False
             if self.is_resumed:
                 self._termini.claim(found, self._user)
@@ -92,7 +96,7 @@ class Claim:
             self.terminus.destroy()
 
 
-def found_terminus(connection: "Connection", attach: Attach) -> Terminus | None:
+def found_terminus(connection: SessionHost, attach: Attach) -> Terminus | None:
     """The terminus that this user's link of this name has."""
     return connection.host.termini.find(
         connection.virtual_host.name,

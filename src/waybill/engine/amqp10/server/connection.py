@@ -9,30 +9,27 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault, link_fault
+from waybill.engine.amqp10.server.connection_end import ConnectionEnd
+from waybill.engine.amqp10.server.faults import CONNECTION, Fault, connection_fault
 from waybill.engine.amqp10.server.opening import our_open
 from waybill.engine.amqp10.server.sasl import SaslLayer, log_in_without_sasl
 from waybill.engine.amqp10.server.session import Session
-from waybill.engine.amqp10.server.task import Ending, SessionTask
-from waybill.engine.amqp10.server.transaction import LinkTransaction
-from waybill.engine.amqp10.termini import SESSION_ENDED, Terminus
+from waybill.engine.amqp10.server.session_host import Accepting, FrameTask, HostedSession, SessionHost
+from waybill.engine.amqp10.termini import SESSION_ENDED
 from waybill.engine.connection_state import CLOSING, ENDED, FAILED, HEADER, HEADER_TAKEN, LOGGED_IN, OPEN, OPENING, SASL
 from waybill.engine.host import Host, Output
-from waybill.engine.server_connection import CHOKED, ServerConnection
+from waybill.engine.server_connection import CHOKED
 from waybill.model.errors import NotAllowed
 from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.wire.amqp10 import descriptors
-from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import (
     CONNECTION_FORCED,
     DECODE_ERROR,
     FRAMING_ERROR,
-    ILLEGAL_STATE,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
-    TRANSACTION_UNKNOWN_ID,
     UNAUTHORIZED_ACCESS,
     Error,
 )
@@ -45,15 +42,10 @@ from waybill.wire.amqp10.frames import (
     PROTOCOL_HEADER_SIZE,
     SASL_HEADER,
     FrameFacts,
-    frame,
     scan_frame,
 )
 from waybill.wire.amqp10.message import Header  # noqa: F401 - so that all composite types are known
 from waybill.wire.amqp10.performatives import Begin, Close, End, Open, Performative, decode_performative
-from waybill.wire.amqp10.sections import MessageFacts
-from waybill.wire.amqp10.transactions import TransactionalState
-from waybill.wire.amqp10.transfer import TransferFacts
-from waybill.wire.amqp10.types import Described
 
 VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
@@ -63,7 +55,7 @@ FRAME_UNITS: Final = 8
 FRAME_UNIT_BITS: Final = 4
 
 
-class Connection(ServerConnection):
+class Connection(SessionHost):
     """One peer. See `ServerConnection` for what it shares with other protocols.
 
     What the peer may send is limited by `max_frame_size`, what it takes by `peer_max_frame_size`.
@@ -74,24 +66,16 @@ class Connection(ServerConnection):
     ) -> None:
         super().__init__(host, output, peer_address, now, certificate_user, SASL if has_sasl else OPENING)
         self._excuses = CHOKED
-        self.container_id = ""
         self.properties: dict[str, object] = {}
         self.max_frame_size: i64 = MIN_MAX_FRAME_SIZE
-        self.peer_max_frame_size: i64 = MIN_MAX_FRAME_SIZE
         self.channel_max: i64 = host.limits.channel_max
         self.sessions: dict[i64, Session] = {}
-        self.suspended: list[Terminus] = []
-        self.transactions: dict[bytes, LinkTransaction] = {}
-        self.transaction_count = 0
-        self.transaction_units: i64 = 0
-        self.transfer_facts = TransferFacts()
-        self.message_facts = MessageFacts()
         self._has_sent_open = False
         self._frame = FrameFacts()
         self._ending: set[i64] = set()
-        self._draining: list[Session] = []
-        self._accepting: Session | None = None
-        self._tasks: deque[SessionTask] = deque()
+        self._draining: list[HostedSession] = []
+        self._accepting: Accepting | None = None
+        self._tasks: deque[FrameTask] = deque()
         self._sasl: SaslLayer | None = None
         if has_sasl:
             self.send(SASL_HEADER)
@@ -115,8 +99,7 @@ class Connection(ServerConnection):
             self._hang_up(Error(FRAMING_ERROR, str(error)))
         return o
 
-    def begin(self, task: SessionTask) -> None:
-        """Do what a frame asks for. If the turn is too short for it, the frames behind it wait."""
+    def begin(self, task: FrameTask) -> None:
         runtime = self.host.runtime
         if self.is_over:
             runtime.begin(task)
@@ -134,15 +117,15 @@ class Connection(ServerConnection):
                 return False
         return True
 
-    def fail_session(self, session: Session, error: Exception) -> None:
+    def fail_session(self, session: HostedSession, error: Exception) -> None:
         """End what an error concerns: the session, or the connection. Others than these two kinds are raised again."""
         if isinstance(error, Fault):
             if error.scope == CONNECTION:
                 self._close(error.error)
             else:
-                self.end_session(session, error.error)
+                self.end_session(session.channel, error.error)
         elif isinstance(error, DecodeError):
-            self.end_session(session, Error(DECODE_ERROR, str(error)))
+            self.end_session(session.channel, Error(DECODE_ERROR, str(error)))
         else:
             raise error
 
@@ -158,7 +141,7 @@ class Connection(ServerConnection):
 
     def wake_consumers(self) -> None:
         for session in self.sessions.values():
-            session.wake_links()
+            session.wake_consumers()
 
     def send_heartbeat(self) -> None:
         self.send(EMPTY_FRAME)
@@ -195,47 +178,36 @@ class Connection(ServerConnection):
 
     # --- for sessions ---
 
-    def transaction(self, state: Composite | Described | None) -> LinkTransaction:
-        """The transaction that a state names. Raises a link fault if there is none."""
-        if isinstance(state, COMPOSITE) and isinstance(state, TransactionalState):
-            transaction = self.transactions.get(state.txn_id)
-            if transaction is not None:
-                return transaction
-            raise link_fault(TRANSACTION_UNKNOWN_ID, f"no transaction {state.txn_id!r} is declared")
-        raise link_fault(ILLEGAL_STATE, "a transactional state is needed")
+    def link_count(self) -> int:
+        return sum(len(session.links) for session in self.sessions.values())
 
-    def send_performative(self, channel: i64, performative: Performative) -> None:
-        self.send(frame(int(channel), performative.encode()))
+    def settling_count(self) -> int:
+        return sum(session.links.settling_count() for session in self.sessions.values())
 
-    def draining(self, session: Session) -> None:
-        """Call `finish_drains` of the session once the queues had their turn."""
+    def draining(self, session: HostedSession) -> None:
         if session not in self._draining:
             self._draining.append(session)
         self.host.mark_dirty(self)
 
-    def accepting(self, session: Session) -> None:
-        """The session collects accepted deliveries as long as nothing else comes."""
+    def accepting(self, accepting: Accepting) -> None:
         self.accept_all()
-        self._accepting = session
+        self._accepting = accepting
 
     def accept_all(self) -> None:
-        session = self._accepting
-        if session is not None:
+        accepting = self._accepting
+        if accepting is not None:
             self._accepting = None
-            session.accept_all()
+            accepting.accept_all()
 
-    def cut_off(self) -> None:
-        """Close without AMQP's goodbye: there is no connection yet that could be closed."""
-        self.advance(ENDED)
-
-    def end_session(self, session: Session, error: Error | None) -> None:
+    def end_session(self, channel: i64, error: Error | None) -> None:
         """End a session from our side; until the peer's end comes, all that is sent on it is dropped."""
-        if self.sessions.pop(session.channel, None) is None:
+        session = self.sessions.pop(channel, None)
+        if session is None:
             return
         self.accept_all()
         self._end(session)
-        self._ending.add(session.channel)
-        self.send_performative(session.channel, End(error))
+        self._ending.add(channel)
+        self.send_performative(channel, End(error))
 
     def _end(self, session: Session) -> None:
         end = session.close(SESSION_ENDED)
@@ -389,7 +361,7 @@ class Connection(ServerConnection):
         except DecodeError:
             code = descriptors.UNKNOWN
         if descriptors.ATTACH <= code <= descriptors.END and session is not None:
-            self.end_session(session, error)
+            self.end_session(session.channel, error)
         elif not (descriptors.ATTACH <= code <= descriptors.END and channel in self._ending):
             self._close(error)
 
@@ -474,4 +446,4 @@ class Connection(ServerConnection):
         tasks = self._tasks
         self._tasks = deque()
         queues = self._virtual_host.queues_of(self) if self._virtual_host is not None else []
-        self.host.runtime.begin(Ending(self, tasks, sessions, queues))
+        self.host.runtime.begin(ConnectionEnd(self, tasks, sessions, queues))

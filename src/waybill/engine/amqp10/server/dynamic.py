@@ -1,10 +1,11 @@
 """Nodes that are made for a link (1.0, 3.5.3): dynamic ones, and the queue of a link whose source is an exchange."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waybill.engine.amqp10.address import queue_address
 from waybill.engine.amqp10.lifetime import DYNAMIC_PREFIX, Lifetime
 from waybill.engine.amqp10.server.faults import link_fault
+from waybill.engine.amqp10.server.session_host import SessionHost
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.errors import ResourceLocked
 from waybill.model.queue import Queue
@@ -14,13 +15,11 @@ from waybill.wire.amqp10.errors import DecodeError
 from waybill.wire.amqp10.messaging import LIFETIME_POLICY, SUPPORTED_DISTRIBUTION_MODES, DeleteOnClose, lifetime_policy
 from waybill.wire.amqp10.types import Array, Symbol
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.session import Session
-
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 TEMPORARY_QUEUE: Final = "temporary-queue"
 TEMPORARY_TOPIC: Final = "temporary-topic"
+MANAGEMENT_QUEUE_PREFIX: Final = "amq.management-"
 NAME_LIMIT: Final = 80
 """Characters of the peer's names in a generated name, which has at most 255."""
 
@@ -31,12 +30,12 @@ class DynamicNode:
     Raises a link fault for properties that cannot be, and `AccessRefused`.
     """
 
-    def __init__(self, session: "Session", name: str, asked: dict[str, object] | None) -> None:
+    def __init__(self, connection: SessionHost, name: str, asked: dict[str, object] | None) -> None:
         try:
             self._policy = lifetime_policy(asked) or DeleteOnClose()
         except DecodeError as error:
             raise link_fault(INVALID_FIELD, str(error)) from None
-        self._connection = session.connection
+        self._connection = connection
         # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
         prefix = f"{DYNAMIC_PREFIX}{self._connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
         self.name = self._connection.host.random_name(prefix)
@@ -66,24 +65,26 @@ class DynamicNode:
         return {LIFETIME_POLICY: self._policy, SUPPORTED_DISTRIBUTION_MODES: modes}
 
 
-def check_consumer(session: "Session", queue: Queue) -> None:
+def check_consumer(connection: SessionHost, queue: Queue) -> None:
     """Raises `ResourceLocked` for a temporary queue of another connection: others may only send to it."""
-    lifetime = session.connection.host.termini.lifetimes.get(queue)
-    if lifetime is not None and not queue.is_deleted and lifetime.is_locked_for(session.connection):
+    lifetime = connection.host.termini.lifetimes.get(queue)
+    if lifetime is not None and not queue.is_deleted and lifetime.is_locked_for(connection):
         raise ResourceLocked(f"queue '{queue.name}' is a temporary queue of another connection")
 
 
-def node_capabilities(session: "Session", asked: tuple[str, ...], kind: str, queue: Queue | None) -> tuple[Symbol, ...]:
+def node_capabilities(
+    connection: SessionHost, asked: tuple[str, ...], kind: str, queue: Queue | None
+) -> tuple[Symbol, ...]:
     """What a node is (JMS mapping, 5.2): of what was asked for, what is true; nothing of no node."""
     if queue is None:
         return (Symbol(TOPIC),) if kind else ()
-    is_temporary = queue in session.connection.host.termini.lifetimes
+    is_temporary = queue in connection.host.termini.lifetimes
     return (Symbol(TEMPORARY_QUEUE if is_temporary and QUEUE not in asked else QUEUE),)
 
 
-def join_lifetime(session: "Session", terminus: Terminus, queue: Queue) -> None:
+def join_lifetime(connection: SessionHost, terminus: Terminus, queue: Queue) -> None:
     """A link to a dynamic node that is there counts as one that may keep it."""
-    termini = session.connection.host.termini
+    termini = connection.host.termini
     lifetime = termini.lifetimes.get(queue)
     if lifetime is not None and queue.is_deleted:
         del termini.lifetimes[queue]
@@ -91,11 +92,22 @@ def join_lifetime(session: "Session", terminus: Terminus, queue: Queue) -> None:
         terminus.lifetime = lifetime
 
 
-def subscription_queue(session: "Session", terminus: Terminus, *, durable: bool) -> Queue:
+def response_queue(connection: SessionHost) -> Queue:
+    """A queue for the responses of the management node to one link; it is deleted with the link."""
+    return connection.virtual_host.declare_queue(
+        connection.host.random_name(MANAGEMENT_QUEUE_PREFIX),
+        durable=False,
+        auto_delete=True,
+        exclusive_to=connection,
+        connection=connection,
+        arguments={},
+    )
+
+
+def subscription_queue(connection: SessionHost, terminus: Terminus, *, durable: bool) -> Queue:
     """The queue in which a link whose source is an exchange collects what it has not received yet."""
     if terminus.queue is not None and not terminus.queue.is_deleted:
         return terminus.queue
-    connection = session.connection
     queue = connection.virtual_host.declare_queue(
         connection.host.random_name("amqp10.subscription."),
         durable=durable,

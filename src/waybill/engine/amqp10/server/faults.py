@@ -1,4 +1,4 @@
-"""Errors on the server side, each with the scope and the condition that the protocol gives it (1.0, 2.6.5, 2.8.14)."""
+"""Errors of a peer, each with its scope and its condition (1.0, 2.6.5, 2.8.14)."""
 
 from typing import Final
 
@@ -36,7 +36,10 @@ _CONDITIONS: Final[tuple[tuple[type[ModelError], str], ...]] = (
 
 
 class Fault(Exception):
-    """A condition, a text for a person, `info` for programs. `scope`: what it ends, LINK, SESSION or CONNECTION."""
+    """An error with its condition, a text for people and `info` for programs.
+
+    `scope`: what it ends, LINK, SESSION or CONNECTION.
+    """
 
     def __init__(self, scope: str, condition: str, text: str, info: dict[str, object] | None = None) -> None:
         super().__init__(text)
@@ -47,7 +50,7 @@ class Fault(Exception):
 
     @property
     def error(self) -> Error:
-        """What the peer is told."""
+        """The error as the peer gets it."""
         return Error(self.condition, self.text, self.info)
 
 
@@ -66,8 +69,19 @@ def connection_fault(condition: str, text: str) -> Fault:
     return Fault(CONNECTION, condition, text)
 
 
+def link_error(error: Exception) -> Error:
+    """What to detach a link with for an error. Raises it if it concerns more than the link, or is none of a peer.
+
+    This is the one guard between what a peer sends by a link and the link's session.
+    """
+    fault = fault_of(error) if isinstance(error, ModelError) else error
+    if not isinstance(fault, Fault) or fault.scope != LINK:
+        raise fault
+    return fault.error
+
+
 def fault_of(error: ModelError) -> Fault:
-    """What a refusal of the model is in this protocol: it concerns the link that asked."""
+    """The link fault of an error of the model."""
     for kind, condition in _CONDITIONS:
         if isinstance(error, kind):
             return Fault(LINK, condition, str(error))

@@ -1,16 +1,15 @@
-"""Outcomes that are not simply applied to a link's deliveries (1.0, 4.4.2): those of transactions, and late ones.
+"""Retirement (1.0, 4.4.2): outcomes that take effect when their transaction is committed."""
 
-A delivery stays known by its number while its session is there: what the peer says of it after it detached the link,
-and before it attached it again, counts.
-"""
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp10.server.faults import Fault
+from waybill.engine.amqp10.server.delivery_host import DeliveryHost
+from waybill.engine.amqp10.server.faults import Fault, link_error
+from waybill.engine.amqp10.server.left_behind import LeftBehind
+from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
-from waybill.engine.amqp10.server.resume import TAG_SIZE
+from waybill.engine.amqp10.server.settlement import link_of
 from waybill.engine.amqp10.server.task import SessionTask
 from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired, outcome_units
 from waybill.model.entry import Entry
@@ -20,95 +19,44 @@ from waybill.wire.amqp10.error import NOT_ALLOWED, TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.transactions import TransactionalState
 from waybill.wire.amqp10.types import Described
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.outgoing import OutgoingLink
-    from waybill.engine.amqp10.server.session import Session
-
-WRAP = 0xFFFFFFFF
+WRAP: Final = 0xFFFFFFFF
 TWO_TRANSACTIONS: Final = Error(TRANSACTION_ROLLBACK, "a delivery was associated with two transactions")
 
 
-class LeftBehind:
-    """The deliveries of links that were detached and may be attached again, by number."""
-
-    def __init__(self) -> None:
-        self.entries: dict[i64, tuple[OutgoingLink, Entry]] = {}
-        self._mark = 1024
-
-    def add(self, link: "OutgoingLink", number: i64, entry: Entry) -> None:
-        """To be called once the terminus of the link holds the delivery."""
-        self.entries[number] = (link, entry)
-        if len(self.entries) > self._mark:
-            # Their links were attached again, or are gone for good.
-            kept = {number: pair for number, pair in self.entries.items() if pair[0].terminus.is_listed}
-            self.entries = kept
-            self._mark = 2 * len(kept) + 1024
-
-    def numbers(self, first: i64, count: i64) -> list[i64]:
-        """Those of its deliveries that are among `count` from `first` on, in order."""
-        entries = self.entries
-        if count > len(entries):
-            return [number for number in entries if (number - first) & WRAP < count]
-        return [number for number in [(first + index) & WRAP for index in range(int(count))] if number in entries]
-
-    def take(self, session: "Session", number: i64) -> "tuple[OutgoingLink, Entry] | None":
-        """The delivery, which the terminus holds no more; None if it is not there."""
-        pair = self.entries.pop(number, None)
-        if pair is None:
-            return None
-        link, entry = pair
-        tag = _tag(entry)
-        if _is_held(link, entry):
-            del link.terminus.held[tag]
-        else:
-            awaited = session.awaited(link.terminus, tag)
-            if awaited is None or awaited.entry is not entry:
-                return None
-            # The link is attached again, and has not come to resume it.
-            awaited.is_gone = True
-        link.unsettled_count += 1
-        return pair
-
-    def settle(self, session: "Session", number: i64, outcome: Outcome | None) -> None:
-        """Give a delivery its outcome, or the default one of its link."""
-        pair = self.take(session, number)
-        if pair is not None:
-            link = pair[0]
-            given = outcome if outcome is not None and outcome.name in link.outcomes else link.default_outcome
-            given.apply(link, pair[1])
-            link.settled_later()
-
-
-def _tag(entry: Entry) -> bytes:
-    return int(entry.sequence).to_bytes(TAG_SIZE, "big")
-
-
-def _is_held(link: "OutgoingLink", entry: Entry) -> bool:
-    return link.terminus.held.get(_tag(entry)) is entry
-
-
 def retire(
-    session: "Session", identifiers: list[i64], state: Composite | Described | None, facts: DispositionFacts
+    session: LinkHost,
+    left_behind: LeftBehind,
+    numbers: list[i64],
+    state: Composite | Described | None,
+    facts: DispositionFacts,
 ) -> None:
-    """Outcomes that take effect with a transaction (4.4.2). Raises a link fault for what is none."""
+    """Apply a disposition with a transactional state to these unsettled deliveries, and to those left behind.
+
+    Raises a link fault for an unknown outcome.
+    """
     try:
-        transaction = session.connection.transaction(state)
+        transaction = session.connection.transactions.of_state(state)
     except Fault as fault:
-        _detach_all(session, identifiers, fault.error)
+        _detach_all(session, numbers, link_error(fault))
         return
     outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
     if outcome is None:
         return
-    session.connection.begin(Retirement(session, identifiers, outcome, transaction, facts))
+    session.connection.begin(Retirement(session, left_behind, numbers, outcome, transaction, facts))
 
 
 class Retirement(SessionTask):
-    """A disposition in a transaction."""
+    """A disposition in a transaction, in three stages.
+
+    It changes the outcomes of deliveries that are retired already, then retires unsettled deliveries, and then those of
+    detached links.
+    """
 
     def __init__(
         self,
-        session: "Session",
-        identifiers: list[i64],
+        session: LinkHost,
+        left_behind: LeftBehind,
+        numbers: list[i64],
         outcome: Outcome,
         transaction: LinkTransaction,
         facts: DispositionFacts,
@@ -117,15 +65,16 @@ class Retirement(SessionTask):
         first = facts.first
         count = ((facts.last - first) & WRAP) + 1
         others: list[i64]
-        if count > len(session.retired):
-            others = [number for number in session.retired if (number - first) & WRAP < count]
+        if count > len(session.enlisted.retired):
+            others = [number for number in session.enlisted.retired if (number - first) & WRAP < count]
         else:
             others = [(first + index) & WRAP for index in range(int(count))]
         self._outcome = outcome
         self._transaction = transaction
         self._is_settled = facts.settled
-        # What a step retires, no later one may take for retired before.
-        self._stages = [others, identifiers, session.left_behind.numbers(first, count)]
+        self._left_behind = left_behind
+        # In this order: what one stage retires, the first must not take for retired before.
+        self._stages = [others, numbers, left_behind.numbers(first, count)]
         self._stage = 0
         self._next: i64 = 0
 
@@ -147,15 +96,15 @@ class Retirement(SessionTask):
         return True
 
     def _take(self, number: i64) -> bool:
-        """False if a transaction was ended by it."""
+        """False if this has ended a transaction."""
         session = self.session
         transaction = self._transaction
         if self._stage == 0:
-            retired = session.retired.get(number)
+            retired = session.enlisted.retired.get(number)
             if retired is None:
                 return True
             if retired.transaction is not transaction:
-                _end_control(retired.transaction, TWO_TRANSACTIONS)
+                retired.transaction.control.detach(TWO_TRANSACTIONS)
                 return False
             if not self._is_counted():
                 return False
@@ -165,54 +114,51 @@ class Retirement(SessionTask):
         elif self._stage == 1:
             entry = session.unsettled.get(number)
             if entry is not None:
-                return self._is_counted() and _retire_one(
-                    session, transaction, number, entry, self._outcome, settled=self._is_settled
-                )
+                return self._is_counted() and self._retire_unsettled(number, entry)
         else:
             if not self._is_counted():
                 return False
-            pair = session.left_behind.take(session, number)
+            pair = self._left_behind.take(number)
             if pair is not None:
-                transaction.retire(
-                    Retired(pair[0], number, pair[1], self._outcome, transaction, is_settled=self._is_settled)
-                )
+                self._retire(pair[0], number, pair[1])
         return True
 
+    def _retire_unsettled(self, number: i64, entry: Entry) -> bool:
+        """False if this has ended a transaction."""
+        session = self.session
+        link = link_of(entry)
+        acquired = session.enlisted.acquired.get(number)
+        if acquired is not None and acquired is not self._transaction:
+            # 4.4.2: it "MUST NOT be associated with a different non discharged transaction than the outcome."
+            acquired.control.detach(TWO_TRANSACTIONS)
+            return False
+        name = self._outcome.name
+        if name not in link.outcomes:
+            link.detach(Error(NOT_ALLOWED, f"{name} is not among the outcomes of this link"))
+            return True
+        del session.unsettled[number]
+        self._retire(link, number, entry)
+        return True
+
+    def _retire(self, link: DeliveryHost, number: i64, entry: Entry) -> None:
+        transaction = self._transaction
+        enlisted = self.session.enlisted
+        transaction.retire(
+            Retired(link, number, entry, self._outcome, transaction, enlisted, is_settled=self._is_settled)
+        )
+
     def _is_counted(self) -> bool:
-        """False if the transaction would hold too much: it ends, with a link that tells why, and is rolled back."""
+        """False if the transaction would exceed its limit: then it is rolled back."""
         transaction = self._transaction
         if transaction.add_units(outcome_units(self._outcome)):
             return True
-        _end_control(transaction, transaction.too_large())
+        transaction.control.detach(transaction.too_large())
         return False
 
 
-def _detach_all(session: "Session", identifiers: list[i64], error: Error) -> None:
-    """The links whose deliveries these are."""
-    for number in identifiers:
+def _detach_all(session: LinkHost, numbers: list[i64], error: Error) -> None:
+    """Detach the links of these deliveries."""
+    for number in numbers:
         entry = session.unsettled.get(number)
         if entry is not None:
-            session.detach_outgoing(session.link_of(entry), error)
-
-
-def _retire_one(
-    session: "Session", transaction: LinkTransaction, number: i64, entry: Entry, outcome: Outcome, *, settled: bool
-) -> bool:
-    """False if the transaction was ended by it."""
-    link = session.link_of(entry)
-    acquired = session.acquired.get(number)
-    if acquired is not None and acquired is not transaction:
-        # 4.4.2: it "MUST NOT be associated with a different non discharged transaction than the outcome."
-        _end_control(acquired, TWO_TRANSACTIONS)
-        return False
-    if outcome.name not in link.outcomes:
-        session.detach_outgoing(link, Error(NOT_ALLOWED, f"{outcome.name} is not among the outcomes of this link"))
-        return True
-    del session.unsettled[number]
-    transaction.retire(Retired(link, number, entry, outcome, transaction, is_settled=settled))
-    return True
-
-
-def _end_control(transaction: LinkTransaction, error: Error) -> None:
-    control = transaction.control
-    control.session.detach_incoming(control, error)
+            link_of(entry).detach(error)

@@ -1,8 +1,8 @@
 """The SASL layer, server side (1.0, 5.3): mechanisms out, init in, challenges and responses, the outcome."""
 
-from typing import TYPE_CHECKING
-
 from waybill.engine.amqp10.server.faults import connection_fault
+from waybill.engine.amqp10.server.session_host import SessionHost
+from waybill.engine.connection_state import ENDED
 from waybill.engine.login import Login
 from waybill.wire.amqp10.error import FRAMING_ERROR, NOT_ALLOWED
 from waybill.wire.amqp10.frames import sasl_frame
@@ -17,14 +17,11 @@ from waybill.wire.amqp10.security import (
     decode_sasl,
 )
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.connection import Connection
-
 
 class SaslLayer:
     """One login. `is_over` once the outcome is sent: the peer's next octets are a protocol header again."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: SessionHost) -> None:
         self._connection = connection
         self._login = Login(
             connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True
@@ -63,10 +60,10 @@ class SaslLayer:
     def _refuse(self) -> None:
         """Say no more than that it failed, and close (5.3.3.6)."""
         self._connection.send(sasl_frame(SaslOutcome(SASL_AUTHENTICATION_FAILED).encode()))
-        self._connection.cut_off()
+        self._connection.advance(ENDED)
 
 
-def log_in_without_sasl(connection: "Connection") -> None:
+def log_in_without_sasl(connection: SessionHost) -> None:
     """A peer that skips the SASL layer is anonymous. Raises a connection fault if nobody may be."""
     login = Login(connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True)
     user = login.anonymous()

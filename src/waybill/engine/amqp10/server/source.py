@@ -1,6 +1,6 @@
 """What an outgoing link takes its messages from: a queue, or a queue of its own that is bound to an exchange."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -15,11 +15,12 @@ from waybill.engine.amqp10.server.dynamic import (
     check_consumer,
     join_lifetime,
     node_capabilities,
+    response_queue,
     subscription_queue,
 )
 from waybill.engine.amqp10.server.faults import link_fault
-from waybill.engine.amqp10.server.management_link import response_queue
 from waybill.engine.amqp10.server.outcomes import ALL, Outcome
+from waybill.engine.amqp10.server.session_host import SessionHost
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.binding import QUEUE as BOUND_QUEUE
 from waybill.model.binding import Binding
@@ -40,9 +41,6 @@ from waybill.wire.amqp10.messaging import (
 )
 from waybill.wire.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.session import Session
-
 PRIORITY_PROPERTY: Final = "rabbitmq:priority"
 DEFAULT_OUTCOME: Final = Outcome(Released())
 
@@ -57,9 +55,8 @@ class SourceNode:
     queue: Queue
     terminus: Terminus
 
-    def __init__(self, session: "Session", name: str, asked: Source, properties: dict[str, object]) -> None:
-        self.session = session
-        self.connection = session.connection
+    def __init__(self, connection: SessionHost, name: str, asked: Source, properties: dict[str, object]) -> None:
+        self.connection = connection
         self.asked = asked
         self.exclusive = False
         self.priority: i64 = _priority(properties)
@@ -86,7 +83,7 @@ class SourceNode:
             return asked.address or ""
         if asked.address is not None:
             raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
-        self._dynamic = DynamicNode(self.session, name, asked.dynamic_node_properties)
+        self._dynamic = DynamicNode(self.connection, name, asked.dynamic_node_properties)
         self.properties = self._dynamic.properties
         return self._dynamic.address
 
@@ -108,7 +105,7 @@ class SourceNode:
         elif node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
             queue = virtual_host.queue(node.name, connection)
             connection.check_permission("read", "queue", node.name)
-            check_consumer(self.session, queue)
+            check_consumer(self.connection, queue)
             self._distribute(queue)
             self._filter(STREAM_FILTERS if queue.is_append_only else QUEUE_FILTERS)
             self._known = queue
@@ -124,7 +121,7 @@ class SourceNode:
             self.queue = self._dynamic.make(terminus, self.asked.capabilities)
         elif self._known is not None:
             self.queue = self._known
-            join_lifetime(self.session, terminus, self.queue)
+            join_lifetime(self.connection, terminus, self.queue)
         elif self.is_management:
             self.queue = response_queue(self.connection)
         else:
@@ -175,7 +172,7 @@ class SourceNode:
     def _subscribe(self) -> Queue:
         """A queue of this link's own, bound to the exchange."""
         virtual_host = self.connection.virtual_host
-        queue = subscription_queue(self.session, self.terminus, durable=self.asked.durable != DURABLE_NONE)
+        queue = subscription_queue(self.connection, self.terminus, durable=self.asked.durable != DURABLE_NONE)
         before = {binding.key: binding for binding in queue.bindings.values()}
         wanted = {
             binding.key: binding
@@ -203,7 +200,7 @@ class SourceNode:
         if self.is_management:
             return ()
         kind = "exchange" if self._exchange else "queue"
-        return node_capabilities(self.session, self.asked.capabilities, kind, None if self._exchange else self.queue)
+        return node_capabilities(self.connection, self.asked.capabilities, kind, None if self._exchange else self.queue)
 
     def answer(self) -> Source:
         """The source of the attach with which we answer: what is in force."""

@@ -1,6 +1,6 @@
 """Where an incoming link publishes to: one exchange and key, an exchange by subject, or wherever each message says."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -8,13 +8,11 @@ from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, parse_address
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
+from waybill.engine.amqp10.server.session_host import SessionHost
 from waybill.model.errors import InvalidArgument, NotFound, PreconditionFailed
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.routing import Route
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.connection import Connection
 
 ROUTE_LIMIT: Final = 4096
 ROUTING_KEY_MAX: Final = 4096
@@ -27,7 +25,7 @@ class TargetNode:
     "exchange" otherwise.
     """
 
-    def __init__(self, connection: "Connection", address: str | None) -> None:
+    def __init__(self, connection: SessionHost, address: str | None) -> None:
         self.connection = connection
         self.is_anonymous = address is None
         self.route: Route | None = None

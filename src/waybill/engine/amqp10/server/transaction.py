@@ -1,19 +1,21 @@
-"""What a transaction of AMQP 1.0 holds until it is discharged (1.0, 4.4): posted, retired and acquired messages.
+"""A transaction (1.0, 4.4): the posted, retired and acquired messages that it holds until it is discharged.
 
-post       kept back, and published by the commit
-retire     the outcome waits; after a rollback the delivery is what it was, still acquired by its link
-acquire    deliveries that a rollback makes available again; a commit gives them no outcome
+post       the commit publishes the message
+retire     the commit applies the outcome; after a rollback the delivery is unsettled again
+acquire    a rollback releases the delivery; a commit leaves it unsettled
 
-What could not be done as it was told, or at all, must not be committed (4.4.4.1): `fail` says why.
+A transaction in which anything failed must not be committed (4.4.4.1): `fail` records the reason.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.delivery_host import DeliveryHost
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
-from waybill.engine.amqp10.server.resume import TAG_SIZE, forget_settling
-from waybill.engine.amqp10.termini import Terminus
+from waybill.engine.amqp10.server.unsettled_map import TAG_SIZE, forget_settling
+from waybill.engine.amqp10.termini import LinkEnd, Terminus
+from waybill.engine.held import HeldMemory
 from waybill.model.entry import Entry
 from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
@@ -25,35 +27,53 @@ from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, TRANSACTION_ROLLB
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE
 from waybill.wire.amqp10.transactions import TransactionalState
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.coordinator import CoordinatorLink
-    from waybill.engine.amqp10.server.outgoing import OutgoingLink
-
 OPEN_AT_ONCE: Final = 4
-"""So much more may all transactions of a connection hold together: they end with it."""
+"""All transactions of a connection together may hold this many times the limit of one: they all end with it."""
 UNIT_BITS: Final = 7
-"""Annotations that an outcome adds count by their size."""
+"""An outcome with annotations counts one more unit for each 128 octets."""
 NO_ROOM: Final = Error(TRANSACTION_ROLLBACK, "a queue has no room for the messages of the transaction")
 NO_QUEUE: Final = Error(TRANSACTION_ROLLBACK, "the queue of a message of the transaction was deleted")
 
 
 def outcome_units(outcome: Outcome) -> i64:
-    """What one delivery with this outcome counts."""
+    """The units of one retired delivery."""
     if outcome.name == ACCEPTED:
         return ACCEPT_UNITS
     return OTHER_UNITS + (len(outcome.encoded) >> UNIT_BITS)
 
 
+class TransactionBudget:
+    """What all transactions of one connection hold, and what they may hold."""
+
+    def __init__(self, runtime: Runtime, held: HeldMemory, units_max: i64) -> None:
+        self.runtime = runtime
+        self.held = held
+        self.units_max: i64 = units_max
+        self.units: i64 = 0
+
+
+class Enlisted:
+    """The deliveries of one session that are part of open transactions, by delivery-id.
+
+    `retired` have an outcome that waits for the discharge; `acquired` were sent in a transaction.
+    """
+
+    def __init__(self) -> None:
+        self.retired: dict[i64, Retired] = {}
+        self.acquired: dict[i64, LinkTransaction] = {}
+
+
 class Retired:
-    """A delivery with an outcome that waits. `is_settled`: the peer has forgotten it already."""
+    """A delivery with an outcome that waits for the discharge. `is_settled`: the peer has settled it already."""
 
     def __init__(
         self,
-        link: "OutgoingLink",
+        link: DeliveryHost,
         number: i64,
         entry: Entry,
         outcome: Outcome,
         transaction: "LinkTransaction",
+        enlisted: Enlisted,
         *,
         is_settled: bool,
     ) -> None:
@@ -62,16 +82,16 @@ class Retired:
         self.entry = entry
         self.outcome = outcome
         self.transaction = transaction
+        self.enlisted = enlisted
         self.is_settled = is_settled
 
     def is_given_back(self) -> bool:
-        """After a rollback: whether the delivery is again what it was, to the link or to its terminus."""
+        """After a rollback: return the delivery to its link, or to the terminus. False if neither can take it."""
         if self.is_settled:
             return False
         link = self.link
         if link.is_attached:
-            self.entry.holder = link
-            link.session.unsettled[self.number] = self.entry
+            link.restore(self.number, self.entry)
             return True
         terminus = link.terminus
         if terminus.link is None and terminus.is_listed:
@@ -80,14 +100,17 @@ class Retired:
             return True
         return False
 
+    def apply(self) -> None:
+        self.outcome.apply(self.link, self.entry)
+
     def apply_default(self) -> None:
-        """After a rollback, the default outcome is that of what the peer has forgotten (4.4)."""
+        """After a rollback: a delivery that the peer has settled gets the default outcome (4.4)."""
         self.link.default_outcome.apply(self.link, self.entry)
-        self.link.settled_later()
+        self.link.delivery_settled()
 
 
 class Posted:
-    """A delivery that its sender will settle second. `outcome`: encoded, empty for `accepted`."""
+    """A delivery whose sender settles second. `outcome`: encoded, empty for `accepted`."""
 
     def __init__(self, terminus: Terminus, tag: bytes, outcome: bytes) -> None:
         self.terminus = terminus
@@ -101,13 +124,14 @@ class Posted:
 
 
 class LinkTransaction:
-    """One transaction, from its declaration to its discharge. `size`: octets of the messages kept back.
+    """One transaction, from its declaration to its discharge.
 
-    `units`: about the time that its end takes.
-    `partial_count`: deliveries of it of which more is awaited. `failure`: why it cannot be committed.
+    `size`: the octets of its messages. `units`: about the time that its end takes. `control`: the link
+    that has declared it; detaching that rolls it back. `partial_count`: its deliveries
+    that are not complete. `failure`: why it cannot be committed.
     """
 
-    def __init__(self, identifier: bytes, control: "CoordinatorLink") -> None:
+    def __init__(self, identifier: bytes, control: LinkEnd, budget: TransactionBudget) -> None:
         self.identifier = identifier
         self.control = control
         self.size: i64 = 0
@@ -116,18 +140,19 @@ class LinkTransaction:
         self.failure: Error | None = None
         self.is_over = False
         self.retired: list[Retired] = []
+        self._budget = budget
         self._held: i64 = 0
         self._publishes: list[tuple[list[Queue], Message]] = []
         self._posted: list[Posted] = []
-        self._acquired: list[tuple[OutgoingLink, i64, Entry]] = []
-        self._acquirers: list[OutgoingLink] = []
+        self._acquired: list[tuple[DeliveryHost, Enlisted, i64, Entry]] = []
+        self._acquirers: dict[DeliveryHost, None] = {}
 
     def state(self, outcome: Composite | None) -> bytes:
-        """The encoded state of a delivery that takes part."""
+        """The encoded transactional state of one of its deliveries."""
         return TransactionalState(self.identifier, outcome).encode()
 
     def fail(self, error: Error) -> None:
-        """Let it end with a rollback only; the first error is told."""
+        """Allow nothing but a rollback. The first error is the one that is told."""
         if self.failure is None:
             self.failure = Error(TRANSACTION_ROLLBACK, error.description, error.info)
 
@@ -136,26 +161,25 @@ class LinkTransaction:
         self.size += message.size
 
     def add_units(self, units: i64) -> bool:
-        """False, and nothing is counted, if it would hold too much, or all of the connection together."""
+        """Count units. False, and nothing is counted, if this transaction or the connection exceeds its limit."""
         if not self.has_room(units):
             return False
-        connection = self.control.connection
         self.units += units
-        connection.transaction_units += units
+        self._budget.units += units
         return True
 
     def has_room(self, units: i64) -> bool:
-        connection = self.control.connection
-        limit = connection.host.limits.transaction_units_max
-        return self.units + units <= limit and connection.transaction_units + units <= OPEN_AT_ONCE * limit
+        budget = self._budget
+        limit = budget.units_max
+        return self.units + units <= limit and budget.units + units <= OPEN_AT_ONCE * limit
 
     def too_large(self) -> Error:
-        return Error(RESOURCE_LIMIT_EXCEEDED, too_large(self.control.connection.host.limits.transaction_units_max))
+        return Error(RESOURCE_LIMIT_EXCEEDED, too_large(self._budget.units_max))
 
     def hold(self, size: i64) -> bool:
-        """Count one more message that is kept back. False if that is too much."""
+        """Count the memory of one message. False if there is no room for it."""
         size += HELD_MESSAGE_BYTES
-        if not self.control.connection.held.add(size):
+        if not self._budget.held.add(size):
             return False
         self._held += size
         return True
@@ -165,21 +189,24 @@ class LinkTransaction:
 
     def retire(self, retired: Retired) -> None:
         self.retired.append(retired)
-        retired.link.session.retired[retired.number] = retired
+        retired.enlisted.retired[retired.number] = retired
 
-    def begin_acquiring(self, link: "OutgoingLink") -> None:
-        """From now on what the link delivers takes part."""
-        link.acquiring = self
-        self._acquirers.append(link)
+    def begin_acquiring(self, link: DeliveryHost) -> None:
+        """What the link delivers from now on is part of the transaction."""
+        self._acquirers[link] = None
 
-    def acquire(self, link: "OutgoingLink", number: i64, entry: Entry) -> None:
+    def stop_acquiring(self, link: DeliveryHost) -> None:
+        self._acquirers.pop(link, None)
+
+    def acquire(self, link: DeliveryHost, enlisted: Enlisted, number: i64, entry: Entry) -> None:
         self.units += OTHER_UNITS
-        self.control.connection.transaction_units += OTHER_UNITS
-        self._acquired.append((link, number, entry))
-        link.session.acquired[number] = self
+        self._budget.units += OTHER_UNITS
+        self._acquired.append((link, enlisted, number, entry))
+        enlisted.acquired[number] = self
 
-    def commit(self, runtime: Runtime) -> Error | None:
-        """Do it all; recovered as a whole or not at all. Why not, with nothing done, if it cannot be."""
+    def commit(self) -> Error | None:
+        """Apply everything atomically. If it cannot be applied, nothing is: then the reason is returned."""
+        runtime = self._budget.runtime
         runtime.work_left -= self.units >> 1
         failure = self.failure or self._obstacle()
         if failure is not None:
@@ -189,15 +216,15 @@ class LinkTransaction:
             for queues, message in self._publishes:
                 publish_to([queue for queue in queues if not queue.is_deleted], message)
             for retired in self.retired:
-                retired.outcome.apply(retired.link, retired.entry)
+                retired.apply()
             for posted in self._posted:
                 self._keep(posted)
         for retired in self.retired:
-            retired.link.settled_later()
+            retired.link.delivery_settled()
         return None
 
     def _keep(self, posted: Posted) -> None:
-        """The outcome that was provisional is in force (4.4.4.1)."""
+        """Make a provisional outcome final (4.4.4.1)."""
         terminus = posted.terminus
         if not posted.is_known:
             return
@@ -209,7 +236,7 @@ class LinkTransaction:
             terminus.termini.keep_delivery(terminus, posted.tag, is_accepted=True)
 
     def _obstacle(self) -> Error | None:
-        """What keeps it from doing what its senders were told that it would do."""
+        """Why a queue cannot take what the senders were told that it would."""
         counts: dict[Queue, int] = {}
         sizes: dict[Queue, int] = {}
         for queues, message in self._publishes:
@@ -224,8 +251,8 @@ class LinkTransaction:
         return None
 
     def rollback(self) -> None:
-        """Undo it: what was acquired is available again, what was retired is what it was."""
-        self.control.connection.host.runtime.work_left -= self.units >> 1
+        """Release the acquired deliveries; the retired ones are unsettled again."""
+        self._budget.runtime.work_left -= self.units >> 1
         self._end()
         self._publishes = []
         for posted in self._posted:
@@ -240,25 +267,24 @@ class LinkTransaction:
             if not retired.link.default_outcome.keeps_order:
                 retired.apply_default()
         self.retired = []
-        for link, number, entry in reversed(self._acquired):
-            if link.session.unsettled.get(number) is entry:
-                del link.session.unsettled[number]
+        for link, _, number, entry in reversed(self._acquired):
+            if link.withdraw(number, entry):
                 entry.queue.release(entry, failed=False)
-                link.settled_later()
+                link.delivery_settled()
         self._acquired = []
 
     def _end(self) -> None:
-        """Nothing takes part in it any more."""
+        """Nothing becomes part of it any more."""
         self.is_over = True
-        self.control.connection.held.give_back(self._held)
-        self.control.connection.transaction_units -= self.units
+        budget = self._budget
+        budget.held.give_back(self._held)
+        budget.units -= self.units
         self.units = 0
         self._held = 0
         for retired in self.retired:
-            retired.link.session.retired.pop(retired.number, None)
-        for link, number, _ in self._acquired:
-            link.session.acquired.pop(number, None)
+            retired.enlisted.retired.pop(retired.number, None)
+        for _, enlisted, number, _ in self._acquired:
+            enlisted.acquired.pop(number, None)
         for link in self._acquirers:
-            if link.acquiring is self:
-                link.acquiring = None
-        self._acquirers = []
+            link.end_acquiring()
+        self._acquirers = {}

@@ -1,34 +1,33 @@
-"""How long a peer may keep a delivery without settling it (1.0, 3.4.4: the source may release what it has sent).
+"""Releases deliveries that a peer has not settled for too long (1.0, 3.4.4: the source may release what it has sent).
 
-Deliveries do not note their time. Marks, made now and then, tell which delivery-id was the next one at which time.
+Deliveries do not record when they were sent. Instead, each check notes the time and the next delivery-id.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.outcomes import Outcome
+from waybill.engine.amqp10.server.settlement import link_of
 from waybill.engine.amqp10.server.task import FEW, SessionTask
 from waybill.wire.amqp10.error import TRANSACTION_TIMEOUT, Error
 from waybill.wire.amqp10.messaging import Released
-
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.session import Session
 
 WRAP: Final = 0xFFFFFFFF
 LATE_PER_UNIT_BITS: Final = 6
 RELEASED: Final = Outcome(Released())
 
 
-class Locks:
-    """The marks of one session."""
+class UnsettledTimeout:
+    """`_marks`: when the check ran, and the next delivery-id then; for one session."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[float, i64]] = []
 
-    def release(self, session: "Session", now: float, timeout_s: float) -> None:
-        """Release what was unsettled `timeout_s` ago already. To be called now and then: each call leaves a mark."""
-        if not session.unsettled and not session.retired:
+    def release(self, session: LinkHost, now: float, timeout_s: float) -> None:
+        """Release what has been unsettled for `timeout_s`, as of the last mark. Each call leaves a mark."""
+        if not session.unsettled and not session.enlisted.retired:
             self._marks = []
             return
         self._marks.append((now, session.next_delivery_id))
@@ -37,14 +36,12 @@ class Locks:
         at, end = self._marks[0]
         if at > now - timeout_s:
             return
-        # A transaction that is not discharged in time is undone; what it retired is released like all else then.
-        late_retired = [retired for number, retired in session.retired.items() if _is_before(number, end)]
+        # A transaction that is not discharged in time is rolled back; then what it retired is released too.
+        late_retired = [retired for number, retired in session.enlisted.retired.items() if _is_before(number, end)]
         for control in dict.fromkeys([retired.transaction.control for retired in late_retired]):
-            control.session.detach_incoming(
-                control, Error(TRANSACTION_TIMEOUT, f"a transaction kept a delivery for {int(timeout_s)} s")
-            )
+            control.detach(Error(TRANSACTION_TIMEOUT, f"a transaction kept a delivery for {int(timeout_s)} s"))
         late: list[i64] = []
-        # They stand in the order in which they were sent. What a rollback has put behind younger ones comes after them.
+        # They are in the order in which they were sent. Those that a rollback put behind younger ones wait for these.
         for number in session.unsettled:
             if not _is_before(number, end):
                 break
@@ -53,13 +50,13 @@ class Locks:
         if len(late) <= FEW:
             late.reverse()
         if late:
-            session.connection.begin(_Releasing(session, late))
+            session.connection.begin(_Release(session, late))
 
 
-class _Releasing(SessionTask):
-    """Takes deliveries back from the peer."""
+class _Release(SessionTask):
+    """Releases deliveries, and tells the peer so."""
 
-    def __init__(self, session: "Session", numbers: list[i64]) -> None:
+    def __init__(self, session: LinkHost, numbers: list[i64]) -> None:
         super().__init__(session)
         self._numbers = numbers
         self._next: i64 = 0
@@ -77,11 +74,11 @@ class _Releasing(SessionTask):
             entry = session.unsettled.pop(number, None)
             if entry is None:
                 continue
-            link = session.link_of(entry)
+            link = link_of(entry)
             entry.holder = None
             RELEASED.apply(link, entry)
-            session.settled_by_us(number, RELEASED.encoded)
-            link.settled_later()
+            link.settle(number, RELEASED.encoded)
+            link.delivery_settled()
         return True
 
 

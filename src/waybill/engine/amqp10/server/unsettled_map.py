@@ -1,23 +1,21 @@
-"""What both ends say of their unsettled deliveries when a link is attached again (1.0, 3.4.6).
+"""The unsettled maps that both ends exchange when a link is attached again (1.0, 3.4.6).
 
-We send. All that we have not settled is whole here and without an outcome, so our state of it is null, and the peer's
-rules what is done (the numbers are those of the example in 3.4.6):
+We are the sender. We have each unsettled delivery whole and without an outcome, so our state of it is null. What we do
+depends on the peer's state (numbered as in the example of 3.4.6):
 
-    the peer has no record of it        1   the message again, as a new delivery
-    the peer has a part of it           2   the message again from its beginning, resumed
-    the peer has an outcome             3   the outcome is applied, a resumed transfer settles the delivery
-    the peer has it without a state     4   the message again, resumed
+    the peer has no record of it        1   send the message as a new delivery
+    the peer has a part of it           2   resume the delivery from the beginning of the message
+    the peer has an outcome             3   apply the outcome, and settle by a resumed transfer
+    the peer has it without a state     4   resume the delivery
 
-We receive. Of a delivery we have a part, or its outcome, or nothing:
+We are the receiver. We have a part of a delivery, or its outcome, or nothing:
 
     we have a part           2, 6, 7, 9, 11   the peer goes on from within that part, or aborts
-    we have the outcome      3, 8, 12, 13     the peer resumes to settle it; if its outcome differs, it is the one
-    we have nothing          1, 5, 10         the peer sends it as new, or nothing
+    we have the outcome      3, 8, 12, 13     the peer resumes to settle it; if its outcome differs, that one counts
+    we have nothing          1, 5, 10         the peer sends it as a new delivery, or not at all
 """
 
-from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -27,80 +25,52 @@ from waybill.model.queue import Queue
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.disposition import decode_state
 from waybill.wire.amqp10.messaging import Accepted, Received
-from waybill.wire.amqp10.performatives import Attach
 from waybill.wire.amqp10.sections import section_starts
 from waybill.wire.amqp10.types import Described
 
-if TYPE_CHECKING:
-    from waybill.engine.amqp10.server.session import Session
-
-FRAME_HEAD_SIZE = 8
-TAG_SIZE = 8
-NOTHING_HELD = -1
-STATE_SIZE_MIN = 3
-STATES_PER_UNIT_BITS = 4
+WRAP: Final = 0xFFFFFFFF
+TAG_SIZE: Final = 8
+NOTHING_HELD: Final = -1
 
 States = dict[bytes, Composite | Described | None]
 
 
+def tag_of(entry: Entry) -> bytes:
+    """The delivery-tag of a message that was sent: its place in the queue, which no other message ever has."""
+    return int(entry.sequence).to_bytes(TAG_SIZE, "big")
+
+
 class Resumed:
-    """One delivery that a link goes on with. `is_known`: the peer has a record of it, and `state` is what that says."""
+    """A delivery to resume. `is_known`: the peer has it in its unsettled map, with `state`.
+
+    `is_gone`: the peer has settled it by its former delivery-id.
+    """
 
     def __init__(self, tag: bytes, entry: Entry, state: Composite | Described | None, *, is_known: bool) -> None:
         self.tag = tag
         self.entry = entry
         self.state = state
         self.is_known = is_known
-        # The peer settled it by its former number before it was resumed.
         self.is_gone = False
 
 
-def send_attach(session: "Session", attach: Attach) -> bool:
-    """Send an attach; if it does not fit a frame, with as many unsettled deliveries as fit (2.7.3). True if not all."""
-    limit = session.connection.peer_max_frame_size
-    states = attach.unsettled or {}
-    whole = attach
-    count = _fitting(states, limit)
-    if count < len(states):
-        some = {tag: states[tag] for tag in islice(states, count)}
-        attach = replace(whole, unsettled=some, incomplete_unsettled=True)
-    session.connection.host.runtime.work_left -= count >> STATES_PER_UNIT_BITS
-    while count > 0 and len(attach.encode()) + FRAME_HEAD_SIZE > limit:
-        count //= 2
-        some = {tag: states[tag] for tag in list(states)[:count]}
-        attach = replace(whole, unsettled=some, incomplete_unsettled=True)
-    session.send(attach)
-    return attach is not whole
-
-
-def _fitting(states: States, limit: int) -> int:
-    """How many of these, at most, a frame can have: what is never sent is not encoded."""
-    count = 0
-    for tag in states:
-        limit -= len(tag) + STATE_SIZE_MIN
-        if limit < 0:
-            break
-        count += 1
-    return count
-
-
 def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None, *, is_complete: bool) -> list[Resumed]:
-    """The deliveries that a source's terminus has, in order, with what the peer says of them.
+    """The deliveries that a source's terminus holds, in order, with their states in the peer's map.
 
-    If the peer has not named all of its own, nothing is known of the others: the terminus goes on holding them.
+    If that map is incomplete, the terminus keeps the deliveries that it does not name.
     """
     said: States = theirs or {}
     held = terminus.held
     terminus.held = {}
     if terminus.queue_id != queue.id:
-        # Another queue has the name now: its messages were never delivered by this link.
+        # The address names another queue now, whose messages this link has never delivered.
         for left in held.values():
             left.queue.release(left, failed=False)
         held = {}
         said = {}
         terminus.queue_id = queue.id
     for tag in said:
-        # After a restart the queue has them: the tag tells which of its messages it was.
+        # After a restart the queue has the message; the tag tells which one it is.
         if tag not in held and len(tag) == TAG_SIZE and terminus.durable and queue.is_persistent:
             entry = queue.claim(int.from_bytes(tag, "big"))
             if entry is not None:
@@ -115,12 +85,12 @@ def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None, 
 
 
 def held_states(resumed: list[Resumed]) -> States:
-    """What we say of them: not settled, and whole."""
+    """Our unsettled map: each delivery is whole and without an outcome."""
     return {delivery.tag: None for delivery in resumed}
 
 
 def settling_states(terminus: Terminus, theirs: States | None, *, is_complete: bool) -> States:
-    """What a target's terminus says of its deliveries. What the peer does not name any more is settled by it."""
+    """Our unsettled map of a target's terminus. The peer has settled what its own map does not name."""
     said: States = theirs or {}
     if is_complete:
         for tag in [tag for tag in terminus.settling if tag not in said]:
@@ -133,8 +103,14 @@ def settling_states(terminus: Terminus, theirs: States | None, *, is_complete: b
     return states
 
 
+def settling_among(terminus: Terminus, first: i64, last: i64) -> list[bytes]:
+    """The tags of the deliveries `first` to `last` that came by the present link and have their outcome."""
+    count = (last - first) & WRAP
+    return [tag for tag, number in terminus.settling.items() if number >= 0 and (number - first) & WRAP <= count]
+
+
 def forget_settling(terminus: Terminus, tag: bytes) -> None:
-    """The peer has settled a delivery: nobody will ask for it any more."""
+    """Forget the outcome of a delivery that the peer has settled."""
     if terminus.settling.pop(tag, None) is not None:
         terminus.outcomes.pop(tag, None)
         terminus.termini.forget_delivery(terminus, tag)
@@ -146,13 +122,13 @@ def _outcome_of(terminus: Terminus, tag: bytes) -> Composite | Described | None:
 
 
 def received_of(partial: bytes) -> Received:
-    """How far a message has come, of which `partial` is there (3.4.1)."""
+    """The state of a message of which we have the first part (3.4.1)."""
     starts = section_starts(partial, 0, len(partial))
     return Received(len(starts) - 1, len(partial) - starts[-1])
 
 
 def position_in(partial: bytes, state: Composite | Described | None) -> i64:
-    """Where in `partial` the peer goes on; `NOTHING_HELD` if that is beyond it. Raises DecodeError."""
+    """Where in `partial` the peer goes on, `NOTHING_HELD` if that is beyond its end. Raises DecodeError."""
     if not (isinstance(state, COMPOSITE) and isinstance(state, Received)):
         return 0
     if state.section_number == 0 and state.section_offset == 0:
