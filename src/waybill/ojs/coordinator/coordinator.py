@@ -21,6 +21,7 @@ from waybill.client import Channel, Consumer, NotFound
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.features import Features
 from waybill.ojs.coordinator.job_requests import JobRequests
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -70,6 +71,7 @@ class Coordinator:
         self._view: JobView | None = None
         self._replacement: Replacement | None = None
         self._desk: Desk | None = None
+        self._features = Features(self._is_trusted)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: dict[str, Answer] = {}
         """What is called for which kind of request."""
@@ -79,7 +81,7 @@ class Coordinator:
         source = event_source("coordinators", self.id)
         broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
-            self._view = JobView(self._database, rebuild=self._rebuild)
+            self._view = JobView(self._database, rebuild=self._rebuild, features=self._features.folds)
             self._broker = broker
             declarer = broker.declarer
             await declarer.ensure_shared()
@@ -90,6 +92,7 @@ class Coordinator:
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
             self._answers |= JobRequests(desk, self._replacement).answers()
+            self._answers |= await self._features.start(desk, self.id)
             channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
                 await declarer.ensure_control(queue)
@@ -104,6 +107,7 @@ class Coordinator:
     async def close(self) -> None:
         """Leave the control queues to the next coordinator."""
         broker, self._broker = self._broker, None
+        await self._features.close()
         if self._desk is not None:
             await self._desk.close()
         if broker is not None:
@@ -134,6 +138,9 @@ class Coordinator:
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
         return {} if self._view is None else self._view.counts()
+
+    def _is_trusted(self, user: str | None) -> bool:
+        return self.policy.is_trusted(user, None if self._broker is None else self._broker.identity.user)
 
     @property
     def _known(self) -> JobView:

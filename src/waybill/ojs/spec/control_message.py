@@ -23,6 +23,9 @@ LOOK: Final = "ojs.control.look"
 REPLACE: Final = "ojs.control.replace"
 """Published to the relay: an attempt is over, whatever its worker may say."""
 
+ADMIT: Final = "ojs.control.admit"
+"""A worker asks whether a copy of a job may run."""
+
 PAUSE: Final = "ojs.control.pause"
 RESUME: Final = "ojs.control.resume"
 """Published to the relay: a queue was paused, or is no longer."""
@@ -88,6 +91,20 @@ class ControlReply(msgspec.Struct, omit_defaults=True):
 
     jobs: list[JobInfo] = msgspec.field(default_factory=list)
     replaced: JobInfo | None = None
+
+
+class AdmissionRequest(msgspec.Struct):
+    """What ADMIT asks: whether this copy of a job may run."""
+
+    job_id: str
+    copy: str
+    worker_id: str = ""
+
+
+class Admission(msgspec.Struct):
+    """The answer to ADMIT."""
+
+    is_admitted: bool
 
 
 _requests: Final = msgspec.json.Decoder(ControlRequest)

@@ -259,6 +259,27 @@ class CronSkipped(EventData, frozen=True, kw_only=True):
     existing_job_id: str | None = None
 
 
+class ClaimPushed(EventData, frozen=True, kw_only=True):
+    """A coordinator has pushed a job that was claimed, under the name of this copy. An event of ours."""
+
+    copy: str
+    by: str
+
+
+class ClaimCopied(EventData, frozen=True, kw_only=True):
+    """A coordinator is about to push a claimed job once more, as it cannot know of the push before. One of ours."""
+
+    copy: str
+    by: str
+
+
+class ClaimAdmitted(EventData, frozen=True, kw_only=True):
+    """A worker asks to run a copy of a claimed job; what comes first in the stream may. An event of ours."""
+
+    copy: str
+    worker_id: str
+
+
 EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobEnqueued: "job.enqueued",
     JobScheduled: "job.scheduled",
@@ -283,6 +304,9 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkflowStepCompleted: "workflow.step_completed",
     WorkflowCompleted: "workflow.completed",
     WorkflowFailed: "workflow.failed",
+    ClaimPushed: "claim.pushed",
+    ClaimCopied: "claim.copied",
+    ClaimAdmitted: "claim.admitted",
     CronTriggered: "cron.triggered",
     CronSkipped: "cron.skipped",
 }

@@ -17,7 +17,7 @@ import time
 from typing import Final
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_DERIVED: Final = "fff"
+DERIVED: Final = "fff"
 """The counter of ids that are made of names. The source above gets there only with 4,096 ids in a millisecond."""
 _COUNTS: Final = tuple(f"{count:03x}" for count in range(4096))
 
@@ -75,12 +75,12 @@ def derived_id(millisecond: int, *names: str) -> str:
     named = "".join(f"{len(name)}:{name}" for name in (digits, *names))
     number = int.from_bytes(hashlib.sha256(named.encode(errors="surrogatepass")).digest()[:8])
     tail = f"{(2 << 62) | (number & ((1 << 62) - 1)):016x}"
-    return f"{digits[:8]}-{digits[8:]}-7{_DERIVED}-{tail[:4]}-{tail[4:]}"
+    return f"{digits[:8]}-{digits[8:]}-7{DERIVED}-{tail[:4]}-{tail[4:]}"
 
 
 def may_be_derived(identifier: str) -> bool:
     """Say whether an id may be one of `derived_id`: of the others, one in thousands may be at most."""
-    return identifier[15:18] == _DERIVED
+    return identifier[15:18] == DERIVED
 
 
 def new_traceparent() -> str:

@@ -30,6 +30,8 @@ TRACE_STATE: Final = "x-ojs-trace-state"
 TRACE_PREVIOUS: Final = "x-ojs-trace-previous"
 """The traceparent of the attempt before, beside that of the push, which stays."""
 IDEMPOTENCY_KEY: Final = "x-ojs-idempotency-key"
+COPY: Final = "x-ojs-copy"
+"""Of a job that may be pushed more than once, and runs once: which push this is."""
 ERROR_MESSAGE: Final = "x-ojs-error-message"
 ERROR_CODE: Final = "x-ojs-error-code"
 

@@ -84,6 +84,15 @@ class TopologyDeclarer:
             await self.ensure_shared()
             await self._declare("requests", self.topology.request_entities)
 
+    async def ensure_leader(self) -> None:
+        """Declare the queue of the coordinators' beats."""
+        if "leader" not in self._done:
+            await self._declare("leader", self.topology.leader_entities)
+
+    def forget_leader(self) -> None:
+        """Declare the queue of the beats again when it is next needed: it is missing."""
+        self._done.discard("leader")
+
     def forget_shared(self) -> None:
         """Declare the exchanges and the stream again when they are next needed: something is missing."""
         self._done.discard("shared")

@@ -20,6 +20,9 @@ RELAY_BYTES: Final = 200_000_000
 RELAY_SEGMENT_BYTES: Final = 10_000_000
 """Room for about a million cancellations; the oldest ones are forgotten beyond it."""
 
+BEAT_LIFE_MS: Final = 5000
+"""How long a beat of a coordinator waits for one that takes it."""
+
 QueueType = Literal["classic", "quorum"]
 DELAY: Final = "x-delay"
 """The header of a delayed message exchange: how many milliseconds a message waits there."""
@@ -53,6 +56,7 @@ class Names:
     retry_queue: str = "ojs.queue.retry.{queue}.{delay_ms}"
     control_queue: str = "ojs.queue.control.{queue}"
     request_queue: str = "ojs.requests"
+    leader_queue: str = "ojs.leader"
     release_queue: str = "ojs.queue.delay.{queue}"
     delay_level: str = "ojs.delay.{level:02}"
     delay_release: str = "ojs.delay.release"
@@ -203,6 +207,11 @@ class Topology:
         """Where requests go that name no queue, only a job for example."""
         return self.prefix + self.names.request_queue
 
+    @property
+    def leader_queue(self) -> str:
+        """Where coordinators send their beats, which say who of them leads."""
+        return self.prefix + self.names.leader_queue
+
     def release_queue(self, queue: str) -> str:
         """The last stop of a scheduled job before its queue."""
         return self.prefix + self.names.release_queue.format(queue=queue)
@@ -283,6 +292,11 @@ class Topology:
             BindingDeclaration(name, self.direct, name),
         ]
 
+    def leader_entities(self) -> list[Entity]:
+        """Return the queue of the beats: the coordinator that gets them leads."""
+        arguments: dict[str, object] = {"x-single-active-consumer": True, "x-message-ttl": BEAT_LIFE_MS}
+        return [QueueDeclaration(self.leader_queue, arguments)]
+
     def retry_entities(self, queue: str, delay_ms: int) -> list[Entity]:
         """Return the queue in which failed jobs wait, bound (binding section 8.2)."""
         name = self.retry_queue(queue, delay_ms)
@@ -346,6 +360,7 @@ class Topology:
             *self.shared_entities(),
             *self.relay_entities(),
             *self.request_entities(),
+            *self.leader_entities(),
             *self.queue_entities(queue),
             *self.control_entities(queue),
             *retry,

@@ -19,8 +19,10 @@ from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import is_expired, read_envelope
+from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.message import attempt_number
 from waybill.ojs.spec.nesting import shown
+from waybill.ojs.worker.admission import Admissions
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.cancellations import Cancellations
@@ -68,6 +70,7 @@ class Runner:
     ) -> None:
         self.cancellations = Cancellations(broker, worker_id, self.cancel)
         self.cancellations.on_replace = self._replaced
+        self.admissions = Admissions(broker, worker_id, self._admitted, settlement.refused)
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
         """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
@@ -103,7 +106,7 @@ class Runner:
     @property
     def held_count(self) -> int:
         """How many jobs run here or wait for their turn."""
-        return len(self.active) + len(self._waiting) + len(self._waiting_for_process)
+        return len(self.active) + len(self._waiting) + len(self._waiting_for_process) + len(self.admissions)
 
     @property
     def room(self) -> int:
@@ -137,6 +140,9 @@ class Runner:
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
         self._counters.unacked.clear()
+        for _, delivery in self.admissions.release():
+            if (key := _key_of(delivery)) is not None:
+                self._held[key] = None
         while self._waiting_for_process:
             self._held[self._waiting_for_process.popleft().key] = None
         while self._waiting:
@@ -172,6 +178,8 @@ class Runner:
         for execution in waiting:
             if queue in {None, execution.queue}:
                 self._settlement.hand_back(execution.delivery, execution.queue)
+        for name, delivery in self.admissions.release(queue):
+            self._settlement.hand_back(delivery, name)
         self.hand_back_waiting(queue)
 
     def hand_back_waiting(self, queue: str | None = None) -> None:
@@ -260,6 +268,8 @@ class Runner:
         except InvalidJob as error:
             self._settlement.unreadable(delivery, queue, error)
             return
+        if envelope.id[15:18] == DERIVED and self.admissions.holds(queue, delivery, envelope.id):
+            return
         execution = Execution(delivery, queue, envelope, attempt)
         if delivery.redelivered and self._is_known(execution):
             return
@@ -274,6 +284,15 @@ class Runner:
             self._waiting_for_process.append(execution)
         else:
             self._start(execution)
+
+    def _admitted(self, queue: str, delivery: Delivery) -> None:
+        """Begin a delivery that had to wait for a coordinator, or let it wait for its turn."""
+        if self._stopping:
+            self._settlement.hand_back(delivery, queue)
+        elif self._waiting or self._is_full():
+            self._waiting.append((queue, delivery))
+        else:
+            self._begin(queue, delivery)
 
     def _is_known(self, execution: Execution) -> bool:
         """Deal with a job that was delivered before.

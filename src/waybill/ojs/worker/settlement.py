@@ -212,6 +212,10 @@ class Settlement:
         self._finished.add(execution.key)
         self._ack(execution.delivery, execution.queue)
 
+    def refused(self, queue: str, delivery: Delivery) -> None:
+        """Drop a copy of a job of which another copy was admitted."""
+        self._ack(delivery, queue)
+
     def settled_before(self, execution: Execution) -> bool:
         """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
 

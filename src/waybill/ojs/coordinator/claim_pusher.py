@@ -1,0 +1,186 @@
+"""Pushes the jobs that are claimed: see `claims`. Only the leader does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.client import ClientError
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.claims import PENDING, Claim
+from waybill.ojs.coordinator.feature_fold import kind_of
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.errors import InvalidJob, TopologyConflict
+from waybill.ojs.handler import Options
+from waybill.ojs.push.new_envelope import trace_of
+from waybill.ojs.push.outgoing import SCHEDULED
+from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
+from waybill.ojs.spec.events import ClaimCopied, ClaimPushed, JobEnqueued
+from waybill.ojs.spec.identifiers import derived_id, new_id
+from waybill.ojs.spec.message import COPY, push_properties
+from waybill.ojs.spec.nesting import shown
+from waybill.ojs.spec.states import State
+
+BATCH: Final = 500
+LOOK_SECONDS: Final = 1.0
+FIRST_PAUSE_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 60.0
+
+OnPushed = Callable[[str, Claim], None]
+"""Called with a job's id and its claim once its push is confirmed, to record what the feature has to tell of it."""
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class ClaimPusher:
+    """Looks for claims that are pending, and pushes them."""
+
+    def __init__(self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str) -> None:
+        """`coordinator` is the id of this one, as its claims name it."""
+        self.on_pushed: dict[str, OnPushed] = {}
+        """By the kind of the row that has claimed the job: `cron`, for example."""
+        self._broker = broker
+        self._view = view
+        self._leader = leader
+        self._coordinator = coordinator
+        self._tried: set[str] = set()
+        """Jobs whose first copy was used: another push needs another name."""
+        self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        """When a push that has failed is tried again, by the loop's clock."""
+        self._in_hand: set[str] = set()
+        """Jobs that were pushed here, and whose claim.pushed is not folded yet."""
+        self._wake = asyncio.Event()
+        view.on_feature.append(self._wake.set)
+        leader.on_change.append(self._wake.set)
+
+    async def run(self) -> None:
+        """Push for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if not self._leader.leads:
+                # Whoever leads next looks at everything anew.
+                self._in_hand.clear()
+                continue
+            try:
+                await self._look()
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.exception("the claims that are pending cannot be looked at")
+
+    async def _look(self) -> None:
+        pending = dict(await self._view.marked(PENDING, Claim, BATCH))
+        known = {str(one.job.get("id", "")): one for one in pending.values()}
+        self._in_hand &= known.keys()
+        self._tried &= known.keys()
+        self._failures = {job_id: count for job_id, count in self._failures.items() if job_id in known}
+        now = asyncio.get_running_loop().time()
+        due = [
+            (job_id, one)
+            for job_id, one in known.items()
+            if job_id not in self._in_hand and self._not_before.get(job_id, 0.0) <= now
+        ]
+        self._in_hand.update(job_id for job_id, _ in due)
+        await asyncio.gather(*(self._push_guarded(job_id, one) for job_id, one in due))
+
+    async def _push_guarded(self, job_id: str, one: Claim) -> None:
+        try:
+            await self._push(job_id, one)
+        except Exception as error:  # noqa: BLE001 - one job must not be in the way of the others
+            self._in_hand.discard(job_id)
+            failures = self._failures[job_id] = self._failures.get(job_id, 0) + 1
+            pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
+            self._not_before[job_id] = asyncio.get_running_loop().time() + pause
+            expected = isinstance(error, (ClientError, TopologyConflict, InvalidJob, TimeoutError))
+            _log.warning(
+                "job %s of %s is not pushed yet, trying again in %g s: %r",
+                shown(job_id),
+                shown(one.owner),
+                pause,
+                error,
+                exc_info=None if expected else error,
+            )
+        else:
+            self._not_before.pop(job_id, None)
+
+    async def _push(self, job_id: str, one: Claim) -> None:
+        now = datetime.now(UTC)
+        envelope = read_claimed(one.job, now)
+        copy = await self._copy(job_id, one)
+        broker = self._broker
+        await broker.declarer.ensure_queue(envelope.queue)
+        topology = broker.declarer.topology
+        exchange, key = topology.direct, envelope.queue
+        waiting: dict[str, object] = {}
+        delay = seconds_until_scheduled(envelope, now)
+        if delay > 0:
+            await broker.declarer.ensure_schedule(envelope.queue)
+            exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
+        options = Options()
+        traceparent, tracestate = trace_of(envelope, options)
+        await broker.publishing.publish(
+            envelope.encode(),
+            exchange=exchange,
+            routing_key=key,
+            properties=push_properties(
+                envelope,
+                max_priority=topology.max_priority,
+                traceparent=traceparent,
+                tracestate=tracestate,
+                more_headers={COPY: copy, **waiting},
+            ),
+            mandatory=True,
+        )
+        self._tell(job_id, one, envelope, copy)
+
+    async def _copy(self, job_id: str, one: Claim) -> str:
+        """Return a name that no other push of this job has."""
+        if one.by == self._coordinator and job_id not in self._tried:
+            self._tried.add(job_id)
+            return one.copies[0]
+        copy = new_id()
+        event_id = f"evt_{new_id()}"
+        data = ClaimCopied(copy=copy, by=self._coordinator)
+        await self._view.folded(event_id, lambda: self._broker.events.record(job_id, data, event_id=event_id))
+        return copy
+
+    def _tell(self, job_id: str, one: Claim, envelope: Envelope, copy: str) -> None:
+        events = self._broker.events
+        later = envelope.scheduled_at if envelope.state == SCHEDULED else None
+        enqueued = JobEnqueued(
+            job_type=envelope.type, queue=envelope.queue, priority=envelope.priority, scheduled_at=later
+        )
+        events.record(job_id, enqueued, envelope.enqueued_at, event_id=_enqueued_id(job_id))
+        on_pushed = self.on_pushed.get(kind_of(one.owner))
+        if on_pushed is not None:
+            on_pushed(job_id, one)
+        events.record(job_id, ClaimPushed(copy=copy, by=self._coordinator))
+
+
+def read_claimed(job: dict[str, object], now: datetime) -> Envelope:
+    """Return the envelope in a claim: checked once more, with the times that its claim has given it.
+
+    Raises InvalidJob naming the field.
+    """
+    envelope = parse_envelope(job, now)
+    created_at = job.get("created_at")
+    envelope.created_at = envelope.enqueued_at = created_at if isinstance(created_at, str) else None
+    envelope.state = SCHEDULED if seconds_until_scheduled(envelope, now) > 0 else State.AVAILABLE.value
+    envelope.max_attempts = envelope.policy.max_attempts
+    return envelope
+
+
+def _enqueued_id(job_id: str) -> str:
+    """Return the id of the one job.enqueued event of a job, whoever pushes it."""
+    return f"evt_{derived_id(0, 'enqueued', job_id)}"
+
+
+__all__ = ["ClaimPusher", "OnPushed", "read_claimed"]

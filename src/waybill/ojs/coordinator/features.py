@@ -1,0 +1,40 @@
+"""What a coordinator does beyond jobs by themselves: the features, and what they share.
+
+A feature adds its fold here, before that of the claims; what answers its requests; and what acts, if this coordinator
+leads. What it is told from the stream it keeps in rows (`feature_fold`), who acts is said by `leader`, and what it
+pushes is claimed (`claims`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waybill.ojs.coordinator.admission import Admissions
+from waybill.ojs.coordinator.claim_pusher import ClaimPusher
+from waybill.ojs.coordinator.claims import ClaimFold
+from waybill.ojs.coordinator.desk import Answer, Desk
+from waybill.ojs.coordinator.feature_fold import FeatureFolds
+from waybill.ojs.coordinator.leader import Leader
+
+
+class Features:
+    """The features of one coordinator."""
+
+    def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
+        """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
+        self.folds = FeatureFolds([ClaimFold(is_trusted)])
+        self._is_trusted = is_trusted
+        self._leader: Leader | None = None
+
+    async def start(self, desk: Desk, coordinator: str) -> dict[str, Answer]:
+        """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
+        self._leader = leader = Leader(desk.broker, coordinator, self._is_trusted)
+        pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator)
+        desk.spawn(pusher.run())
+        await leader.start()
+        return Admissions(desk).answers()
+
+    async def close(self) -> None:
+        """Lead no more."""
+        if self._leader is not None:
+            await self._leader.close()

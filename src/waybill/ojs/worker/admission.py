@@ -1,0 +1,107 @@
+"""The worker's side of jobs that run once although they may be in their queue twice: see `coordinator.claims`.
+
+A delivery with a copy in its header waits here until a coordinator has said whether this copy is the job. It takes no
+place of the concurrency meanwhile, and nothing is known of its attempt: if the worker is killed, the broker gives it to
+the next. Without a coordinator it waits, as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from waybill.client import ClientError, Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.control import Control
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
+from waybill.ojs.spec.message import COPY
+from waybill.ojs.spec.nesting import shown
+
+ANSWER_SECONDS: Final = 10.0
+PAUSE_SECONDS: Final = 1.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Admissions:
+    """Asks for copies."""
+
+    def __init__(
+        self,
+        broker: BrokerConnection,
+        worker_id: str,
+        on_admitted: Callable[[str, Delivery], None],
+        on_refused: Callable[[str, Delivery], None],
+    ) -> None:
+        """`on_admitted` begins a delivery, `on_refused` drops it; nothing is called for one that is not current."""
+        self._broker = broker
+        self._worker_id = worker_id
+        self._on_admitted = on_admitted
+        self._on_refused = on_refused
+        self._control: Control | None = None
+        self._admitted: set[Delivery] = set()
+        """Those that are on their way to begin."""
+        self._asking: dict[Delivery, tuple[str, asyncio.Task[None]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many deliveries wait for an answer."""
+        return len(self._asking)
+
+    def holds(self, queue: str, delivery: Delivery, job_id: str) -> bool:
+        """Say whether a delivery has to wait, and ask for it then."""
+        if delivery in self._admitted:
+            self._admitted.discard(delivery)
+            return False
+        copy = (delivery.properties.headers or {}).get(COPY)
+        if not isinstance(copy, str):
+            return False
+        task = asyncio.get_running_loop().create_task(self._ask(queue, delivery, job_id, copy))
+        self._asking[delivery] = queue, task
+        return True
+
+    def release(self, queue: str | None = None) -> list[tuple[str, Delivery]]:
+        """Ask no more, for any queue or for one; returns what waited."""
+        if queue is None:
+            self._admitted.clear()
+        waiting = [(name, delivery) for delivery, (name, _) in self._asking.items() if queue in {None, name}]
+        for _, delivery in waiting:
+            self._asking.pop(delivery)[1].cancel()
+        return waiting
+
+    async def _ask(self, queue: str, delivery: Delivery, job_id: str, copy: str) -> None:
+        is_admitted = await self._answer(delivery, job_id, copy)
+        if is_admitted is None:
+            self._asking.pop(delivery, None)
+            return
+        if not is_admitted:
+            _log.info("copy %s of job %s is not needed: another one was first", shown(copy), shown(job_id))
+        # Not from within this task: a handler may begin at once, in a task of its own.
+        asyncio.get_running_loop().call_soon(self._go_on, queue, delivery, is_admitted)
+
+    def _go_on(self, queue: str, delivery: Delivery, is_admitted: bool) -> None:  # noqa: FBT001 - as the loop calls it
+        if self._asking.pop(delivery, None) is None or not delivery.is_current:
+            return
+        if is_admitted:
+            self._admitted.add(delivery)
+            self._on_admitted(queue, delivery)
+        else:
+            self._on_refused(queue, delivery)
+
+    async def _answer(self, delivery: Delivery, job_id: str, copy: str) -> bool | None:
+        """Ask until there is an answer; None if the delivery was lost meanwhile."""
+        if self._control is None:
+            self._control = Control(self._broker)
+        asked = AdmissionRequest(job_id=job_id, copy=copy, worker_id=self._worker_id)
+        while delivery.is_current:
+            try:
+                answer = await self._control.ask(None, ADMIT, asked, ANSWER_SECONDS)
+                return msgspec.json.decode(answer, type=Admission).is_admitted
+            except (ControlFailed, ClientError, msgspec.DecodeError) as error:
+                _log.warning("job %s waits, as nobody says whether it may run: %s", shown(job_id), error)
+            await asyncio.sleep(PAUSE_SECONDS)
+        return None
