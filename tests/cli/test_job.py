@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -59,3 +60,27 @@ def test_a_broker_that_is_not_there_is_an_error_without_a_traceback(free_port: i
     result = push(f"amqp://guest:guest@127.0.0.1:{free_port}/%2Fojs", "email.send")
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
+
+
+def test_push_with_a_program_has_the_options_of_the_handler(
+    waybill_uri: str, eye: Eye, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+from waybill import Jobs, Retry
+
+jobs = Jobs("amqp://localhost")
+
+@jobs.handler("email.send", queue="QUEUE", retry=Retry(max_attempts=9), priority=7, timeout=5)
+async def send(to: str) -> None: ...
+"""
+    (tmp_path / "program_of_the_push_test.py").write_text(program.replace("QUEUE", QUEUE), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = ["email.send", '["a"]', "--app", "program_of_the_push_test", "--json", "--uri", waybill_uri]
+    result = CliRunner().invoke(command, ["push", *arguments])
+    assert result.exit_code == 0, result.output
+    envelope = json.loads(result.output)
+    assert (envelope["queue"], envelope["priority"], envelope["retry"], envelope["timeout"]) == (
+        QUEUE, 7, {"max_attempts": 9}, 5,
+    )  # fmt: skip
+    assert eye.channel.basic_get(f"ojs.queue.{QUEUE}", auto_ack=True)[0] is not None

@@ -4,7 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from waybill.cli.worker import command, load_jobs
+from waybill.cli.app import load_jobs
+from waybill.cli.worker import command
 from waybill.ojs import Jobs
 
 

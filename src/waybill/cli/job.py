@@ -34,8 +34,9 @@ def command() -> None:
 @command.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("args", metavar="ARGS_JSON", default="[]")
-@click.option("--queue", default="default", show_default=True, help="Queue to push to.")
-@click.option("--priority", default=0, type=click.IntRange(-100, 100), show_default=True, help="Higher goes first.")
+@click.option("--app", metavar="MODULE[:NAME]", help="A program with the handler: its options hold, its types check.")
+@click.option("--queue", help="Queue to push to.  [default: the handler's with --app, or `default`]")
+@click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.  [default: the handler's, or 0]")
 @click.option("--delay", type=DELAY, help="Seconds to wait before the job becomes available.")
 @click.option("--scheduled-at", help="The same as a time: RFC 3339, or a duration like +PT1H.")
 @click.option("--expires-at", help="Not to be started after this time: RFC 3339, or a duration like +PT1H.")
@@ -46,8 +47,9 @@ def command() -> None:
 def push(
     job_type: str,
     args: str,
-    queue: str,
-    priority: int,
+    app: str | None,
+    queue: str | None,
+    priority: int | None,
     delay: float | None,
     scheduled_at: str | None,
     expires_at: str | None,
@@ -61,7 +63,11 @@ def push(
 
     ARGS_JSON is a JSON array: `waybill job push email.send '["a@example.com"]' --queue email`.
     """
-    options: Options = {"queue": queue, "priority": priority}
+    options: Options = {}
+    if queue is not None:
+        options["queue"] = queue
+    if priority is not None:
+        options["priority"] = priority
     if delay is not None:
         options["delay"] = timedelta(seconds=delay)
     if scheduled_at is not None:
@@ -73,7 +79,7 @@ def push(
     try:
         if max_attempts is not None:
             options["retry"] = Retry(max_attempts=max_attempts)
-        envelope = ask(target, _push(target, job_type, parse_args(args), options))
+        envelope = ask(target, _push(target, app, job_type, parse_args(args), options))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     click.echo(envelope.encode().decode() if as_json else envelope.id)
@@ -278,6 +284,14 @@ def parse_args(text: str) -> list[object]:
     return args
 
 
-async def _push(target: Target, job_type: str, args: list[object], options: Options) -> Envelope:
-    async with target.jobs() as jobs:
+async def _push(target: Target, app: str | None, job_type: str, args: list[object], options: Options) -> Envelope:
+    jobs = target.jobs()
+    if app is not None:
+        from waybill.cli.app import load_jobs
+
+        jobs.handlers |= load_jobs(app).handlers
+        if job_type not in jobs.handlers:
+            raise click.UsageError(f"{app} has no handler for {job_type}")
+        jobs.handlers[job_type].arguments.check(args)
+    async with jobs:
         return (await jobs.push(job_type, args, **options)).envelope

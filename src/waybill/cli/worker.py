@@ -5,13 +5,11 @@ import json
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Coroutine, Iterator
-from importlib import import_module
-from pathlib import Path
 
 import click
 
+from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError, InvalidURI
@@ -22,36 +20,6 @@ from waybill.ojs.worker.worker import MAX_WEIGHT
 from waybill.transport.loop import run
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
-
-
-def load_jobs(target: str) -> Jobs:
-    """Import `module:name` and return the Jobs object there; the name may be left out if it is `jobs`.
-
-    Raises click.BadParameter if there is none. The current directory can be imported from, as with `python -m`.
-    """
-    module_name, _, attribute = target.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: object = import_module(module_name)
-        for part in (attribute or "jobs").split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        # The program is the user's: its error and where it was raised tell more than our frames.
-        raise click.BadParameter(f"{target}: {_raised(error)}") from error
-    if not isinstance(found, Jobs):
-        raise click.BadParameter(f"{target} is a {type(found).__name__}, not a waybill.Jobs")
-    return found
-
-
-def _raised(error: Exception) -> str:
-    """An error of a program in one line, with the place where it was raised."""
-    if isinstance(error, (ImportError, AttributeError)):
-        return str(error)
-    if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
 
 
 @contextlib.contextmanager
@@ -166,8 +134,9 @@ def command(
 ) -> None:
     """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
-    MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. SIGTSTP stops taking new jobs, SIGCONT
-    goes on. A second SIGTERM ends the grace period.
+    MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, stands for its
+    modules called `jobs` or `tasks`, at any depth, and the one object that they share. SIGTSTP stops taking new jobs,
+    SIGCONT goes on. A second SIGTERM ends the grace period.
     """
     weights = read_queues(queues)
     if reload:

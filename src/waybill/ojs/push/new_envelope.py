@@ -54,8 +54,8 @@ def envelope_of(job: NewJob, now: datetime) -> Envelope:
         rate_limit=options.get("rate_limit"),
         unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
     )
-    envelope.timeout, envelope.timeout_ms = _whole_or_ms(options.get("timeout"))
-    visibility = _whole_or_ms(options.get("visibility_timeout"))
+    envelope.timeout, envelope.timeout_ms = whole_or_ms(options.get("timeout"))
+    visibility = whole_or_ms(options.get("visibility_timeout"))
     envelope.visibility_timeout, envelope.visibility_timeout_ms = visibility
     scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
     if scheduled_at is not None:
@@ -66,7 +66,7 @@ def envelope_of(job: NewJob, now: datetime) -> Envelope:
     return envelope
 
 
-def _whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
+def whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
     """Return a time for the field of whole seconds, or for the one of milliseconds."""
     if seconds is None:
         return None, None

@@ -21,6 +21,7 @@ from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.events import JobHeartbeat, KeptMessage
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Execution
+from waybill.ojs.worker.handler_defaults import with_policy
 
 HEARTBEAT_SECONDS: Final = 15.0
 FIRST_HEARTBEAT_SECONDS: Final = 1.0
@@ -122,7 +123,7 @@ class Leases:
                 attempt=execution.attempt,
                 visible_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds)),
                 visibility_ms=int(seconds * 1000),
-                message=KeptMessage(properties=delivery.encoded_properties, body=delivery.body),
+                message=KeptMessage(properties=delivery.encoded_properties, body=with_policy(delivery.body, envelope)),
             ),
         )
         self._broker.events.after(heard)

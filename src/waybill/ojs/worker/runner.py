@@ -38,6 +38,7 @@ from waybill.ojs.worker.execution import (
     shutdown_failure,
     timeout_failure,
 )
+from waybill.ojs.worker.handler_defaults import defaults_of
 from waybill.ojs.worker.leases import Leases
 from waybill.ojs.worker.progress import EventReporter
 from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
@@ -83,6 +84,7 @@ class Runner:
         self._counters = broker.events.counters
         self._settlement = settlement
         self._handlers = dict(handlers)
+        self._defaults = defaults_of(handlers)
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
@@ -202,6 +204,8 @@ class Runner:
             try:
                 envelope = read_envelope(delivery.body)
                 attempt = attempt_number(delivery.encoded_properties, envelope)
+                if envelope.type in self._defaults:
+                    self._defaults[envelope.type].fill(envelope, delivery)
             except InvalidJob as error:
                 self._settlement.unreadable(delivery, queue, error)
                 return
@@ -265,6 +269,8 @@ class Runner:
             envelope = read_envelope(delivery.body)
             attempt = attempt_number(delivery.encoded_properties, envelope)
             expired = envelope.expires_at is not None and is_expired(envelope, datetime.now(UTC))
+            if envelope.type in self._defaults:
+                self._defaults[envelope.type].fill(envelope, delivery)
         except InvalidJob as error:
             self._settlement.unreadable(delivery, queue, error)
             return

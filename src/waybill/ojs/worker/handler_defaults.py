@@ -1,0 +1,57 @@
+"""The options of a handler, for jobs that say nothing of their own: whoever pushed them did not know the handler.
+
+The queue and the priority of a job are decided where it is pushed; everything else a worker can make good. The body
+of the job stays as it was pushed: each attempt has the options of the handler that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from waybill.client import Delivery
+from waybill.ojs.handler import AnyHandler
+from waybill.ojs.push.new_envelope import whole_or_ms
+from waybill.ojs.spec.envelope import Envelope, edit_envelope
+from waybill.ojs.spec.message import MAX_ATTEMPTS
+from waybill.ojs.spec.retry import DEFAULT_RETRY
+
+
+class HandlerDefaults:
+    """What one handler gives to jobs."""
+
+    def __init__(self, handler: AnyHandler) -> None:
+        options = handler.defaults
+        self._retry = options.get("retry")
+        self._timeout = whole_or_ms(options.get("timeout"))
+        self._visibility = whole_or_ms(options.get("visibility_timeout"))
+        self._priority = options.get("priority", 0)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that a job could lack."""
+        return bool(self._retry or any(self._timeout) or any(self._visibility) or self._priority)
+
+    def fill(self, envelope: Envelope, delivery: Delivery) -> None:
+        """Fill in what a delivered job does not say."""
+        if envelope.retry is None and self._retry is not None:
+            # Any pusher writes this header; one that has chosen nothing writes the default of the specification.
+            said = (delivery.properties.headers or {}).get(MAX_ATTEMPTS)
+            chosen = isinstance(said, int) and said >= 0 and said != DEFAULT_RETRY.max_attempts
+            envelope.retry = msgspec.structs.replace(self._retry, max_attempts=said) if chosen else self._retry
+        if not envelope.timeout and not envelope.timeout_ms:
+            envelope.timeout, envelope.timeout_ms = self._timeout
+        if not envelope.visibility_timeout and not envelope.visibility_timeout_ms:
+            envelope.visibility_timeout, envelope.visibility_timeout_ms = self._visibility
+        envelope.priority = envelope.priority or self._priority
+
+
+def defaults_of(handlers: Mapping[str, AnyHandler]) -> dict[str, HandlerDefaults]:
+    """Return the defaults of the handlers that have some, by type."""
+    found = {kind: HandlerDefaults(handler) for kind, handler in handlers.items()}
+    return {kind: defaults for kind, defaults in found.items() if defaults}
+
+
+def with_policy(body: bytes, envelope: Envelope) -> bytes:
+    """Return the body of a job for somebody who does not know its handler: with the policy that is in force here."""
+    return body if envelope.retry is None or b'"retry"' in body else edit_envelope(body, {"retry": envelope.retry})
