@@ -13,7 +13,8 @@ from typing import Final
 
 from tests.search.answers import Answers
 from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, STALL, WAIT, Script, Step
-from waybill.engine.host import Output, ServerEngine
+from waybill.engine.host import Output
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.operator_log import OperatorLog
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.journal import Journal

@@ -2,7 +2,7 @@
 
 from tests.engine.amqp091.peer import Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
-from waybill.engine.host import ServerEngine
+from waybill.engine.server_engine import ServerEngine
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties

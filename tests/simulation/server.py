@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from tests.simulation.front import Front, Plants
 from tests.simulation.violation import Violation
-from waybill.engine.host import Output, ServerEngine
+from waybill.engine.host import Output
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.runtime import TURN_UNITS
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.commit import Commit

@@ -10,7 +10,8 @@ from typing import Final
 
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
 from waybill.engine.amqp10.server.connection import Connection as Amqp10Connection
-from waybill.engine.host import Host, Output, ServerEngine
+from waybill.engine.host import Host, Output
+from waybill.engine.server_engine import ServerEngine
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 

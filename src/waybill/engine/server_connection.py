@@ -18,7 +18,8 @@ from mypy_extensions import i64
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.connection_state import CLOSED, CLOSING, ENDED, LEAVING, OPEN, OPENED, SASL, TRANSITIONS
 from waybill.engine.held import HeldMemory
-from waybill.engine.host import Host, Output, ServerEngine, User
+from waybill.engine.host import Host, Output, User
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.runtime import Chore
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost

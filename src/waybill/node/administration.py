@@ -7,7 +7,8 @@ Every change is kept in the store, and holds for connections that are open alrea
 from typing import Final
 
 from waybill.engine.amqp10.termini import Terminus
-from waybill.engine.host import Host, ServerEngine, User
+from waybill.engine.host import Host, User
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy

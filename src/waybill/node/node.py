@@ -17,9 +17,10 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.termini import Termini
-from waybill.engine.host import Limits, Output, ServerEngine, User
+from waybill.engine.host import Limits, Output, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import DefinitionsLost, NotAllowed
 from waybill.model.message import MessageFormat

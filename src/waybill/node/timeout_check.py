@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from waybill.engine.host import ServerEngine
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.runtime import Chore, Runtime
 
 

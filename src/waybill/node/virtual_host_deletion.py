@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from waybill.engine.amqp10.termini import Terminus
-from waybill.engine.host import ServerEngine
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.deletion import Deletion
 from waybill.model.exchange import Exchange
 from waybill.model.queue import Queue

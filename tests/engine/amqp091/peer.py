@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
-from waybill.engine.host import Output, ServerEngine
+from waybill.engine.host import Output
+from waybill.engine.server_engine import ServerEngine
 from waybill.node.node import Node, NodeOptions
 from waybill.storage.memory import MemoryStore
 from waybill.transport.pump import Engine

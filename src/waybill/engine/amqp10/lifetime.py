@@ -1,7 +1,8 @@
-"""How long a dynamic node lives (1.0, 3.5.10 to 3.5.13): as long as its creator, its links, its messages."""
+"""The lifetime of a dynamic node (1.0, 3.5.10 to 3.5.13): its creator, its links or its messages keep it."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from waybill.engine.server_engine import ServerEngine
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import VirtualHost
 from waybill.wire.amqp10.messaging import (
@@ -11,15 +12,12 @@ from waybill.wire.amqp10.messaging import (
     LifetimePolicy,
 )
 
-if TYPE_CHECKING:
-    from waybill.engine.host import ServerEngine
-
 DYNAMIC_PREFIX: Final = "amqp10.dynamic."
 """How names of dynamic nodes begin."""
 
 
 class Lifetime:
-    """Of one queue that was made for a link. `policy` says what keeps it beside that link.
+    """The lifetime of one queue that was made for a link. `policy` says what keeps it besides that link.
 
     `owner`: the connection that alone may consume while it is open, None for any.
     """
@@ -32,8 +30,8 @@ class Lifetime:
         self._has_creator = True
         self._link_count = 0
 
-    def is_locked_for(self, connection: "ServerEngine") -> bool:
-        """Whether the queue is for the consumers of another connection, which is still there."""
+    def is_locked_for(self, connection: ServerEngine) -> bool:
+        """Whether only another connection, which is still open, may consume from the queue."""
         owner = self.owner
         return owner is not None and owner is not connection and not owner.closed
 
@@ -41,7 +39,7 @@ class Lifetime:
         self._link_count += 1
 
     def link_went(self, *, is_creator: bool, was_counted: bool) -> None:
-        """A link, of which `link_came` told if `was_counted`, is gone for good."""
+        """A link is gone for good. `was_counted`: `link_came` was called for it."""
         if was_counted:
             self._link_count -= 1
         if is_creator:
@@ -49,7 +47,7 @@ class Lifetime:
         self.check()
 
     def check(self) -> None:
-        """Remove the queue if nothing keeps it any more."""
+        """Delete the queue if nothing keeps it any more."""
         if self._has_creator or self.queue.is_deleted:
             return
         policy = self.policy
