@@ -10,9 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from waybill.cli import contexts
-from waybill.cli.contexts import Context, Contexts, NamesProfile
 from waybill.cli.target import json_option, target_of
+from waybill.ojs.connection import contexts
+from waybill.ojs.connection.contexts import Context, Contexts, NamesProfile
+from waybill.ojs.errors import UnusableContexts
 
 
 @click.group()
@@ -116,7 +117,7 @@ def remove(name: str, *, as_json: bool) -> None:
 def _load() -> Contexts:
     try:
         return contexts.load()
-    except contexts.UnusableContexts as error:
+    except UnusableContexts as error:
         raise click.ClickException(str(error)) from None
 
 

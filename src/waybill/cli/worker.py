@@ -12,6 +12,7 @@ import click
 from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT, SECONDS
+from waybill.cli.target import chosen
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -96,8 +97,18 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
         raise explained(error, Target(jobs.uri)) from None
 
 
+def connect_elsewhere(jobs: Jobs, uri: str | None, context_name: str | None) -> None:
+    """Let a program use the broker of an option, with the names of its context unless the program has its own."""
+    if uri is not None or context_name is not None:
+        meant = chosen(uri, context_name)
+        keeps_names = meant.context is None or jobs.has_own_topology
+        jobs.connect_to(meant.uri, None if keeps_names else meant.topology())
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
+@click.option("--uri", "--url", "uri", help="The broker, rather than that of the program.  [WAYBILL_URL]")
+@click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
 @click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
@@ -117,6 +128,8 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
 def command(
     target: str,
+    uri: str | None,
+    context_name: str | None,
     queues: str | None,
     concurrency: int,
     processes: int | None,
@@ -136,7 +149,7 @@ def command(
 
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, stands for its
     modules called `jobs` or `tasks`, at any depth, and the one object that they share. SIGTSTP stops taking new jobs,
-    SIGCONT goes on. A second SIGTERM ends the grace period.
+    SIGCONT goes on. A second SIGTERM ends the grace period. --uri and --context go before what the program says.
     """
     weights = read_queues(queues)
     if reload:
@@ -146,6 +159,7 @@ def command(
         return
     log_to_stderr()
     jobs = load_jobs(target)
+    connect_elsewhere(jobs, uri, context_name)
     try:
         worker = Worker(
             jobs,

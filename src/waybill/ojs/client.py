@@ -17,6 +17,7 @@ from waybill.client.ranges import check_number
 from waybill.ojs.codec.arguments import local_names
 from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.connection.target import Broker, chosen
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import PushFailed
@@ -71,7 +72,7 @@ class Jobs:
 
     def __init__(
         self,
-        uri: str,
+        uri: str | None = None,
         *,
         topology: Topology | None = None,
         push_timeout: float = 60.0,
@@ -79,16 +80,21 @@ class Jobs:
         middleware: Sequence[JobMiddleware] = (),
         wait_while_blocked: bool = False,
     ) -> None:
-        """`push_timeout` is for how many seconds a push goes on through lost connections before it fails.
+        """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
-        For as long it waits for a broker that takes no publishes because its memory or disk runs short; with
-        `wait_while_blocked` however long that takes. `reconnect` says how long to wait before each attempt to
-        reconnect; by default as the binding says.
-        `middleware` is passed to `use`. Raises ValueError for a timeout that is out of range.
+        A context says how queues are named and of which type they are, unless there is a `topology`.
+        `push_timeout` is for how many seconds a push goes on through lost connections before it fails. For as long it
+        waits for a broker that takes no publishes because its memory or disk runs short; with `wait_while_blocked`
+        however long that takes. `reconnect` says how long to wait before each attempt to reconnect; by default as the
+        binding says. `middleware` is passed to `use`. Raises ValueError for a timeout that is out of range,
+        UnknownContext.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
-        self.uri = uri
-        self.topology = topology or Topology()
+        broker = Broker(uri) if uri is not None else chosen()
+        self.uri = broker.uri
+        self.topology = topology or broker.topology()
+        self.has_own_topology = topology is not None
+        """Whether the program says how things are named, rather than the context."""
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
         self._custom_types = CustomTypes()
@@ -406,6 +412,15 @@ class Jobs:
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
         self._templates = PushTemplates()
+
+    def connect_to(self, uri: str, topology: Topology | None = None) -> None:
+        """Use another broker from the next connection on. Raises RuntimeError if this object is connected."""
+        if self._broker is not None and self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("this Jobs object is connected: close it first")
+        self.uri = uri
+        if topology is not None:
+            self.topology = topology
+        self.begin_anew()
 
     @property
     def sync(self) -> SyncJobs:

@@ -83,6 +83,14 @@ class TopologyConflict(JobsError):
     """A queue or exchange exists with other properties than ours; it is left as it is (binding section 10.1)."""
 
 
+class UnknownContext(JobsError, ValueError):
+    """The context that is named, by an argument or by WAYBILL_CONTEXT, is not among those of this user."""
+
+
+class UnusableContexts(JobsError):
+    """The file of contexts cannot be read or is none."""
+
+
 class ResponseCode(Enum):
     """What a handler asks for when it fails (ojs-retry section 7.1)."""
 

@@ -28,6 +28,7 @@ from waybill.ojs.spec.envelope import Envelope, check_queue, check_type
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.unique import Unique
 from waybill.ojs.sync.job import SyncJob
+from waybill.ojs.topology.topology import Topology
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +97,10 @@ class Pusher(Protocol):
     @property
     def sync(self) -> SyncPusher:
         """The same for threads without an event loop."""
+        ...
+
+    def connect_to(self, uri: str, topology: Topology | None = None) -> None:
+        """Use another broker from now on."""
         ...
 
 
@@ -169,6 +174,10 @@ class Handler(Generic[P, R_co]):
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
         return hints_of(self.function, self._local_names)
+
+    def connect_to(self, uri: str, topology: Topology) -> None:
+        """Push to another broker from now on: for the processes of a worker."""
+        self._jobs.connect_to(uri, topology)
 
     async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""

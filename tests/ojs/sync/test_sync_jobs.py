@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.ojs.eye import Eye
+from tests.ojs.sync import process_program
 from waybill.client import WrongEventLoop
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, Jobs, NewJob, Retry, Topology, Worker
 from waybill.ojs.middleware import Enqueue, JobMiddleware
@@ -126,6 +127,16 @@ async def test_a_handler_in_a_thread_pushes_beside_the_loop_of_its_worker(jobs: 
         await uncle.push()
         await until(lambda: sorted(done) == ["by the loop", "by the thread"])
     await asyncio.to_thread(jobs.sync.close)
+
+
+async def test_a_handler_in_a_process_pushes_to_the_broker_of_its_worker(broker_uri: str) -> None:
+    process_program.names.clear()
+    process_program.jobs.connect_to(broker_uri)
+    async with process_program.jobs, Worker(process_program.jobs, processes=1):
+        with pytest.raises(RuntimeError, match="close it first"):
+            process_program.jobs.connect_to("amqp://elsewhere")
+        await process_program.parent.push("by the process")
+        await until(lambda: process_program.names == ["by the process"], timeout=60)
 
 
 def test_a_closed_client_connects_again_and_follows_its_uri(jobs: Jobs, broker_uri: str, queue_name: str) -> None:

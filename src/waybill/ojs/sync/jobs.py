@@ -20,6 +20,7 @@ from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.sync.background import background, in_a_loop, started
 from waybill.ojs.sync.job import SyncJob
 from waybill.ojs.sync.pipeline import AnyJob, Pushed, SyncPipeline
+from waybill.ojs.topology.topology import Topology
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class AsyncJobs(Protocol):
     """What `SyncJobs` calls in the loop: `Jobs`, where it is described."""
 
     uri: str
+    topology: Topology
 
     def twin(self) -> Self:
         """Return an object of the same handlers and settings with a connection of its own."""
@@ -125,7 +127,9 @@ class SyncJobs:
     def _twin(self) -> AsyncJobs:
         """Return the object that lives in this process's loop, for the broker that is meant now."""
         jobs = self._jobs
-        return background().client(jobs, jobs.twin, lambda twin: twin.uri == jobs.uri)
+        return background().client(
+            jobs, jobs.twin, lambda twin: twin.uri == jobs.uri and twin.topology == jobs.topology
+        )
 
     def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
         self._check(instead)

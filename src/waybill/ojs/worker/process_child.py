@@ -30,6 +30,7 @@ from waybill.ojs.errors import JobCancelled
 from waybill.ojs.handler import Handler
 from waybill.ojs.job_context import JobContext, Reporter, current
 from waybill.ojs.resources import ProcessResources
+from waybill.ojs.topology.topology import Topology
 from waybill.ojs.worker.process_messages import (
     Answer,
     Begun,
@@ -127,8 +128,8 @@ class _LineHandler(logging.handlers.QueueHandler):
         self._line.send(Logged(pickle.dumps(record)))
 
 
-def serve(connection: Connection, log_level: int) -> None:
-    """Do the jobs that come over the pipe until it is closed."""
+def serve(connection: Connection, log_level: int, uri: str, topology: Topology) -> None:
+    """Do the jobs that come over the pipe until it is closed. What they push goes to the broker of their worker."""
     line = _Line(connection)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
@@ -142,7 +143,7 @@ def serve(connection: Connection, log_level: int) -> None:
         while True:
             call = connection.recv()
             line.send(Begun())
-            answer = _answer(line, resources, call)
+            answer = _answer(line, resources, call, (uri, topology))
             line.send(answer)
 
 
@@ -153,12 +154,12 @@ def _end_with_worker() -> None:
         os._exit(1)
 
 
-def _answer(line: _Line, resources: ProcessResources, call: JobRequest) -> Answer:
+def _answer(line: _Line, resources: ProcessResources, call: JobRequest, broker: tuple[str, Topology]) -> Answer:
     job = JobContext(call.envelope, call.queue, call.attempt, call.worker_id, _Origin(call.encoded_properties), line)
     token = current.set(job)
     answer: Answer
     try:
-        function, arguments = _find(call.function)
+        function, arguments = _find(call.function, broker)
         invoke = arguments.caller(resources.bind(function))
         try:
             line.job = job
@@ -178,18 +179,23 @@ def _answer(line: _Line, resources: ProcessResources, call: JobRequest) -> Answe
 
 
 @functools.cache
-def _find(path: FunctionPath) -> tuple[Callable[..., object], Arguments]:
-    """Return the handler's function and its arguments. Raises ImportError, AttributeError, TypeError."""
+def _find(path: FunctionPath, broker: tuple[str, Topology]) -> tuple[Callable[..., object], Arguments]:
+    """Return the handler's function and its arguments; what it pushes goes to `broker`.
+
+    Raises ImportError, AttributeError, TypeError.
+    """
     module = import_module(path.module)
     found: object = module
     for part in path.name.split("."):
         found = getattr(found, part)
     if isinstance(found, Handler):
+        found.connect_to(*broker)
         return found.function, found.arguments
     if not callable(found):
         raise TypeError(f"{path.module}.{path.name} is no handler")
     # It was made a handler under another name.
     handlers = [one for one in vars(module).values() if isinstance(one, Handler) and one.function is found]
     if handlers:
+        handlers[0].connect_to(*broker)
         return found, handlers[0].arguments
     return found, Arguments(path.name, found, hints_of(found), CustomTypes())

@@ -26,6 +26,7 @@ from typing import Final
 from waybill.ojs.errors import ProcessLost
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.topology.topology import Topology
 from waybill.ojs.worker.eager_task import in_thread
 from waybill.ojs.worker.process_child import STOP, serve
 from waybill.ojs.worker.process_messages import (
@@ -50,11 +51,11 @@ _log = logging.getLogger("waybill.ojs.worker")
 class _Child:
     """A process and the pipe to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, uri: str, topology: Topology) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, remote = context.Pipe()
         level = logging.getLogger().getEffectiveLevel()
-        self._process = context.Process(target=serve, args=(remote, level), name="waybill-job")
+        self._process = context.Process(target=serve, args=(remote, level, uri, topology), name="waybill-job")
         self._process.start()
         remote.close()
         self.is_doomed = False
@@ -91,9 +92,11 @@ class _Child:
 class ProcessPool:
     """At most `size` processes. `run` gives a job to one of them."""
 
-    def __init__(self, size: int) -> None:
-        """Nothing is started yet."""
+    def __init__(self, size: int, uri: str, topology: Topology) -> None:
+        """`uri` and `topology` are what handlers push with there. Nothing is started yet."""
         self.size = size
+        self._uri = uri
+        self._topology = topology
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(max_workers=size, thread_name_prefix="waybill-process")
         self._lock = threading.Lock()
@@ -184,7 +187,7 @@ class ProcessPool:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             is_new = child is None
-            child = child or _Child()
+            child = child or _Child(self._uri, self._topology)
             with self._lock:
                 self._busy[job] = child
             try:

@@ -302,7 +302,7 @@ class Worker:
         if any(handler.runs_in_process for handler in handlers.values()):
             from waybill.ojs.worker.process_pool import ProcessPool  # noqa: PLC0415 - most workers need none, and start sooner
 
-            processes = ProcessPool(self._process_count)
+            processes = ProcessPool(self._process_count, self._jobs.uri, self._jobs.topology)
         middleware = (*self._jobs.middleware, *self._middleware)
         return Calls(handlers, middleware, self._resources, self._concurrency, processes)
 

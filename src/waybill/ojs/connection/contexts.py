@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from waybill.ojs.errors import UnusableContexts
+
 FILE: Final = "contexts.json"
 NamesProfile = Literal["spec", "web"]
 
@@ -28,10 +30,6 @@ class Contexts(msgspec.Struct, omit_defaults=True):
 
     contexts: dict[str, Context] = msgspec.field(default_factory=dict)
     current: str | None = None
-
-
-class UnusableContexts(Exception):
-    """The file of contexts cannot be read or is none."""
 
 
 def contexts_file() -> Path:

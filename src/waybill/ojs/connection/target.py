@@ -1,0 +1,60 @@
+"""Which broker is meant: for a program that does not say, and for the commands.
+
+The first of these counts: a URI that is given, a context that is named, WAYBILL_URL (or WAYBILL_URI), WAYBILL_CONTEXT,
+the context in use, the broker of this machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from waybill.ojs.connection import contexts
+from waybill.ojs.connection.contexts import Context
+from waybill.ojs.errors import UnknownContext
+from waybill.ojs.topology.topology import SPEC, WEB, Topology
+
+DEFAULT_URI: Final = "amqp://guest:guest@localhost:5672/%2Fojs"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker, and how things are named there. `context` is the name of the context that it came from."""
+
+    uri: str = dataclasses.field(repr=False)
+    context: str | None = None
+    management: str | None = dataclasses.field(default=None, repr=False)
+    names: str = "spec"
+    prefix: str = ""
+    queue_type: str = "classic"
+
+    def topology(self) -> Topology:
+        """What is declared on this broker."""
+        return Topology(
+            names=WEB if self.names == "web" else SPEC,
+            prefix=self.prefix,
+            queue_type="quorum" if self.queue_type == "quorum" else "classic",
+        )
+
+
+def chosen(uri: str | None = None, context_name: str | None = None) -> Broker:
+    """Find the broker that is meant. Raises UnknownContext, UnusableContexts."""
+    if uri is None and context_name is None:
+        uri = os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
+    if uri is not None:
+        return Broker(uri)
+    known = contexts.load()
+    name = context_name or os.environ.get("WAYBILL_CONTEXT") or known.current
+    if name is None:
+        return Broker(DEFAULT_URI)
+    if name not in known.contexts:
+        there = ", ".join(sorted(known.contexts)) or "none yet: `waybill context add NAME URI`"
+        raise UnknownContext(f"there is no context {name!r}; there is {there}")
+    return broker_of(name, known.contexts[name])
+
+
+def broker_of(name: str, context: Context) -> Broker:
+    """Return the broker of a context."""
+    return Broker(context.uri, name, context.management, context.names, context.prefix, context.queue_type)
