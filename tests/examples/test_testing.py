@@ -14,11 +14,11 @@ def test_the_tests_of_the_example_pass(repository: Path) -> None:
         check=False,
         timeout=100,
     )
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_page_shows_the_example(repository: Path) -> None:
     page = (repository / "docs" / "how-to" / "test.md").read_text(encoding="utf-8")
-    for name in ("shop.py", "test_shop.py"):
+    for name in ("shop.py", "test_shop.py", "test_shop_units.py"):
         text = (repository / "examples" / "testing" / name).read_text(encoding="utf-8")
         assert f"```python\n# examples/testing/{name}\n{text}```" in page

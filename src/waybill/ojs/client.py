@@ -24,16 +24,17 @@ from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, MadeJob, NewJob, Options, PlainHandler, Registration
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
+from waybill.ojs.push.maker import JobMaker
 from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
-from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplates
+from waybill.ojs.push.stand_in import StandIn
+from waybill.ojs.push.template import SHARED_OPTIONS
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import (
     Envelope,
     check_id,
     check_queue,
-    parse_envelope,
     validate,
 )
 from waybill.ojs.spec.events import event_source
@@ -41,7 +42,6 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.message import PushEncoder
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.spec.unique import read_unique, unique_key
 from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -105,15 +105,15 @@ class Jobs:
         self.source = event_source("clients", new_id())
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
-        self._encoder = PushEncoder(self.topology.max_priority)
-        self._templates = PushTemplates()
-        self._broker: BrokerConnection | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._broker: BrokerConnection | None
+        self._loop: asyncio.AbstractEventLoop | None
         """The one that it is used in, None while it may be any."""
-        self._publishes: Publisher | None = None
-        self._control: Control | None = None
-        self._opening = asyncio.Lock()
+        self._publishes: Publisher | None
+        self._control: Control | None
+        self.begin_anew()
         self._sync: SyncJobs | None = None
+        self.stand_in: StandIn | None = None
+        """What takes the jobs in the place of the broker, in a test."""
         self._middleware: list[JobMiddleware] = []
         self.use(*middleware)
 
@@ -281,6 +281,8 @@ class Jobs:
 
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
+        if self.stand_in is not None:
+            return await self.stand_in.enqueue(jobs)
         unique = [one for one in jobs if one.unique_key is not None]
         if not unique:
             return await self._publish(jobs, now)
@@ -350,6 +352,8 @@ class Jobs:
 
     async def control(self) -> Control:
         """Return what sends requests to coordinators: for parts of this package."""
+        if self.stand_in is not None:
+            return self.stand_in.control()
         broker = await self._open()
         if self._control is None:
             self._control = Control(broker)
@@ -369,7 +373,8 @@ class Jobs:
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        await self._open()
+        if self.stand_in is None:
+            await self._open()
         return self
 
     async def __aexit__(
@@ -411,7 +416,8 @@ class Jobs:
         self._loop = self._broker = self._control = self._publishes = None
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
-        self._templates = PushTemplates()
+        self._maker = JobMaker(self.handlers)
+        self._make = self._maker.make
 
     def connect_to(self, uri: str, topology: Topology | None = None) -> None:
         """Use another broker from the next connection on. Raises RuntimeError if this object is connected."""
@@ -439,6 +445,8 @@ class Jobs:
 
     async def _open(self) -> BrokerConnection:
         self._check_loop()
+        if self.stand_in is not None:
+            raise RuntimeError("there is no broker in this test: use a waybill.testing.TestBroker for what needs one")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._broker is None:
@@ -460,38 +468,3 @@ class Jobs:
         return Publisher(
             broker, self._encoder, self._push_timeout_seconds, waits_while_blocked=self._waits_while_blocked
         )
-
-    def _make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
-        """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
-        options: Options = {}
-        if isinstance(job, NewJob):
-            options = job.options
-            template = self._templates.find(job)
-            if template is not None:
-                return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
-            envelope = envelope_of(job, now)
-            validate(envelope, now)
-        elif isinstance(job, dict):
-            envelope = parse_envelope(job, now)
-            self._check_args(envelope)
-        elif isinstance(job, MadeJob):
-            envelope, options = job
-            validate(envelope, now)
-        else:
-            envelope = job
-            validate(envelope, now)
-            self._check_args(envelope)
-        stamp(envelope, now)
-        if isinstance(job, NewJob):
-            self._templates.learn(job, envelope, now)
-        own_key = job.unique_key if isinstance(job, NewJob) else None
-        made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
-        if envelope.unique is not None:
-            # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
-            made.unique_key = unique_key(envelope, read_unique(envelope.unique))
-        return made
-
-    def _check_args(self, envelope: Envelope) -> None:
-        handler = self.handlers.get(envelope.type)
-        if handler is not None:
-            handler.arguments.check(envelope.args)

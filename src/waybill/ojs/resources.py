@@ -67,6 +67,11 @@ class Resources:
         self._stack = AsyncExitStack()
         self._made: dict[Factory, object] = {}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether something is made that `close` would leave."""
+        return bool(self._made)
+
     def has_all(self, function: Factory) -> bool:
         """Whether all that a function wants is made."""
         return all(factory in self._made for factory in wanted_by(function).values())

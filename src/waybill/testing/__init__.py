@@ -2,7 +2,9 @@
 
     from waybill.testing import TestBroker
 
-With pytest: `pytest_plugins = ["waybill.testing.pytest_plugin"]` gives the fixture `waybill_broker`. The parts of
+Without a broker, `fake` keeps what is pushed, and `inline` runs it at once.
+
+With pytest: `pytest_plugins = ["waybill.testing.pytest_plugin"]` gives fixtures for all three. The parts of
 the simulator (`simulated_disk`, `simulated_network`, `virtual_clock`) are here too.
 """
 
@@ -10,14 +12,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from waybill.testing.attempts import PushedJob
     from waybill.testing.broker import TestBroker, until
     from waybill.testing.enqueued import EnqueuedJob
+    from waybill.testing.modes import fake, inline
+    from waybill.testing.recorded_jobs import RecordedJobs
 
-__all__ = ["EnqueuedJob", "TestBroker", "until"]
+__all__ = ["EnqueuedJob", "PushedJob", "RecordedJobs", "TestBroker", "fake", "inline", "until"]
 
 _HOMES: Final = {
     "EnqueuedJob": "waybill.testing.enqueued",
+    "PushedJob": "waybill.testing.attempts",
+    "RecordedJobs": "waybill.testing.recorded_jobs",
     "TestBroker": "waybill.testing.broker",
+    "fake": "waybill.testing.modes",
+    "inline": "waybill.testing.modes",
     "until": "waybill.testing.broker",
 }
 

@@ -15,6 +15,7 @@ from waybill.client import BasicProperties, connect
 from waybill.client.loop_thread import LoopThread
 from waybill.node.node import Filesystem, Node
 from waybill.ojs import Jobs, State, Topology
+from waybill.ojs.sync.background import started
 from waybill.testing.enqueued import EnqueuedJob, jobs_of
 from waybill.testing.network import Network
 from waybill.testing.simulated_disk import SimulatedDisk
@@ -99,6 +100,10 @@ class TestBroker:
             yield jobs
         finally:
             jobs.uri = before
+            in_background = started()
+            if in_background is not None:
+                # What `push_sync` has connected would look for this broker for ever.
+                in_background.forget(jobs)
 
     # What is there. ---------------------------------------------------------------------------------------------
 

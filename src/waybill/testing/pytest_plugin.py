@@ -5,11 +5,15 @@ A project asks for them in its conftest.py:
 pytest_plugins = ["waybill.testing.pytest_plugin"]
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from waybill.ojs import Jobs
 from waybill.testing.broker import TestBroker
+from waybill.testing.modes import fake, inline
+from waybill.testing.recorded_jobs import RecordedJobs
 
 
 @pytest.fixture
@@ -17,3 +21,17 @@ def waybill_broker() -> Iterator[TestBroker]:
     """A real broker with nothing in it, for this test alone; see `waybill.testing.TestBroker`."""
     with TestBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def waybill_fake() -> Iterator[Callable[[Jobs], RecordedJobs]]:
+    """Call it with a `Jobs` object: what is pushed in this test is kept; see `waybill.testing.fake`."""
+    with ExitStack() as stack:
+        yield lambda jobs: stack.enter_context(fake(jobs))
+
+
+@pytest.fixture
+def waybill_inline() -> Iterator[Callable[[Jobs], RecordedJobs]]:
+    """Call it with a `Jobs` object: what is pushed in this test runs at once; see `waybill.testing.inline`."""
+    with ExitStack() as stack:
+        yield lambda jobs: stack.enter_context(inline(jobs))

@@ -91,7 +91,7 @@ def test_arguments_are_checked_all_the_same(jobs: Jobs, argument: Any) -> None:
 def test_templates_are_not_kept_without_limit(jobs: Jobs) -> None:
     for number in range(1200):
         made(jobs, NewJob("email.send", [], {"priority": number % 3}))
-    assert len(jobs._templates._templates) <= 500
+    assert len(jobs._maker.templates._templates) <= 500
 
 
 def test_the_largest_safe_integers_pass(jobs: Jobs) -> None:

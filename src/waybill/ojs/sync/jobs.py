@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 from waybill.client import WrongEventLoop
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job import Job
+from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.sync.background import background, in_a_loop, started
@@ -30,6 +31,7 @@ class AsyncJobs(Protocol):
 
     uri: str
     topology: Topology
+    stand_in: StandIn | None
 
     def twin(self) -> Self:
         """Return an object of the same handlers and settings with a connection of its own."""
@@ -119,6 +121,10 @@ class SyncJobs:
 
     def _start(self, batch: list[AnyJob]) -> Pushed:
         self._check("jobs.push_many(...)")
+        stand_in = self._jobs.stand_in
+        if stand_in is not None:
+            pushed = stand_in.call(self._jobs.push_many(batch))
+            return lambda: pushed
         return background().start(self._twin().push_many(batch))
 
     def _handle(self, job: Job[T]) -> SyncJob[T]:
@@ -133,8 +139,10 @@ class SyncJobs:
 
     def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
         self._check(instead)
-        twin = self._twin()
-        return background().call(work(twin))
+        stand_in = self._jobs.stand_in
+        if stand_in is not None:
+            return stand_in.call(work(self._jobs))
+        return background().call(work(self._twin()))
 
     @staticmethod
     def _check(instead: str) -> None:

@@ -1,0 +1,57 @@
+"""Makes valid jobs of what callers give, with what is said about them beside their envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from waybill.ojs.handler import AnyHandler, MadeJob, NewJob, Options
+from waybill.ojs.push.new_envelope import envelope_of, stamp
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.push.template import PushTemplates
+from waybill.ojs.spec.envelope import Envelope, parse_envelope, validate
+from waybill.ojs.spec.unique import read_unique, unique_key
+
+
+class JobMaker:
+    """Makes jobs, and learns what those of one handler have in common. For one thread."""
+
+    def __init__(self, handlers: Mapping[str, AnyHandler]) -> None:
+        """`handlers` may grow; their annotations are what arguments are checked by."""
+        self.templates = PushTemplates()
+        self._handlers = handlers
+
+    def make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
+        """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
+        options: Options = {}
+        if isinstance(job, NewJob):
+            options = job.options
+            template = self.templates.find(job)
+            if template is not None:
+                return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
+            envelope = envelope_of(job, now)
+            validate(envelope, now)
+        elif isinstance(job, dict):
+            envelope = parse_envelope(job, now)
+            self._check_args(envelope)
+        elif isinstance(job, MadeJob):
+            envelope, options = job
+            validate(envelope, now)
+        else:
+            envelope = job
+            validate(envelope, now)
+            self._check_args(envelope)
+        stamp(envelope, now)
+        if isinstance(job, NewJob):
+            self.templates.learn(job, envelope, now)
+        own_key = job.unique_key if isinstance(job, NewJob) else None
+        made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
+        if envelope.unique is not None:
+            # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
+            made.unique_key = unique_key(envelope, read_unique(envelope.unique))
+        return made
+
+    def _check_args(self, envelope: Envelope) -> None:
+        handler = self._handlers.get(envelope.type)
+        if handler is not None:
+            handler.arguments.check(envelope.args)

@@ -1,0 +1,29 @@
+"""What takes jobs in the place of a broker: in tests of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from waybill.ojs.control.control import Control
+from waybill.ojs.errors import PushFailed
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.spec.envelope import Envelope
+
+T = TypeVar("T")
+
+
+class StandIn:
+    """Takes the jobs of one `Jobs` object, and answers its questions."""
+
+    async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
+        """Take valid jobs that have come through the enqueue middleware."""
+        raise NotImplementedError
+
+    def control(self) -> Control:
+        """Return what is asked instead of a coordinator."""
+        raise NotImplementedError
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` for a thread without an event loop."""
+        raise NotImplementedError
