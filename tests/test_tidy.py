@@ -30,7 +30,7 @@ ARROWS: Final[dict[str, set[str]]] = {
 FREE: Final = {"cli"}
 
 # Packages that nothing uses yet, each with what will. An entry goes when that is there.
-AWAITED: Final[dict[str, str]] = {"waybill.ojs.workflow": "coordinators, which advance workflows"}
+AWAITED: Final[dict[str, str]] = {}
 
 # The deterministic core: bytes, completions and `now` go in, bytes and appends come out.
 CORE: Final = ("model", "wire", "engine", "storage", "node")

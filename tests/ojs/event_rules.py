@@ -12,6 +12,7 @@ NAMES: Final = {"type": "array", "items": TEXT}
 JOB: Final = {"job_type": TEXT, "queue": TEXT}
 HOLDER: Final = {**JOB, "worker_id": TEXT, "attempt": ATTEMPT}
 WORKFLOW: Final = {"workflow_id": TEXT, "workflow_name": TEXT}
+STEP: Final = {**WORKFLOW, "step_id": TEXT, "step_type": TEXT}
 CRON: Final = {"cron_name": TEXT, "cron_expr": TEXT, "job_type": TEXT}
 
 
@@ -48,18 +49,27 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     ),
     "worker.quiet": _object({"worker_id": TEXT, "active_jobs": COUNT}),
     "worker.heartbeat": _object({"worker_id": TEXT, "active_jobs": COUNT, "queues": NAMES}),
+    "workflow.created": _object({**WORKFLOW, "workflow_type": TEXT, "total_steps": COUNT}),
     "workflow.started": _object({**WORKFLOW, "total_steps": COUNT}),
-    "workflow.step_completed": _object(
-        {**WORKFLOW, "step_id": TEXT, "step_type": TEXT, "duration_ms": COUNT, "steps_remaining": COUNT}
-    ),
+    "workflow.step_completed": _object({**STEP, "duration_ms": COUNT, "steps_remaining": COUNT}),
+    "workflow.step_failed": _object({**STEP, "error": ERROR}),
+    "workflow.job_completed": _object({**STEP, "duration_ms": COUNT, "steps_remaining": COUNT}),
+    "workflow.job_failed": _object({**STEP, "error": ERROR}),
+    "workflow.callback_fired": _object({**WORKFLOW, "callback": TEXT, "job_id": TEXT}),
+    "workflow.cancelled": _object(WORKFLOW, {"reason": {"type": "string"}}),
     "workflow.completed": _object({**WORKFLOW, "total_steps": COUNT, "duration_ms": COUNT}),
     "workflow.failed": _object({**WORKFLOW, "failed_step_id": TEXT, "failed_step_type": TEXT, "error": ERROR}),
     "cron.triggered": _object({**CRON, "job_id": TEXT, "scheduled_at": TIME}),
     "cron.skipped": _object({**CRON, "reason": TEXT}, {"existing_job_id": TEXT}),
 }
 
-OURS: Final = frozenset({"job.reserved", "job.released"})
-"""The types beside the catalogue: how coordinators agree on unique jobs (docs/how-to/unique-jobs.md)."""
+OURS: Final = frozenset(
+    {
+        "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted", "workflow.sealed",
+        "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived", "workflow.forgotten",
+    }
+)  # fmt: skip
+"""The types beside the catalogue: how coordinators agree (docs/reference/events.md)."""
 
 SCHEMA: Final = {
     **_object(

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from waybill.ojs.sync.pipeline import SyncPipeline
     from waybill.ojs.topology.check import Finding, Standing, check_topology
     from waybill.ojs.topology.migration import Migration, MigrationBlocked, Move
+    from waybill.ojs.workflow.handle import WorkflowHandle, WorkflowNotCompleted
+    from waybill.ojs.workflow.numbering import new_workflow_id
+    from waybill.ojs.workflow.parents import StepFailed, parent_outcomes, parent_result, parent_results
+    from waybill.ojs.workflow.requests import StepInfo, WorkflowInfo
+    from waybill.ojs.workflow.shapes import Shape, Step, Workflow, batch, chain, chord, group
 
 __all__ = [
     "SPEC",
@@ -92,8 +97,12 @@ __all__ = [
     "ProcessLost",
     "PushFailed",
     "Retry",
+    "Shape",
     "Standing",
     "State",
+    "Step",
+    "StepFailed",
+    "StepInfo",
     "SyncJob",
     "SyncJobs",
     "SyncPipeline",
@@ -101,8 +110,20 @@ __all__ = [
     "TopologyConflict",
     "Unique",
     "Worker",
+    "Workflow",
+    "WorkflowHandle",
+    "WorkflowInfo",
+    "WorkflowNotCompleted",
+    "batch",
+    "chain",
     "check_topology",
+    "chord",
     "current_job",
+    "group",
+    "new_workflow_id",
+    "parent_outcomes",
+    "parent_result",
+    "parent_results",
     "parse_envelope",
     "read_envelope",
     "resource",
@@ -119,10 +140,26 @@ _HOMES: Final = {
     "Move": "topology.migration",
     "Outbox": "push.outbox",
     "OutboxRelay": "push.outbox",
+    "Shape": "workflow.shapes",
     "Standing": "topology.check",
+    "Step": "workflow.shapes",
+    "StepFailed": "workflow.parents",
+    "StepInfo": "workflow.requests",
     "SyncJobs": "sync.jobs",
     "SyncPipeline": "sync.pipeline",
+    "Workflow": "workflow.shapes",
+    "WorkflowHandle": "workflow.handle",
+    "WorkflowInfo": "workflow.requests",
+    "WorkflowNotCompleted": "workflow.handle",
+    "batch": "workflow.shapes",
+    "chain": "workflow.shapes",
     "check_topology": "topology.check",
+    "chord": "workflow.shapes",
+    "group": "workflow.shapes",
+    "new_workflow_id": "workflow.numbering",
+    "parent_outcomes": "workflow.parents",
+    "parent_result": "workflow.parents",
+    "parent_results": "workflow.parents",
 }
 
 

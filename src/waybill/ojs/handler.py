@@ -33,6 +33,12 @@ from waybill.ojs.topology.topology import Topology
 P = ParamSpec("P")
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    J_co = TypeVarWithDefault("J_co", covariant=True, default=Any)
+else:
+    J_co = TypeVar("J_co", covariant=True)
 
 
 class Options(TypedDict, total=False):
@@ -43,7 +49,7 @@ class Options(TypedDict, total=False):
     `visibility_timeout`: for how long nothing may be heard of an attempt before a coordinator replaces it.
     `enqueue_ttl` is for how long a job that is due may wait in its queue before the broker puts it among the dead
     letters. `unique_key` goes out as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the
-    job that pushes it, or begins one.
+    job that pushes it, or begins one. `workflow_id` is for those that push the jobs of a workflow.
     """
 
     id: str
@@ -64,10 +70,11 @@ class Options(TypedDict, total=False):
     correlation_id: str
     traceparent: str
     tracestate: str
+    workflow_id: str
 
 
-class NewJob(msgspec.Struct, frozen=True):
-    """A job that has not been pushed yet.
+class NewJob(msgspec.Struct, Generic[J_co], frozen=True):
+    """A job that has not been pushed yet. `J_co` is what its handler returns.
 
     `id` and `unique_key` go before those of the options: so that many jobs, each with its own, can share one object of
     options, which makes them quick to push.
@@ -188,7 +195,7 @@ class Handler(Generic[P, R_co]):
         instead = f"{getattr(self.function, '__name__', 'handler')}.push(...)"
         return self._jobs.sync.push_job(self.job(*args, **kwargs), instead=instead)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R_co]:
         """Return a job for `Jobs.push_many`.
 
         Raises TypeError if the arguments do not fit the function, InvalidJob that names the parameter if one is of a
@@ -227,7 +234,7 @@ class ConfiguredHandler(Generic[P, R_co]):
         pusher = self._handler._jobs.sync  # noqa: SLF001 - two halves of one thing
         return pusher.push_job(self.job(*args, **kwargs), instead=f"{name}.options(...).push(...)")
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R_co]:
         """Return a job for `Jobs.push_many`."""
         return NewJob(self._handler.type, self._handler.arguments.encode(args, kwargs), self._options)
 

@@ -15,6 +15,8 @@ from waybill.ojs.spec.message import trace_context
 from waybill.ojs.spec.nesting import clean_text
 
 MAX_PROGRESS_MESSAGE: Final = 10_000
+CALLBACK: Final = "workflow_callback"
+"""The metadata of a batch's callback: which one it is."""
 
 
 class Origin(Protocol):
@@ -43,7 +45,7 @@ class JobContext:
 
     __slots__ = (
         "_origin", "_reporter", "attempt", "envelope", "is_cancelled", "new_checkpoint", "next_headers",
-        "progress_message", "progress_percent", "queue", "report", "worker_id",
+        "progress_message", "progress_percent", "queue", "report", "spawned_count", "worker_id",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +65,8 @@ class JobContext:
         """The reporter's own note on this job."""
         self.next_headers: dict[str, object] = {}
         """Headers that the next attempt will find in its message, if there is one: for middleware."""
+        self.spawned_count = 0
+        """How many workflows this attempt has spawned."""
         self._origin = origin
         self._reporter = reporter
 
@@ -80,6 +84,21 @@ class JobContext:
     def meta(self) -> dict[str, object]:
         """The job's metadata."""
         return self.envelope.meta
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The workflow that the job is a step of, None if it is of none."""
+        return self.envelope.workflow_id
+
+    @property
+    def parent_results(self) -> dict[str, Any]:
+        """What the steps before have returned, as JSON values (ojs-workflows section 7). See `parent_result`."""
+        return self.envelope.parent_results or {}
+
+    @property
+    def is_callback(self) -> bool:
+        """Whether the job is a callback of a batch: its parents are the jobs of the batch."""
+        return CALLBACK in self.envelope.meta
 
     @property
     def properties(self) -> BasicProperties:

@@ -9,8 +9,8 @@ from waybill.ojs.workflow.definition import Definition
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.members import Members
 from waybill.ojs.workflow.numbering import new_workflow_id
+from waybill.ojs.workflow.plan import Plan
 from waybill.ojs.workflow.progress import Progress, StepError
-from waybill.ojs.workflow.results import Results
 
 TIME = "2026-01-01T00:00:00.000Z"
 
@@ -37,7 +37,7 @@ def dag(**needs: tuple[str, ...]) -> Definition:
 
 
 def flow_of(definition: Definition) -> Flow:
-    return Flow(definition, Progress(new_workflow_id(), "test", TIME))
+    return Flow(Plan(definition), Progress(new_workflow_id(), "test", TIME))
 
 
 def names(flow: Flow) -> list[str]:
@@ -53,24 +53,17 @@ def end(flow: Flow, path: str, *, fails: bool = False, result: object = None) ->
     flow.ended(number, run, TIME, 1, outcome)
 
 
-def reloaded(flow: Flow, definition: Definition) -> Flow:
+def reloaded(flow: Flow) -> Flow:
     """The workflow as another coordinator finds it in a store."""
-    progress = msgspec.msgpack.decode(msgspec.msgpack.encode(flow.progress), type=Progress)
-    members, results = Members(), Results()
-    pieces = {piece: flow.members.piece(piece) for piece in flow.members.changed}
-    members.load(pieces)
-    members.total = progress.total
-    part = flow.results.take_new()
-    if part is not None:
-        results.load(part)
-    return Flow(definition, progress, members, results)
+    progress = msgspec.json.decode(msgspec.json.encode(flow.progress), type=Progress)
+    return Flow(flow.plan, progress, Members(progress.members, flow.members.changed.get))
 
 
 def run_to_end(flow: Flow, fails: Callable[[str], bool], chance: random.Random) -> list[str]:
     """Do what is ready in any order until nothing is; return the jobs in the order of their ends."""
     order = []
     while flow.ready:
-        number = chance.choice(list(flow.ready))
+        number = chance.choice(flow.ready)
         path, run = flow.plan[number].path, flow.progress.runs.get(number, 0)
         for step in chance.choices(["enqueued", "started", "ended"], k=3):
             if step == "enqueued":

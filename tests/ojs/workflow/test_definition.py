@@ -1,12 +1,13 @@
 """Which definitions are refused, and how members and results are kept."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ojs.workflow.definitions import batch, chain, dag, group, job
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.identifiers import is_uuid7, new_id
+from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.ojs.workflow.definition import (
     MAX_DEPTH,
     MAX_NODES,
@@ -15,18 +16,18 @@ from waybill.ojs.workflow.definition import (
     order_of,
     read_definition,
 )
-from waybill.ojs.workflow.members import PIECE_BYTES, Members
+from waybill.ojs.workflow.members import MemberCounts, Members, Piece
 from waybill.ojs.workflow.numbering import (
-    FIRST_MEMBER,
-    PREFIX_LENGTH,
-    derived_id,
+    MAX_MEMBERS,
     is_workflow_id,
-    job_id_of,
+    member_job_id,
     new_workflow_id,
-    number_of,
-    run_prefix,
+    node_job_id,
+    nodes_prefix,
+    read_member_id,
+    read_node_id,
+    spawned_id,
 )
-from waybill.ojs.workflow.results import Results
 
 
 def deep(depth: int) -> Definition:
@@ -80,21 +81,28 @@ def test_ids_lead_to_the_workflow_and_the_step() -> None:
     workflow_id = new_workflow_id()
     assert is_workflow_id(workflow_id)
     for run in range(3):
-        prefix = run_prefix(workflow_id, run)
-        for number in (1, 7, FIRST_MEMBER + 12345):
-            job_id = job_id_of(prefix, number)
+        prefix = nodes_prefix(workflow_id, run)
+        for number in (1, 7, MAX_NODES):
+            job_id = node_job_id(prefix, number)
             assert is_uuid7(job_id)
-            assert (job_id[:PREFIX_LENGTH], number_of(job_id)) == (prefix, number)
-    assert len({run_prefix(workflow_id, run) for run in range(50)}) == 50
-    assert derived_id(workflow_id, "a") == derived_id(workflow_id, "a") != derived_id(workflow_id, "b")
-    assert is_workflow_id(derived_id(new_id(), "a"))
-    assert [number_of(text) for text in ("", "x" * 36, workflow_id)] == [0, 0, 0]
+            assert read_node_id(job_id) == (prefix, number)
+            assert read_member_id(job_id) is None
+    for index in (0, 5, MAX_MEMBERS - 1):
+        job_id = member_job_id(workflow_id, index)
+        assert is_uuid7(job_id)
+        assert read_member_id(job_id) == (workflow_id, index)
+    assert len({nodes_prefix(workflow_id, run) for run in range(50)}) == 50
+    first, second = spawned_id(workflow_id, 1), spawned_id(workflow_id, 2)
+    assert first == spawned_id(workflow_id, 1) != second
+    assert is_workflow_id(first)
+    for text in ("", "x" * 36, workflow_id, "01a2b3c4-d5e6-7fff-8123-456789abxxxx"):
+        assert (read_node_id(text), read_member_id(text)) == (None, None)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 200_000), st.booleans())), st.integers(0, 200_000))
 @settings(max_examples=50, deadline=None)
 def test_members_are_counted_once(ends: list[tuple[int, bool]], total: int) -> None:
-    members, done, failed = Members(), set[int](), set[int]()
+    members, done, failed = Members(MemberCounts()), set[int](), set[int]()
     for index, is_done in ends:
         members.end(index, is_done=is_done)
         if index >= 0 and is_done:
@@ -102,33 +110,21 @@ def test_members_are_counted_once(ends: list[tuple[int, bool]], total: int) -> N
         elif index >= 0 and index not in done:
             failed.add(index)
     failed -= done
-    assert (members.done_count, members.failed_count) == (len(done), len(failed))
-    copy = Members()
-    copy.load({piece: members.piece(piece) for piece in members.changed})
+    assert (members.counts.done, members.counts.failed) == (len(done), len(failed))
+    kept = {number: msgspec.json.encode(piece) for number, piece in members.changed.items()}
+    copy = Members(
+        members.counts, lambda number: msgspec.json.decode(kept[number], type=Piece) if number in kept else None
+    )
     copy.seal(total)
     within = {index for index in failed if index < total}
-    assert (copy.done_count, set(copy.failed())) == (sum(index < total for index in done), within)
+    assert (copy.counts.done, copy.counts.failed) == (sum(index < total for index in done), len(within))
+    assert set(copy.failed()) == within
     copy.forget_failures()
-    assert copy.failed_count == 0
+    assert (copy.counts.failed, list(copy.failed())) == (0, [])
 
 
 def test_a_million_members_take_little() -> None:
-    members = Members()
-    members.end(999_999, is_done=True)
-    pieces = -(-1_000_000 // 8 // PIECE_BYTES)
-    assert len(members.piece(pieces - 1)) == 2 * PIECE_BYTES
-    assert sum(len(members.piece(piece)) for piece in range(pieces + 1)) <= 2 * (pieces + 1) * PIECE_BYTES
-
-
-def test_results_are_kept_until_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waybill.ojs.workflow.results.MAX_RESULTS_BYTES", 20)
-    results = Results()
-    assert results.add(2, b'"ab"')
-    assert results.add(FIRST_MEMBER + 5, b"1")
-    assert not results.add(3, b"x" * 20)
-    part = results.take_new()
-    assert part is not None
-    assert results.take_new() is None
-    copy = Results()
-    copy.load(part)
-    assert [copy.get(one) for one in (1, 2, 3, FIRST_MEMBER + 5, FIRST_MEMBER)] == [None, b'"ab"', None, b"1", None]
+    members = Members(MemberCounts())
+    for index in range(0, 1_000_000, 100):
+        members.end(index, is_done=True)
+    assert sum(len(piece.done) + len(piece.failed) for piece in members.changed.values()) < 300_000

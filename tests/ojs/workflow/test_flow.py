@@ -21,7 +21,7 @@ from tests.ojs.workflow.definitions import (
 )
 from waybill.ojs.workflow.definition import Definition, check_definition
 from waybill.ojs.workflow.flow import Flow
-from waybill.ojs.workflow.numbering import FIRST_MEMBER, number_of
+from waybill.ojs.workflow.numbering import read_node_id
 from waybill.ojs.workflow.progress import StepError, StepState
 
 
@@ -138,7 +138,8 @@ def test_retry_begins_with_what_has_failed_under_other_ids() -> None:
     assert not flow.retry(1, TIME)
     assert (names(flow), flow.progress.state) == (["1.1"], "running")
     assert flow.job_id(5) != first_id
-    assert number_of(flow.job_id(5)) == number_of(first_id) == 5
+    numbers = [found and found[1] for found in map(read_node_id, (first_id, flow.job_id(5)))]
+    assert numbers == [5, 5]
     flow.ended(5, 0, TIME, 1, None)
     assert names(flow) == ["1.1"], "an end of the first run"
     end(flow, "1.1")
@@ -182,24 +183,24 @@ def test_a_step_fails_with_what_it_has_spawned_and_is_retried_with_it() -> None:
 def test_a_streamed_group_ends_when_all_that_were_streamed_have() -> None:
     flow = flow_of(chain(Definition("group", streamed=True), job()))
     for index in range(100):
-        flow.ended(FIRST_MEMBER + index, 0, TIME, 0, b"%d" % index)
+        flow.member_ended(index, TIME, b"%d" % index)
     assert (names(flow), flow.progress.state) == ([], "running")
     flow.seal(100, TIME)
     assert names(flow) == ["1"]
     assert flow.counts() == (101, 100, 0)
-    assert flow.results.get(FIRST_MEMBER + 7) == b"7"
+    assert flow.results[True, 7] == b"7"
 
 
 def test_failed_members_are_retried_under_their_ids() -> None:
     flow = flow_of(Definition("batch", streamed=True, callbacks={"on_success": job()}))
     flow.seal(3, TIME)
     for index in range(3):
-        flow.ended(FIRST_MEMBER + index, 0, TIME, 0, StepError("j", "X", "no") if index == 1 else None)
+        flow.member_ended(index, TIME, StepError("j", "X", "no") if index == 1 else None)
     assert (flow.progress.state, names(flow), flow.counts()) == ("failed", [], (4, 2, 1))
     assert flow.retry(1, TIME)
     assert flow.progress.revives
     assert flow.counts() == (4, 2, 0)
-    flow.ended(FIRST_MEMBER + 1, 0, TIME, 0, None)
+    flow.member_ended(1, TIME, None)
     assert names(flow) == ["on_success"]
 
 
@@ -283,7 +284,7 @@ def test_another_coordinator_goes_on_where_the_last_one_was_killed(seed: int, en
         number = chance.choice(list(flow.ready))
         flow.ended(number, 0, TIME, 1, b"1" if chance.random() < 0.8 else StepError("j", "X", "no"))
     ready, untold, state = set(flow.ready), set(flow.untold), flow.progress.state
-    copy = reloaded(flow, definition)
+    copy = reloaded(flow)
     assert (set(copy.ready), set(copy.untold), copy.progress.state) == (ready, untold, state)
     while copy.ready:
         copy.ended(chance.choice(list(copy.ready)), 0, TIME, 1, b"1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,14 +24,18 @@ from waybill.ojs.spec.identifiers import derived_id, new_id
 from waybill.ojs.spec.message import COPY, push_properties
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 BATCH: Final = 500
+REMEMBERED: Final = 100_000
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
 
 OnPushed = Callable[[str, Claim], None]
 """Called with a job's id and its claim once its push is confirmed, to record what the feature has to tell of it."""
+Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
+"""Returns the job of a claim: what is too large to be kept twice is put together when it is pushed."""
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -43,11 +47,13 @@ class ClaimPusher:
         """`coordinator` is the id of this one, as its claims name it."""
         self.on_pushed: dict[str, OnPushed] = {}
         """By the kind of the row that has claimed the job: `cron`, for example."""
+        self.makers: dict[str, Maker] = {}
+        """What makes the jobs of claims that have none, only an id; by the kind as well."""
         self._broker = broker
         self._view = view
         self._leader = leader
         self._coordinator = coordinator
-        self._tried: set[str] = set()
+        self._tried: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         """Jobs whose first copy was used: another push needs another name."""
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -80,7 +86,6 @@ class ClaimPusher:
         pending = dict(await self._view.marked(PENDING, Claim, BATCH))
         known = {str(one.job.get("id", "")): one for one in pending.values()}
         self._in_hand &= known.keys()
-        self._tried &= known.keys()
         self._failures = {job_id: count for job_id, count in self._failures.items() if job_id in known}
         now = asyncio.get_running_loop().time()
         due = [
@@ -113,7 +118,8 @@ class ClaimPusher:
 
     async def _push(self, job_id: str, one: Claim) -> None:
         now = datetime.now(UTC)
-        envelope = read_claimed(one.job, now)
+        maker = self.makers.get(kind_of(one.owner))
+        envelope = read_claimed(one.job if maker is None else await maker(job_id, one), now)
         copy = await self._copy(job_id, one)
         broker = self._broker
         await broker.declarer.ensure_queue(envelope.queue)
@@ -144,7 +150,7 @@ class ClaimPusher:
     async def _copy(self, job_id: str, one: Claim) -> str:
         """Return a name that no other push of this job has."""
         if one.by == self._coordinator and job_id not in self._tried:
-            self._tried.add(job_id)
+            self._tried[job_id] = None
             return one.copies[0]
         copy = new_id()
         event_id = f"evt_{new_id()}"

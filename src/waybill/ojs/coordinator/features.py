@@ -15,6 +15,10 @@ from waybill.ojs.coordinator.claims import ClaimFold
 from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.workflow.acting import WorkflowActor
+from waybill.ojs.workflow.answers import WorkflowAnswers
+from waybill.ojs.workflow.fold import WorkflowFold
+from waybill.ojs.workflow.rows import WORKFLOW
 
 
 class Features:
@@ -22,7 +26,8 @@ class Features:
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
-        self.folds = FeatureFolds([ClaimFold(is_trusted)])
+        self._workflows = WorkflowFold()
+        self.folds = FeatureFolds([self._workflows, ClaimFold(is_trusted)])
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 
@@ -30,9 +35,12 @@ class Features:
         """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
         self._leader = leader = Leader(desk.broker, coordinator, self._is_trusted)
         pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator)
+        workflows = WorkflowActor(desk, leader)
+        pusher.makers[WORKFLOW] = workflows.make_job
         desk.spawn(pusher.run())
+        desk.spawn(workflows.run())
         await leader.start()
-        return Admissions(desk).answers()
+        return Admissions(desk).answers() | WorkflowAnswers(desk, self._workflows).answers()
 
     async def close(self) -> None:
         """Lead no more."""

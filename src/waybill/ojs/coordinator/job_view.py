@@ -164,6 +164,11 @@ class JobView:
         store = self._known
         return await self._in_thread(lambda: store.listed(prefix, kind, limit, after))
 
+    async def read(self, call: Callable[[JobStore], T]) -> T:
+        """Return what `call` makes of the store. It runs in the store's thread, and changes nothing."""
+        store = self._known
+        return await self._in_thread(lambda: call(store))
+
     async def folded(self, event_id: str, record: Callable[[], None]) -> None:
         """Record an event of a feature with this id; return when it, and so all that is before it, was folded.
 

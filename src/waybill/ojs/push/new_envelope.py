@@ -52,6 +52,7 @@ def envelope_of(job: NewJob, now: datetime) -> Envelope:
         retry=options.get("retry"),
         tags=options.get("tags", []),
         rate_limit=options.get("rate_limit"),
+        workflow_id=options.get("workflow_id"),
         unique=msgspec.to_builtins(options["unique"]) if "unique" in options else None,
     )
     envelope.timeout, envelope.timeout_ms = whole_or_ms(options.get("timeout"))

@@ -23,6 +23,9 @@ LOOK: Final = "ojs.control.look"
 REPLACE: Final = "ojs.control.replace"
 """Published to the relay: an attempt is over, whatever its worker may say."""
 
+STOP_WORKFLOW: Final = "ojs.control.workflow.stop"
+"""Published to the relay: no job of a workflow is to start any more. `job_id` is the workflow's, `attempt` its run."""
+
 ADMIT: Final = "ojs.control.admit"
 """A worker asks whether a copy of a job may run."""
 

@@ -107,6 +107,9 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     result: object = None
     checkpoint: object = None
     """What an earlier attempt has left (ojs-durable-execution section 6.1)."""
+    workflow_id: str | None = None
+    parent_results: dict[str, object] | None = None
+    """What the steps before have returned (ojs-workflows section 7.1)."""
 
     @property
     def unknown(self) -> dict[str, object]:

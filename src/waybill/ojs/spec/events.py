@@ -201,42 +201,117 @@ class WorkerHeartbeat(EventData, frozen=True, kw_only=True):
     cpu_percent: float | None = None
 
 
-class WorkflowStarted(EventData, frozen=True, kw_only=True):
-    """The first step of a workflow begins."""
+class WorkflowEventData(EventData, frozen=True, kw_only=True):
+    """What every workflow event says."""
 
     workflow_id: str
     workflow_name: str
+
+
+class WorkflowCreated(WorkflowEventData, frozen=True, kw_only=True):
+    """A workflow was pushed: the definition of all its jobs is here (ojs-workflows appendix B)."""
+
+    workflow_type: str
+    total_steps: int
+    definition: object
+    expires_at: str | None = None
+    parent_job: str | None = None
+
+
+class WorkflowSealed(WorkflowEventData, frozen=True, kw_only=True):
+    """All jobs of a streamed group are in their queues, so many of them. An event of ours."""
+
+    total: int
+
+
+class WorkflowStarted(WorkflowEventData, frozen=True, kw_only=True):
+    """The first step of a workflow begins."""
+
     total_steps: int
 
 
-class WorkflowStepCompleted(EventData, frozen=True, kw_only=True):
-    """One step of a workflow is done."""
+class WorkflowStepCompleted(WorkflowEventData, frozen=True, kw_only=True):
+    """One step of a workflow is done. `number` and `run` are ours."""
 
-    workflow_id: str
-    workflow_name: str
     step_id: str
     step_type: str
     duration_ms: int
     steps_remaining: int
+    job_id: str | None = None
+    number: int = 0
+    run: int = 0
 
 
-class WorkflowCompleted(EventData, frozen=True, kw_only=True):
+class WorkflowStepFailed(WorkflowEventData, frozen=True, kw_only=True):
+    """One step of a workflow has failed."""
+
+    step_id: str
+    step_type: str
+    job_id: str | None = None
+    error: ErrorSummary
+    number: int = 0
+    run: int = 0
+
+
+class WorkflowJobCompleted(WorkflowStepCompleted, frozen=True, kw_only=True):
+    """A job of a group is done."""
+
+
+class WorkflowJobFailed(WorkflowStepFailed, frozen=True, kw_only=True):
+    """A job of a group has failed."""
+
+
+class WorkflowCallbackFired(WorkflowEventData, frozen=True, kw_only=True):
+    """A callback of a batch was enqueued."""
+
+    callback: str
+    step_id: str
+    job_id: str
+    number: int = 0
+    run: int = 0
+
+
+class WorkflowCompleted(WorkflowEventData, frozen=True, kw_only=True):
     """All steps of a workflow are done."""
 
-    workflow_id: str
-    workflow_name: str
     total_steps: int
     duration_ms: int
 
 
-class WorkflowFailed(EventData, frozen=True, kw_only=True):
+class WorkflowFailed(WorkflowEventData, frozen=True, kw_only=True):
     """A step failed for good, and with it the workflow."""
 
-    workflow_id: str
-    workflow_name: str
     failed_step_id: str
     failed_step_type: str
     error: ErrorSummary
+
+
+class WorkflowCancelled(WorkflowEventData, frozen=True, kw_only=True):
+    """A workflow was cancelled."""
+
+    reason: str | None = None
+
+
+class WorkflowExpired(WorkflowEventData, frozen=True, kw_only=True):
+    """The time of a workflow is over: it fails. An event of ours."""
+
+
+class WorkflowRetried(WorkflowEventData, frozen=True, kw_only=True):
+    """A failed workflow goes on with what has failed; runs count from 0. An event of ours."""
+
+    run: int
+
+
+class WorkflowStopped(WorkflowEventData, frozen=True, kw_only=True):
+    """Workers know that the jobs of a cancelled workflow are not to start. An event of ours."""
+
+
+class WorkflowRevived(WorkflowEventData, frozen=True, kw_only=True):
+    """The dead letters of a workflow that is retried are back in their queues. An event of ours."""
+
+
+class WorkflowForgotten(WorkflowEventData, frozen=True, kw_only=True):
+    """A workflow has ended long ago: coordinators need not keep it any more. An event of ours."""
 
 
 class CronTriggered(EventData, frozen=True, kw_only=True):
@@ -300,13 +375,25 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkerStopped: "worker.stopped",
     WorkerQuiet: "worker.quiet",
     WorkerHeartbeat: "worker.heartbeat",
+    WorkflowCreated: "workflow.created",
+    WorkflowSealed: "workflow.sealed",
     WorkflowStarted: "workflow.started",
     WorkflowStepCompleted: "workflow.step_completed",
+    WorkflowStepFailed: "workflow.step_failed",
+    WorkflowJobCompleted: "workflow.job_completed",
+    WorkflowJobFailed: "workflow.job_failed",
+    WorkflowCallbackFired: "workflow.callback_fired",
     WorkflowCompleted: "workflow.completed",
     WorkflowFailed: "workflow.failed",
     ClaimPushed: "claim.pushed",
     ClaimCopied: "claim.copied",
     ClaimAdmitted: "claim.admitted",
+    WorkflowCancelled: "workflow.cancelled",
+    WorkflowExpired: "workflow.expired",
+    WorkflowRetried: "workflow.retried",
+    WorkflowStopped: "workflow.stopped",
+    WorkflowRevived: "workflow.revived",
+    WorkflowForgotten: "workflow.forgotten",
     CronTriggered: "cron.triggered",
     CronSkipped: "cron.skipped",
 }

@@ -22,6 +22,7 @@ from waybill.ojs.spec.control_message import (
     PAUSE,
     REPLACE,
     RESUME,
+    STOP_WORKFLOW,
     SYNC,
     ControlRequest,
     read_request,
@@ -29,9 +30,11 @@ from waybill.ojs.spec.control_message import (
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import AttemptKey
+from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, NODES_LENGTH, nodes_prefix
 
 PREFETCH: Final = 500
 REMEMBERED_JOBS: Final = 1_000_000
+MAX_RUNS: Final = 100
 CATCH_UP_SECONDS: Final = 30.0
 
 _log = logging.getLogger("waybill.ojs.worker")
@@ -52,6 +55,8 @@ class Cancellations:
         self._on_cancel = on_cancel
         self.jobs: BoundedDict[str, None] = BoundedDict(REMEMBERED_JOBS)
         """The ids of cancelled jobs."""
+        self.workflows: BoundedDict[str, None] = BoundedDict(REMEMBERED_JOBS)
+        """How the ids of jobs begin whose workflow was stopped: none of them is to start."""
         self._channel: Channel | None = None
         self.replaced: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_JOBS)
         """Attempts that were replaced by the next one, because nothing was heard of them."""
@@ -83,6 +88,19 @@ class Cancellations:
         except (ClientError, TopologyConflict, TimeoutError) as error:
             _log.warning("this worker does not hear of cancelled jobs: %r", error)
 
+    def covers(self, job_id: str) -> bool:
+        """Say whether a job is not to start, because it or its workflow was cancelled."""
+        if job_id in self.jobs:
+            return True
+        stopped = self.workflows
+        return bool(stopped) and (job_id[:MEMBERS_LENGTH] in stopped or job_id[:NODES_LENGTH] in stopped)
+
+    def _stop(self, request: ControlRequest) -> None:
+        """Take note of a workflow none of whose jobs is to start; `attempt` is its last run."""
+        self.workflows[request.job_id[:MEMBERS_LENGTH]] = None
+        for run in range(min(max(request.attempt, 0), MAX_RUNS) + 1):
+            self.workflows[nodes_prefix(request.job_id, run)] = None
+
     def _take(self, delivery: Delivery) -> None:
         delivery.ack()
         try:
@@ -96,6 +114,8 @@ class Cancellations:
         elif kind == CANCEL and request.job_id not in self.jobs:
             self.jobs[request.job_id] = None
             self._on_cancel(request.job_id)
+        elif kind == STOP_WORKFLOW:
+            self._stop(request)
         elif kind == REPLACE:
             key = (request.job_id, request.attempt, request.enqueued_at)
             self.replaced[key] = None

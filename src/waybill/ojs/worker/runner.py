@@ -280,7 +280,7 @@ class Runner:
         if delivery.redelivered and self._is_known(execution):
             return
         execution.handler = handler = self._handlers.get(envelope.type)
-        if envelope.id in self.cancellations.jobs:
+        if self.cancellations.covers(envelope.id):
             self._settlement.cancelled(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))

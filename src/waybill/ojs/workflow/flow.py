@@ -13,13 +13,16 @@ enqueued, so whoever comes next knows what is left to do.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from waybill.ojs.workflow.definition import Definition
 from waybill.ojs.workflow.members import Members
-from waybill.ojs.workflow.numbering import FIRST_MEMBER, job_id_of, run_prefix
+from waybill.ojs.workflow.numbering import member_job_id, node_job_id, nodes_prefix
 from waybill.ojs.workflow.plan import ROOT, Node, Plan
 from waybill.ojs.workflow.progress import FIRST_END, MAX_ERRORS, Progress, StepError, StepState, WorkflowState
-from waybill.ojs.workflow.results import Results
+
+MAX_RESULT_BYTES: Final = 64 * 1024
+MAX_RESULTS_BYTES: Final = 64 * 1024 * 1024
+"""What is kept of the results of a workflow, as JSON: of one job, and of all. In place of others stand references."""
 
 WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
 
@@ -27,23 +30,19 @@ WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
 class Flow:
     """One workflow. Times are RFC 3339."""
 
-    def __init__(
-        self,
-        definition: Definition,
-        progress: Progress,
-        members: Members | None = None,
-        results: Results | None = None,
-    ) -> None:
-        """`progress` is that of a new workflow, or what a store has kept."""
-        self.plan = Plan(definition)
+    def __init__(self, plan: Plan, progress: Progress, members: Members | None = None) -> None:
+        """`progress` is that of a new workflow, or what a store has kept; `members` has its counts."""
+        self.plan = plan
         self.progress = progress
-        self.members = members or Members()
-        self.results = results or Results()
-        self.ready: dict[int, None] = {}
-        """The jobs that are to be enqueued."""
+        self.members = members or Members(progress.members)
+        self.results: dict[tuple[bool, int], bytes] = {}
+        """Results that are to be kept: by whether the job was streamed, and by its node or its index."""
+        self.fresh: list[int] = []
+        """The jobs whose turn has just come: they are to be enqueued."""
+        self.dropped: list[int] = []
+        """The jobs that were to be enqueued, or were, and are not to start any more."""
         self.untold: dict[int, None] = {}
         """The nodes of which an event is to be written."""
-        self.ended_children: list[str] = []
         self._open: list[int] = []
         self._time = progress.created_at
         if progress.states:
@@ -53,6 +52,11 @@ class Flow:
             progress.states, progress.told = bytearray(count), bytearray(count)
             self._recount()
             self._resume(self.plan.root)
+
+    @property
+    def ready(self) -> list[int]:
+        """The jobs that are to be enqueued."""
+        return [node.number for node in self.plan.nodes if self.progress.states[node.number] == READY]
 
     @property
     def is_over(self) -> bool:
@@ -66,24 +70,42 @@ class Flow:
             self.progress.state == WorkflowState.CANCELLED and any(state in {ACTIVE, HELD} for state in self._jobs())
         )
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be done but enqueue jobs: an event to be written, or workers to be told."""
+        progress = self.progress
+        return bool(
+            self.untold
+            or progress.cancels
+            or progress.revives
+            or (progress.started_at is not None and not progress.told_started)
+            or (self.is_over and not progress.told_ended)
+        )
+
+    def tell(self, number: int, run: int, what: int) -> None:
+        """Take note that an event was written about a node: 1 that it was fired, 2 that it has ended."""
+        if self.plan.has(number) and self.progress.runs.get(number, 0) == run:
+            self.progress.told[number] |= what
+            if not self._is_untold(self.plan[number]):
+                self.untold.pop(number, None)
+
     def state(self, node: Node) -> StepState:
         """Return the state of a node."""
         return StepState(self.progress.states[node.number])
 
     def job_id(self, number: int) -> str:
         """Return the id of the job of a node, in the run in which it was last started."""
-        run = self.progress.runs.get(number, 0)
-        return job_id_of(run_prefix(self.progress.id, run), number)
+        return node_job_id(nodes_prefix(self.progress.id, self.progress.runs.get(number, 0)), number)
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many jobs there are, how many are completed and how many have failed; the streamed ones too."""
         states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
-        members = self.members
-        total = members.total if members.total is not None else members.done_count + members.failed_count
+        members = self.members.counts
+        total = members.total if members.total is not None else members.done + members.failed
         return (
             len(states) + total,
-            states.count(COMPLETED) + members.done_count,
-            states.count(FAILED) + members.failed_count,
+            states.count(COMPLETED) + members.done,
+            states.count(FAILED) + members.failed,
         )
 
     # What the stream says. --------------------------------------------------------------------------------------
@@ -104,9 +126,6 @@ class Flow:
     def ended(self, number: int, run: int, time: str, offset_ms: int, outcome: bytes | StepError | None) -> None:
         """Take note that a job has ended: with a result, JSON or None, or with an error."""
         self._time = time
-        if number >= FIRST_MEMBER:
-            self._member_ended(number, time, outcome)
-            return
         if not self._is_current(number, run) or not READY <= self.progress.states[number] <= ACTIVE:
             return
         self.started(number, run, time, offset_ms)
@@ -117,12 +136,31 @@ class Flow:
             # A job that somebody has cancelled by itself fails those that wait for it.
             self._end(node, FAILED)
             return
-        if outcome is not None and not self.results.add(number, outcome):
-            self.results.add(number, _reference(self.job_id(number), len(outcome)))
+        if outcome is not None:
+            self._keep_result((False, number), self.job_id(number), outcome)
         if any(done is None for done in self.progress.children.get(number, {}).values()):
             self._set(node, HELD)
         else:
             self._end_spawning(node)
+
+    def member_started(self, time: str) -> None:
+        """Take note that a worker has begun a streamed job."""
+        if self.plan.streamed is not None and self.progress.state == WorkflowState.PENDING:
+            self.progress.state, self.progress.started_at = WorkflowState.RUNNING.value, time
+
+    def member_ended(self, index: int, time: str, outcome: bytes | StepError | None) -> None:
+        """Take note that a streamed job has ended."""
+        self._time = time
+        if self.plan.streamed is None or self.is_over:
+            return
+        self.member_started(time)
+        if not self.members.end(index, is_done=not isinstance(outcome, StepError)):
+            return
+        if isinstance(outcome, StepError):
+            self._note_error(outcome, self.plan.streamed)
+        elif outcome is not None:
+            self._keep_result((True, index), member_job_id(self.progress.id, index), outcome)
+        self._check_members()
 
     def child_opened(self, number: int, run: int, child_id: str) -> None:
         """Take note that a job has spawned a workflow: the step is not done before that is."""
@@ -142,9 +180,8 @@ class Flow:
     def seal(self, total: int, time: str) -> None:
         """Take note of how many members were streamed: they are all there now."""
         self._time = time
-        if self.plan.streamed is not None and self.members.total is None and total >= 0:
+        if self.plan.streamed is not None and total >= 0 and not self.is_over:
             self.members.seal(total)
-            self.progress.total = total
             self._check_members()
 
     def cancel(self, time: str) -> bool:
@@ -180,7 +217,7 @@ class Flow:
         progress.errors.clear()
         for node in reversed(self.plan.nodes):
             self._reset(node)
-        if self.members.failed_count:
+        if self.members.counts.failed:
             self.members.forget_failures()
             progress.revives = True
         self._recount()
@@ -201,18 +238,12 @@ class Flow:
     def _jobs(self) -> Iterator[int]:
         return (self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job")
 
-    def _member_ended(self, number: int, time: str, outcome: bytes | StepError | None) -> None:
-        if self.plan.streamed is None or self.is_over:
-            return
-        self.started(number, 0, time, 0)
-        is_done = not isinstance(outcome, StepError)
-        if not self.members.end(number - FIRST_MEMBER, is_done=is_done):
-            return
-        if isinstance(outcome, StepError):
-            self._note_error(outcome, self.plan.streamed)
-        elif outcome is not None and not self.results.add(number, outcome):
-            self.results.add(number, _reference(job_id_of(run_prefix(self.progress.id, 0), number), len(outcome)))
-        self._check_members()
+    def _keep_result(self, key: tuple[bool, int], job_id: str, result: bytes) -> None:
+        if len(result) > MAX_RESULT_BYTES or self.progress.results_bytes + len(result) > MAX_RESULTS_BYTES:
+            # It is kept with its job only (section 7.5).
+            result = f'{{"result_ref":"ojs:job/{job_id}","result_size_bytes":{len(result)}}}'.encode()
+        self.progress.results_bytes += len(result)
+        self.results[key] = result
 
     def _note_error(self, error: StepError, node: Node) -> None:
         if len(self.progress.errors) < MAX_ERRORS:
@@ -223,14 +254,23 @@ class Flow:
         """Change the state of a node, and what is counted."""
         number, before = node.number, self.progress.states[node.number]
         self.progress.states[number] = state
-        if before == READY:
-            self.ready.pop(number, None)
-        elif state == READY:
-            self.ready[number] = None
-        if state >= FIRST_END or node.callback:
+        if state == READY:
+            self.fresh.append(number)
+        elif state == CANCELLED and before in {READY, PENDING}:
+            self.dropped.append(number)
+        if self._is_untold(node):
             self.untold[number] = None
         if node.parent is not None and not node.callback and (before >= FIRST_END) != (state >= FIRST_END):
             self._open[node.parent.number] += -1 if state >= FIRST_END else 1
+
+    def _is_untold(self, node: Node) -> bool:
+        """Say whether an event about a step, a job of a group or a callback is to be written (appendix B)."""
+        state, told = self.progress.states[node.number], self.progress.told[node.number]
+        if node.parent is None or state in {WAITING, READY, CANCELLED}:
+            return False
+        if node.callback and not told & 1:
+            return True
+        return state >= FIRST_END and not told & 2
 
     def _end_spawning(self, node: Node) -> None:
         spawned = self.progress.children.get(node.number, {})
@@ -273,7 +313,7 @@ class Flow:
             return
         if node.streamed and not self.members.is_over:
             return
-        failed = self.members.failed_count > 0 if node.streamed else False
+        failed = self.members.counts.failed > 0 if node.streamed else False
         failed = failed or any(states[step.number] != COMPLETED for step in node.steps)
         if node.kind == "batch":
             self._call_back(node, failed=failed)
@@ -341,7 +381,7 @@ class Flow:
     def _has_open_jobs(self, batch: Node) -> bool:
         states = self.progress.states
         return any(states[step.number] != COMPLETED for step in batch.steps) or (
-            batch.streamed and self.members.failed_count > 0
+            batch.streamed and self.members.counts.failed > 0
         )
 
     def _forget(self, node: Node) -> None:
@@ -368,20 +408,12 @@ class Flow:
 
     def _recount(self) -> None:
         """Count what the states of the nodes say, from the beginning."""
-        states, told = self.progress.states, self.progress.told
+        states = self.progress.states
         self._open = [0] * len(states)
-        self.ready.clear()
         self.untold.clear()
         for node in self.plan.nodes:
             state = states[node.number]
-            if state == READY:
-                self.ready[node.number] = None
-            if (state >= FIRST_END and not told[node.number] & 2) or (node.callback and not told[node.number] & 1):
+            if self._is_untold(node):
                 self.untold[node.number] = None
             if node.parent is not None and not node.callback and state < FIRST_END:
                 self._open[node.parent.number] += 1
-
-
-def _reference(job_id: str, size: int) -> bytes:
-    """Return what stands for a result that is kept with its job only (section 7.5)."""
-    return f'{{"result_ref":"ojs:job/{job_id}","result_size_bytes":{size}}}'.encode()

@@ -1,97 +1,111 @@
-"""The jobs of a streamed group: two bits each, and their counts."""
+"""The jobs of a streamed group: two bits each, in pieces that are read when they are needed, and their counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
+
+import msgspec
 
 from waybill.ojs.workflow.numbering import MAX_MEMBERS
 
 PIECE_BYTES: Final = 4096
-"""What is written at a time of each of the two rows of bits."""
+MEMBERS_PER_PIECE: Final = PIECE_BYTES * 8
+
+
+class Piece(msgspec.Struct):
+    """Which of some members are done, and which have failed."""
+
+    done: bytearray = msgspec.field(default_factory=lambda: bytearray(PIECE_BYTES))
+    failed: bytearray = msgspec.field(default_factory=lambda: bytearray(PIECE_BYTES))
+
+
+class MemberCounts(msgspec.Struct):
+    """`total` is None until the pusher has said how many there are; `size` is above every index that has come."""
+
+    total: int | None = None
+    done: int = 0
+    failed: int = 0
+    size: int = 0
 
 
 class Members:
-    """Which members are done and which have failed. `total` is None until the pusher has said how many there are."""
+    """All members of one group."""
 
-    def __init__(self) -> None:
-        """None has ended."""
-        self.total: int | None = None
-        self.done_count = 0
-        self.failed_count = 0
-        self.changed: set[int] = set()
-        """The pieces that nobody has written yet."""
-        self._done = bytearray()
-        self._failed = bytearray()
+    def __init__(self, counts: MemberCounts, load: Callable[[int], Piece | None] = lambda _: None) -> None:
+        """`load` returns a piece that was kept, None for one in which nothing has happened."""
+        self.counts = counts
+        self.changed: dict[int, Piece] = {}
+        """The pieces that are to be kept."""
+        self._load = load
 
     @property
     def is_over(self) -> bool:
         """Whether all have ended."""
-        return self.total is not None and self.done_count + self.failed_count >= self.total
+        counts = self.counts
+        return counts.total is not None and counts.done + counts.failed >= counts.total
 
     def end(self, index: int, *, is_done: bool) -> bool:
         """Note the end of a member; False if nothing is new. One that is done after all has not failed."""
-        if not 0 <= index < (MAX_MEMBERS if self.total is None else self.total):
+        counts = self.counts
+        if not 0 <= index < (MAX_MEMBERS if counts.total is None else counts.total):
             return False
-        octet, bit = divmod(index, 8)
-        if octet >= len(self._done):
-            room = bytes(octet // PIECE_BYTES * PIECE_BYTES + PIECE_BYTES - len(self._done))
-            self._done += room
-            self._failed += room
-        mask = 1 << bit
-        if self._done[octet] & mask or (self._failed[octet] & mask and not is_done):
+        number, place = divmod(index, MEMBERS_PER_PIECE)
+        octet, mask = place // 8, 1 << place % 8
+        piece = self._piece(number)
+        has_failed = bool(piece.failed[octet] & mask)
+        if piece.done[octet] & mask or (has_failed and not is_done):
             return False
+        self.changed[number] = piece
+        counts.size = max(counts.size, index + 1)
         if is_done:
-            if self._failed[octet] & mask:
-                self._failed[octet] ^= mask
-                self.failed_count -= 1
-            self._done[octet] |= mask
-            self.done_count += 1
+            piece.done[octet] |= mask
+            counts.done += 1
+            if has_failed:
+                piece.failed[octet] ^= mask
+                counts.failed -= 1
         else:
-            self._failed[octet] |= mask
-            self.failed_count += 1
-        self.changed.add(octet // PIECE_BYTES)
+            piece.failed[octet] |= mask
+            counts.failed += 1
         return True
 
     def seal(self, total: int) -> None:
         """Take note of how many there are; ends of others, which nobody has pushed, do not count."""
-        if self.total is not None:
+        counts = self.counts
+        if counts.total is not None:
             return
-        self.total = total
-        for bits in (self._done, self._failed):
-            octet, bit = divmod(total, 8)
-            if octet < len(bits):
-                bits[octet] &= (1 << bit) - 1
-                bits[octet + 1 :] = bytes(len(bits) - octet - 1)
-        self._count()
+        counts.total = min(total, MAX_MEMBERS)
+        for index in range(counts.total, counts.size):
+            number, place = divmod(index, MEMBERS_PER_PIECE)
+            octet, mask = place // 8, 1 << place % 8
+            piece = self._piece(number)
+            if piece.done[octet] & mask:
+                piece.done[octet] ^= mask
+                counts.done -= 1
+            if piece.failed[octet] & mask:
+                piece.failed[octet] ^= mask
+                counts.failed -= 1
+            self.changed[number] = piece
 
     def failed(self) -> Iterator[int]:
         """Yield the members that have failed."""
-        for octet, bits in enumerate(self._failed):
-            if bits:
-                yield from (octet * 8 + bit for bit in range(8) if bits >> bit & 1)
+        for number in self._numbers():
+            for octet, bits in enumerate(self._piece(number).failed):
+                if bits:
+                    first = number * MEMBERS_PER_PIECE + octet * 8
+                    yield from (first + bit for bit in range(8) if bits >> bit & 1)
 
     def forget_failures(self) -> None:
         """Have those that failed count as not ended: they are tried again."""
-        for index in list(self.failed()):
-            self.changed.add(index // 8 // PIECE_BYTES)
-        self._failed = bytearray(len(self._failed))
-        self.failed_count = 0
+        for number in self._numbers():
+            piece = self._piece(number)
+            if any(piece.failed):
+                piece.failed = bytearray(PIECE_BYTES)
+                self.changed[number] = piece
+        self.counts.failed = 0
 
-    def piece(self, number: int) -> bytes:
-        """Return a piece of both rows, to be written."""
-        part = slice(number * PIECE_BYTES, (number + 1) * PIECE_BYTES)
-        return bytes(self._done[part] + self._failed[part])
+    def _numbers(self) -> range:
+        return range(-(-self.counts.size // MEMBERS_PER_PIECE))
 
-    def load(self, pieces: dict[int, bytes]) -> None:
-        """Take back the pieces that were written."""
-        size = (max(pieces, default=-1) + 1) * PIECE_BYTES
-        self._done, self._failed = bytearray(size), bytearray(size)
-        for number, piece in pieces.items():
-            part = slice(number * PIECE_BYTES, (number + 1) * PIECE_BYTES)
-            self._done[part], self._failed[part] = piece[:PIECE_BYTES], piece[PIECE_BYTES:]
-        self._count()
-
-    def _count(self) -> None:
-        self.done_count = int.from_bytes(self._done).bit_count()
-        self.failed_count = int.from_bytes(self._failed).bit_count()
+    def _piece(self, number: int) -> Piece:
+        return self.changed.get(number) or self._load(number) or Piece()

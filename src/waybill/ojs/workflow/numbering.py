@@ -1,12 +1,12 @@
 """The ids of a workflow and of its jobs. Each follows from the others, so that a step enqueued twice is one job.
 
-    01a2b3c4-d5e6-7abc-8def-0123 00000000     the workflow, in its first run
-    01a2b3c4-d5e6-7abc-8def-0123 00000007     the job of its node 7
+    01a2b3c4-d5e6-7abc-8def-0123 00000000     the workflow
     01a2b3c4-d5e6-7abc-8def-0123 01000003     member 3 of a group whose jobs its client streams
-    |---- prefix of one run ---| |number|
+    01a2b3c4-d5e6-7fff-8123-456789ab 0007     the job of its node 7; 123456789ab is made of the workflow and the run
 
-All are UUIDv7. An event about a job leads to its workflow by the prefix alone: nobody keeps a table of the jobs of a
-batch of millions. A retry gives the steps that it starts anew a prefix of their own, derived from the workflow's id.
+All are UUIDv7. An event about a job leads to its workflow by the id alone: nobody keeps a table of the jobs of a batch
+of millions. Jobs that coordinators enqueue have the form of derived ids, so workers see to it that none runs twice. A
+retry is another run, and gives the steps that it starts anew other ids.
 """
 
 from __future__ import annotations
@@ -14,54 +14,82 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from waybill.ojs.spec.identifiers import is_uuid7, new_id
+from waybill.ojs.spec.identifiers import derived_id, is_uuid7, new_id
 
-PREFIX_LENGTH: Final = 28
-FIRST_MEMBER: Final = 1 << 24
-"""The number of the first streamed job; the nodes of a definition have smaller ones."""
 MAX_MEMBERS: Final = 10_000_000
 """How many jobs a streamed group may have."""
 
-_NUMBER_DIGITS: Final = 8
+MEMBERS_LENGTH: Final = 28
+NODES_LENGTH: Final = 32
+"""What the ids of streamed jobs, and of the jobs that one run starts, have in common."""
+
 _TIME_LENGTH: Final = len("01a2b3c4-d5e6")
+_DERIVED: Final = "-7fff-"
+_FIRST_MEMBER: Final = 1 << 24
+_MEMBER_MARK: Final = "01"
 
 
 def new_workflow_id() -> str:
     """Return the id of a new workflow."""
-    return new_id()[:PREFIX_LENGTH] + "0" * _NUMBER_DIGITS
+    made = new_id()
+    # Only jobs that coordinators enqueue look derived.
+    made = made if made[13:19] != _DERIVED else made.replace(_DERIVED, "-7ffe-")
+    return made[:MEMBERS_LENGTH] + "0" * 8
 
 
 def is_workflow_id(text: str) -> bool:
     """Say whether a text can be the id of a workflow."""
-    return is_uuid7(text) and text.endswith("0" * _NUMBER_DIGITS)
+    return is_uuid7(text) and text.endswith("0" * 8)
 
 
-def derived_id(origin: str, name: str) -> str:
-    """Return the id of the workflow that belongs to `origin`, any UUIDv7, under `name`: always the same one."""
-    digits = hashlib.sha256(f"{origin}/{name}".encode()).hexdigest()
-    return f"{origin[:_TIME_LENGTH]}-7{digits[:3]}-8{digits[3:6]}-{digits[6:10]}{'0' * _NUMBER_DIGITS}"
+def spawned_id(job_id: str, count: int) -> str:
+    """Return the id of the workflow that a job spawns, the first, the second and so on: the same in each attempt."""
+    digits = hashlib.sha256(f"{job_id}/spawned {count}".encode()).hexdigest()
+    return f"{job_id[:_TIME_LENGTH]}-7e{digits[:2]}-8{digits[2:5]}-{digits[5:9]}{'0' * 8}"
 
 
-def run_prefix(workflow_id: str, run: int) -> str:
-    """Return what the ids of the jobs of one run begin with; runs count from 0, and each retry begins another."""
-    owner = workflow_id if run == 0 else derived_id(workflow_id, f"run {run}")
-    return owner[:PREFIX_LENGTH]
+def nodes_prefix(workflow_id: str, run: int) -> str:
+    """Return what the ids of the jobs of nodes begin with that one run starts; runs count from 0."""
+    digits = hashlib.sha256(f"{workflow_id}/run {run}".encode()).hexdigest()
+    return f"{workflow_id[:_TIME_LENGTH]}{_DERIVED}8{digits[:3]}-{digits[3:11]}"
 
 
-def job_id_of(prefix: str, number: int) -> str:
-    """Return the id of the job with a number."""
-    return f"{prefix}{number:08x}"
+def node_job_id(prefix: str, number: int) -> str:
+    """Return the id of the job of a node."""
+    return f"{prefix}{number:04x}"
 
 
-def number_of(job_id: str) -> int:
-    """Return the number in the id of a workflow's job; 0, which no job has, if there is none."""
-    try:
-        return int(job_id[PREFIX_LENGTH:], 16) if len(job_id) == PREFIX_LENGTH + _NUMBER_DIGITS else 0
-    except ValueError:
-        return 0
+def member_job_id(workflow_id: str, index: int) -> str:
+    """Return the id of a streamed job."""
+    return f"{workflow_id[:MEMBERS_LENGTH]}{_FIRST_MEMBER + index:08x}"
+
+
+def read_node_id(job_id: str) -> tuple[str, int] | None:
+    """Return the prefix and the number of the node whose job may have this id; None if it is no such id."""
+    if job_id[13:19] != _DERIVED:
+        return None
+    number = _hexadecimal(job_id[NODES_LENGTH:], 4)
+    return None if number is None else (job_id[:NODES_LENGTH], number)
+
+
+def read_member_id(job_id: str) -> tuple[str, int] | None:
+    """Return the workflow and the index of the streamed job that may have this id; None if it is no such id.
+
+    One in 256 other ids looks like one.
+    """
+    if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] != _MEMBER_MARK:
+        return None
+    number = _hexadecimal(job_id[MEMBERS_LENGTH:], 8)
+    return None if number is None else (job_id[:MEMBERS_LENGTH] + "0" * 8, number - _FIRST_MEMBER)
 
 
 def event_id_of(workflow_id: str, what: str) -> str:
     """Return the id of an event that several coordinators may write, and readers shall count once."""
-    digest = hashlib.sha256(f"{workflow_id}/{what}".encode()).hexdigest()
-    return f"evt_{workflow_id}-{digest[:16]}"
+    return f"evt_{derived_id(0, 'workflow', workflow_id, what)}"
+
+
+def _hexadecimal(text: str, length: int) -> int | None:
+    try:
+        return int(text, 16) if len(text) == length else None
+    except ValueError:
+        return None

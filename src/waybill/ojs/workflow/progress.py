@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.workflow.members import MemberCounts
+
 
 class WorkflowState(StrEnum):
     """The states of a workflow (ojs-workflows section 8.1)."""
@@ -65,6 +67,8 @@ class Progress(msgspec.Struct):
     id: str
     name: str
     created_at: str
+    origin: str = ""
+    """The id of the event that has made it."""
     state: str = WorkflowState.PENDING.value
     started_at: str | None = None
     ended_at: str | None = None
@@ -85,9 +89,15 @@ class Progress(msgspec.Struct):
     errors: list[StepError] = msgspec.field(default_factory=list)
     children: dict[int, dict[str, bool | None]] = msgspec.field(default_factory=dict)
     """The workflows that a node's job has spawned: None while they run, then whether they are completed."""
+    by: str = ""
+    """The coordinator that has enqueued a job of it last."""
+    dropped: list[int] = msgspec.field(default_factory=list)
+    """Cancelled jobs that are in their queues, and will not start."""
     cancels: bool = False
     """Workers are to be told that it was cancelled."""
     revives: bool = False
     """The dead letters of streamed members are to go back to their queues."""
-    total: int | None = None
-    """How many members were streamed."""
+    members: MemberCounts = msgspec.field(default_factory=MemberCounts)
+    """How many streamed jobs there are."""
+    results_bytes: int = 0
+    """How much room the results take that are kept here."""

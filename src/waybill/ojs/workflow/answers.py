@@ -1,0 +1,238 @@
+"""Answers the requests about workflows, in the coordinator that reads their queue (ojs-workflows section 11).
+
+A workflow is its user's, who has pushed it, as a job is: the coordinator's policy says who else may see and change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.spec.events import EventData, WorkflowCancelled, WorkflowRetried
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.workflow.describe import describe
+from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.fold import WorkflowFold
+from waybill.ojs.workflow.numbering import is_workflow_id
+from waybill.ojs.workflow.plan import ROOT
+from waybill.ojs.workflow.progress import Progress, WorkflowState
+from waybill.ojs.workflow.requests import (
+    CANCEL,
+    INFO,
+    LIST,
+    RESULTS,
+    RETRY,
+    WAIT,
+    WorkflowInfo,
+    WorkflowReply,
+    WorkflowRequest,
+)
+from waybill.ojs.workflow.rows import progress_key
+from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
+
+MAX_LISTED: Final = 1000
+MAX_WAIT_SECONDS: Final = 60.0
+PAGE_BYTES: Final = 1024 * 1024
+KNOWN_SECONDS: Final = 1.0
+"""How long the first event of a workflow may be on its way."""
+PAGE_ROWS: Final = 1000
+LOOK_SECONDS: Final = 1.0
+
+_decode = msgspec.json.Decoder(WorkflowRequest).decode
+
+
+class WorkflowAnswers:
+    """Answers them."""
+
+    def __init__(self, desk: Desk, fold: WorkflowFold) -> None:
+        """`fold` says which workflows have ended."""
+        self._fold = fold
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        """Those that wait for the end of a workflow."""
+        self._desk = desk
+        self._view = desk.view
+        self._plans = Plans()
+        self._folded = asyncio.Event()
+        desk.view.on_feature.append(self._folds)
+
+    def answers(self) -> dict[str, Answer]:
+        """Return what is to be called for which kind of request."""
+        return {
+            INFO: self._spawned(self._info),
+            WAIT: self._spawned(self._wait),
+            LIST: self._spawned(self._list),
+            RESULTS: self._spawned(self._results),
+            CANCEL: self._spawned(self._cancel),
+            RETRY: self._spawned(self._retry),
+        }
+
+    def _folds(self) -> None:
+        self._folded.set()
+        self._folded = asyncio.Event()
+        while self._fold.over:
+            for waiting in self._waiting.get(self._fold.over.popleft(), ()):
+                waiting.set()
+
+    def _spawned(self, answer: Answer) -> Answer:
+        """Have requests answered beside each other; whoever gets no answer asks again."""
+
+        async def begin(request: Request) -> None:
+            request.delivery.ack()
+            self._desk.spawn(answer(request))
+
+        return begin
+
+    async def _info(self, request: Request) -> None:
+        await self._desk.reply(request, WorkflowReply(_listed(await self._known(request, KNOWN_SECONDS))))
+
+    async def _wait(self, request: Request) -> None:
+        """Answer when the workflow has ended, or the time for the answer is over."""
+        asked = _body(request)
+        over = asyncio.Event()
+        self._waiting[asked.job_id].add(over)
+        try:
+            async with asyncio.timeout(min(max(asked.wait_seconds, 0.0), MAX_WAIT_SECONDS)):
+                while not await self._is_over(asked.job_id):
+                    # Where coordinators share a database, another one may fold the end.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await over.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[asked.job_id].discard(over)
+            if not self._waiting[asked.job_id]:
+                del self._waiting[asked.job_id]
+        await self._desk.reply(request, WorkflowReply(_listed(await self._find(request))))
+
+    async def _is_over(self, workflow_id: str) -> bool:
+        progress = await self._view.row(progress_key(workflow_id), Progress) if is_workflow_id(workflow_id) else None
+        return progress is not None and progress.state not in {WorkflowState.PENDING, WorkflowState.RUNNING}
+
+    async def _list(self, request: Request) -> None:
+        asked = _body(request)
+        limit = min(max(asked.limit, 0), MAX_LISTED)
+        owners = None if self._desk.is_trusted(request) else {None, request.user}
+
+        def read(store: JobStore) -> list[WorkflowInfo]:
+            return [
+                describe(flow, steps=False)
+                for progress in _newest(store, asked.state, limit, owners)
+                if (flow := read_flow(store.row, self._plans, progress.id)) is not None
+            ]
+
+        await self._desk.reply(request, WorkflowReply(await self._view.read(read)))
+
+    async def _results(self, request: Request) -> None:
+        asked = _body(request)
+
+        def page(flow: Flow, read: Reader) -> WorkflowReply:
+            node = flow.plan[asked.step] if flow.plan.has(asked.step) else flow.plan[ROOT]
+            results, rest = Values(flow, read).page(node, max(asked.first, 0), PAGE_BYTES)
+            return WorkflowReply(results=results, next=rest)
+
+        def read(store: JobStore) -> WorkflowReply | None:
+            flow = read_flow(store.row, self._plans, asked.job_id)
+            if flow is None or not self._may_see(request, flow.progress):
+                return None
+            return page(flow, store.row)
+
+        reply = await self._view.read(read)
+        await self._desk.reply(request, reply or WorkflowReply())
+
+    async def _cancel(self, request: Request) -> None:
+        found = await self._known(request, KNOWN_SECONDS)
+        reply = WorkflowReply(_listed(found))
+        if found is not None and await self._may_change(request):
+            if found.is_over:
+                reply.refused = f"it is {found.state} already"
+            else:
+                data = WorkflowCancelled(workflow_id=found.id, workflow_name=found.name)
+                reply = await self._done(request, found.id, data)
+                if reply.workflows and reply.workflows[0].state != "cancelled":
+                    reply.refused = f"it is {reply.workflows[0].state} already"
+        await self._desk.reply(request, reply)
+
+    async def _retry(self, request: Request) -> None:
+        found = await self._known(request, KNOWN_SECONDS)
+        reply = WorkflowReply(_listed(found))
+        if found is not None and await self._may_change(request):
+            if found.state != "failed":
+                reply.refused = f"it is {found.state}"
+            else:
+                data = WorkflowRetried(workflow_id=found.id, workflow_name=found.name, run=found.run + 1)
+                reply = await self._done(request, found.id, data)
+        await self._desk.reply(request, reply)
+
+    async def _done(self, request: Request, workflow_id: str, data: EventData) -> WorkflowReply:
+        """Write an event, and return what the workflow is like when it was folded."""
+        event_id = f"evt_{new_id()}"
+        record = self._desk.broker.events.record
+        await self._view.folded(event_id, lambda: record(workflow_id, data, event_id=event_id))
+        return WorkflowReply(_listed(await self._find(request)))
+
+    async def _known(self, request: Request, seconds: float) -> WorkflowInfo | None:
+        """Return a workflow, giving its first event a moment to arrive."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    folded = self._folded
+                    if (found := await self._find(request)) is not None:
+                        return found
+                    await folded.wait()
+        except TimeoutError:
+            return None
+
+    async def _find(self, request: Request) -> WorkflowInfo | None:
+        workflow_id = _body(request).job_id
+        if not is_workflow_id(workflow_id):
+            return None
+
+        def read(store: JobStore) -> WorkflowInfo | None:
+            flow = read_flow(store.row, self._plans, workflow_id)
+            if flow is None or not self._may_see(request, flow.progress):
+                return None
+            return describe(flow, Values(flow, store.row))
+
+        return await self._view.read(read)
+
+    def _may_see(self, request: Request, progress: Progress) -> bool:
+        return self._desk.is_trusted(request) or progress.owner in {None, request.user}
+
+    async def _may_change(self, request: Request) -> bool:
+        workflow_id = _body(request).job_id
+        progress = await self._view.row(progress_key(workflow_id), Progress)
+        owner = None if progress is None else progress.owner
+        if self._desk.may_change(request, owner):
+            return True
+        self._desk.refuse(request, workflow_id, owner)
+        return False
+
+
+def _body(request: Request) -> WorkflowRequest:
+    return _decode(request.delivery.body)
+
+
+def _listed(info: WorkflowInfo | None) -> list[WorkflowInfo]:
+    return [] if info is None else [info]
+
+
+def _newest(store: JobStore, state: str | None, limit: int, owners: set[str | None] | None) -> list[Progress]:
+    """Return workflows, those that were made last first: their ids are in the order of time."""
+    found: list[Progress] = []
+    after = ""
+    while rows := store.listed("workflow/", Progress, PAGE_ROWS, after):
+        after = rows[-1][0]
+        found += [
+            progress
+            for _, progress in rows
+            if state in {None, progress.state} and (owners is None or progress.owner in owners)
+        ]
+        del found[: len(found) - limit]
+    return found[::-1]

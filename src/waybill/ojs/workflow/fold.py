@@ -1,0 +1,382 @@
+"""Folds the event stream into the rows of workflows: which workflow an event is about, and what it says of it.
+
+Whoever may write to the events exchange can push workflows, as they can push jobs. Each field of an event may be
+anything; what makes no sense is passed by.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator import claims
+from waybill.ojs.coordinator.claims import Claim, claim
+from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import derived_id
+from waybill.ojs.spec.nesting import clean_text, shown
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.workflow.definition import MAX_NAME_LENGTH, read_definition
+from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.members import MEMBERS_PER_PIECE, Members, Piece
+from waybill.ojs.workflow.numbering import is_workflow_id, nodes_prefix, read_member_id, read_node_id
+from waybill.ojs.workflow.plan import Plan
+from waybill.ojs.workflow.progress import Progress, StepError, WorkflowState
+from waybill.ojs.workflow.rows import (
+    DUE,
+    ENDED,
+    TO_DO,
+    DefinitionRow,
+    MomentRow,
+    NodesRow,
+    ResultsRow,
+    definition_key,
+    due_key,
+    ended_key,
+    members_key,
+    nodes_key,
+    progress_key,
+    results_key,
+)
+from waybill.ojs.workflow.values import Plans, read_flow
+
+MAX_OVER: Final = 10_000
+MAX_CODE: Final = 255
+MAX_MESSAGE: Final = 2000
+MAX_OFFSET_MS: Final = 2**53
+
+_JOB_EVENTS: Final = frozenset(
+    {"job.enqueued", "job.started", "job.completed", "job.discarded", "job.cancelled", "claim.pushed"}
+)
+_ENDS: Final = frozenset({"job.completed", "job.discarded", "job.cancelled"})
+
+_log = logging.getLogger("waybill.ojs.workflow")
+
+
+class WorkflowFold(FeatureFold):
+    """The fold of workflows."""
+
+    def __init__(self) -> None:
+        """Nothing is remembered but plans, and the workflows of the batch that is being folded."""
+        self.over: deque[str] = deque(maxlen=MAX_OVER)
+        """Workflows that have ended, for those that wait for it. A fold that is undone may leave some here."""
+        self._plans = Plans()
+        self._rows: Rows | None = None
+        self._flows: dict[str, Flow] = {}
+        self._events: dict[str, Callable[[Rows, Flow, ReceivedEvent], None]] = {
+            "workflow.sealed": self._sealed,
+            "workflow.cancelled": lambda _, flow, event: self._cancel(flow, event.time),
+            "workflow.expired": lambda _, flow, event: self._expire(flow, event.time),
+            "workflow.retried": self._retried,
+            "workflow.stopped": self._stopped,
+            "workflow.revived": self._revived,
+            "workflow.started": self._told_start,
+            "workflow.callback_fired": self._told_step,
+            "workflow.step_completed": self._told_step,
+            "workflow.step_failed": self._told_step,
+            "workflow.job_completed": self._told_step,
+            "workflow.job_failed": self._told_step,
+            "workflow.completed": self._told_end,
+            "workflow.failed": self._told_end,
+        }
+
+    def keys(self, event: ReceivedEvent) -> Sequence[str]:
+        """Return the row of the workflow that an event is about, or the one that leads there."""
+        kind, subject = event.type, event.subject
+        if kind in _JOB_EVENTS:
+            node = read_node_id(subject)
+            if node is not None:
+                return (nodes_key(node[0]),)
+            member = read_member_id(subject)
+            return () if member is None else (progress_key(member[0]),)
+        if kind.startswith("workflow.") and is_workflow_id(subject) and _is_time(event.time):
+            return (progress_key(subject),)
+        return ()
+
+    def fold(self, rows: Rows, event: ReceivedEvent) -> None:
+        """Change the rows of a workflow."""
+        if rows is not self._rows:
+            self._rows, self._flows = rows, {}
+        if event.type in _JOB_EVENTS:
+            self._fold_job(rows, event)
+        elif event.type == "workflow.created":
+            self._created(rows, event)
+        elif event.type == "workflow.forgotten":
+            self._forgotten(rows, event.subject)
+        else:
+            flow, change = self._flow(rows, event.subject), self._events.get(event.type)
+            if flow is not None and change is not None:
+                was_over = flow.is_over
+                change(rows, flow, event)
+                self._keep(rows, flow, event.time, was_over=was_over)
+
+    # Jobs. ------------------------------------------------------------------------------------------------------
+
+    def _fold_job(self, rows: Rows, event: ReceivedEvent) -> None:
+        node, member = read_node_id(event.subject), read_member_id(event.subject)
+        if node is not None:
+            owner = rows.get(nodes_key(node[0]), NodesRow)
+            flow = None if owner is None else self._flow(rows, owner.id)
+            if flow is None or owner is None or flow.is_idle:
+                return
+            was_over = flow.is_over
+            _fold_node(flow, node[1], owner.run, event)
+        elif member is not None:
+            flow = self._flow(rows, member[0])
+            if flow is None or flow.is_over:
+                return
+            was_over = False
+            if event.type in _ENDS:
+                flow.member_ended(member[1], event.time, _outcome(event))
+            elif event.type == "job.started":
+                flow.member_started(event.time)
+        else:
+            return
+        self._keep(rows, flow, event.time, was_over=was_over)
+
+    # Workflows. -------------------------------------------------------------------------------------------------
+
+    def _created(self, rows: Rows, event: ReceivedEvent) -> None:
+        workflow_id, data = event.subject, event.data
+        if rows.get(progress_key(workflow_id), Progress) is not None:
+            return
+        try:
+            definition = read_definition(data.get("definition"))
+        except InvalidJob as error:
+            _log.warning("workflow %s is none and is stepped over: %s", workflow_id, shown(str(error)))
+            return
+        name, parent = data.get("workflow_name"), data.get("parent_job")
+        progress = Progress(
+            workflow_id, clean_text(name, MAX_NAME_LENGTH) if isinstance(name, str) else "", event.time, event.id
+        )
+        progress.owner = event.user
+        progress.expires_at = _time_of(data.get("expires_at"))
+        rows.put(definition_key(workflow_id), DefinitionRow(definition))
+        rows.put(nodes_key(nodes_prefix(workflow_id, 0)), NodesRow(workflow_id, 0))
+        if progress.expires_at is not None:
+            rows.put(due_key(progress.expires_at, workflow_id), MomentRow(workflow_id), DUE)
+        flow = self._flows[workflow_id] = Flow(Plan(definition), progress, self._members(rows, progress))
+        if isinstance(parent, str) and read_node_id(parent) is not None:
+            progress.parent_job = parent
+            found = self._parent(rows, flow)
+            if found is not None:
+                found[0].child_opened(found[1], found[2], workflow_id)
+                self._put(rows, found[0])
+        self._keep(rows, flow, event.time, was_over=False)
+
+    def _sealed(self, _rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        total = event.data.get("total")
+        if isinstance(total, int):
+            flow.seal(total, event.time)
+
+    @staticmethod
+    def _cancel(flow: Flow, time: str) -> None:
+        flow.cancel(time)
+        flow.progress.told_ended = flow.progress.told_ended or flow.progress.state == WorkflowState.CANCELLED
+
+    @staticmethod
+    def _expire(flow: Flow, time: str) -> None:
+        flow.expire(time)
+
+    def _retried(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        run = event.data.get("run")
+        if isinstance(run, int):
+            self._retry(rows, flow, run, event.time)
+
+    def _retry(self, rows: Rows, flow: Flow, run: int, time: str) -> None:
+        progress, failed = flow.progress, list(flow.children(failed_only=True))
+        due, ended = progress.expires_at, progress.ended_at
+        if not flow.retry(run, time):
+            return
+        rows.put(nodes_key(nodes_prefix(progress.id, run)), NodesRow(progress.id, run))
+        if due is not None:
+            rows.delete(due_key(due, progress.id))
+        rows.delete(ended_key(ended or "", progress.id))
+        for child_id in failed:
+            child = self._flow(rows, child_id)
+            if child is not None:
+                self._retry(rows, child, child.progress.run + 1, time)
+                self._put(rows, child)
+
+    @staticmethod
+    def _stopped(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
+        flow.progress.cancels = False
+        flow.progress.dropped.clear()
+
+    @staticmethod
+    def _revived(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
+        flow.progress.revives = False
+
+    @staticmethod
+    def _told_start(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
+        flow.progress.told_started = True
+
+    @staticmethod
+    def _told_end(_rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        if event.type == f"workflow.{flow.progress.state}":
+            flow.progress.told_ended = True
+
+    @staticmethod
+    def _told_step(_rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        number, run = event.data.get("number"), event.data.get("run")
+        if isinstance(number, int) and isinstance(run, int):
+            flow.tell(number, run, 1 if event.type == "workflow.callback_fired" else 2)
+
+    def _forgotten(self, rows: Rows, workflow_id: str) -> None:
+        flow = self._flow(rows, workflow_id)
+        if flow is None or not flow.is_over:
+            return
+        progress = flow.progress
+        self._flows.pop(workflow_id, None)
+        for run in range(progress.run + 1):
+            rows.delete(nodes_key(nodes_prefix(workflow_id, run)))
+        for index in range(0, progress.members.size, MEMBERS_PER_PIECE):
+            rows.delete(members_key(workflow_id, index // MEMBERS_PER_PIECE))
+        keys = {results_key(workflow_id, node.number, streamed=False) for node in flow.plan.nodes}
+        keys |= {results_key(workflow_id, index, streamed=True) for index in range(progress.members.size)}
+        for key in keys:
+            rows.delete(key)
+        if progress.expires_at is not None:
+            rows.delete(due_key(progress.expires_at, workflow_id))
+        rows.delete(ended_key(progress.ended_at or "", workflow_id))
+        rows.delete(definition_key(workflow_id))
+        rows.delete(progress_key(workflow_id))
+
+    # Rows. ------------------------------------------------------------------------------------------------------
+
+    def _flow(self, rows: Rows, workflow_id: str) -> Flow | None:
+        flow = self._flows.get(workflow_id)
+        if flow is None:
+            flow = read_flow(rows.get, self._plans, workflow_id)
+            if flow is not None:
+                self._flows[workflow_id] = flow
+        return flow
+
+    @staticmethod
+    def _members(rows: Rows, progress: Progress) -> Members:
+        return Members(progress.members, lambda piece: rows.get(members_key(progress.id, piece), Piece))
+
+    def _parent(self, rows: Rows, flow: Flow) -> tuple[Flow, int, int] | None:
+        """Return the workflow whose job has spawned this one, with the number of that job and its run."""
+        node = read_node_id(flow.progress.parent_job or "")
+        owner = None if node is None else rows.get(nodes_key(node[0]), NodesRow)
+        parent = None if owner is None else self._flow(rows, owner.id)
+        return None if parent is None or node is None or owner is None else (parent, node[1], owner.run)
+
+    def _keep(self, rows: Rows, flow: Flow, time: str, *, was_over: bool) -> None:
+        """Put what has changed; the end of a workflow is one of its parent's job, and of its children."""
+        if flow.is_over and not was_over:
+            progress = flow.progress
+            self.over.append(progress.id)
+            if progress.expires_at is not None:
+                rows.delete(due_key(progress.expires_at, progress.id))
+            rows.put(ended_key(progress.ended_at or "", progress.id), MomentRow(progress.id), ENDED)
+            if progress.cancels:
+                for child_id in list(flow.children()):
+                    child = self._flow(rows, child_id)
+                    if child is not None and child.cancel(time):
+                        self._keep(rows, child, time, was_over=False)
+            found = self._parent(rows, flow)
+            if found is not None:
+                parent, number, _ = found
+                was_over = parent.is_over
+                is_done = progress.state == WorkflowState.COMPLETED
+                parent.child_ended(number, progress.id, time, is_done=is_done)
+                self._keep(rows, parent, time, was_over=was_over)
+        self._put(rows, flow)
+
+    def _put(self, rows: Rows, flow: Flow) -> None:
+        workflow_id = flow.progress.id
+        for number, piece in flow.members.changed.items():
+            rows.put(members_key(workflow_id, number), piece)
+        flow.members.changed.clear()
+        for (streamed, place), result in flow.results.items():
+            key = results_key(workflow_id, place, streamed=streamed)
+            row = rows.get(key, ResultsRow) or ResultsRow()
+            row.values[place] = msgspec.Raw(result)
+            rows.put(key, row)
+        flow.results.clear()
+        self._claim(rows, flow)
+        rows.put(progress_key(workflow_id), flow.progress, TO_DO if flow.has_work else None)
+
+    @staticmethod
+    def _claim(rows: Rows, flow: Flow) -> None:
+        """Have the jobs pushed whose turn has come, and those not that are cancelled; see `claims`."""
+        progress = flow.progress
+        for number in flow.fresh:
+            job_id = flow.job_id(number)
+            # A coordinator that has pushed for this workflow knows whether it has pushed this job.
+            copies = [derived_id(0, "workflow", job_id)] if progress.by else []
+            claim(rows, job_id, Claim(progress_key(progress.id), {"id": job_id}, progress.by, copies))
+        flow.fresh.clear()
+        for number in flow.dropped:
+            key = claims.key_of(flow.job_id(number))
+            found = rows.get(key, Claim)
+            if found is not None and not found.copy:
+                # No worker has been admitted to it, and none will be.
+                rows.delete(key)
+                progress.dropped.append(number)
+        flow.dropped.clear()
+
+
+def _fold_node(flow: Flow, number: int, run: int, event: ReceivedEvent) -> None:
+    if event.type == "job.enqueued":
+        flow.enqueued(number, run)
+        return
+    if event.type == "claim.pushed":
+        by = event.data.get("by")
+        flow.progress.by = clean_text(by, MAX_CODE) if isinstance(by, str) else ""
+        return
+    offset_ms = _offset_ms(flow.progress.created_at, event.time)
+    if event.type == "job.started":
+        flow.started(number, run, event.time, offset_ms)
+    else:
+        flow.ended(number, run, event.time, offset_ms, _outcome(event))
+
+
+def _outcome(event: ReceivedEvent) -> bytes | StepError | None:
+    data = event.data
+    if event.type == "job.completed":
+        result = data.get("result")
+        return None if result is None else msgspec.json.encode(result)
+    error, attempt = data.get("last_error"), data.get("total_attempts")
+    found = error if isinstance(error, dict) else {}
+    cancelled = event.type == "job.cancelled"
+    return StepError(
+        event.subject,
+        _text(found.get("code"), "JOB_CANCELLED" if cancelled else "HANDLER_ERROR", MAX_CODE),
+        _text(found.get("message"), "the job was cancelled" if cancelled else "the job has failed", MAX_MESSAGE),
+        attempt if isinstance(attempt, int) else 0,
+        type=_text(found.get("type"), "", MAX_CODE) or None,
+    )
+
+
+def _text(value: object, default: str, limit: int) -> str:
+    return clean_text(value, limit) if isinstance(value, str) else default
+
+
+def _offset_ms(first: str, second: str) -> int:
+    """Return how much later a time is; nothing for what is no time, and for one that a clock gone wrong has written."""
+    try:
+        passed = parse_timestamp(second, "time") - parse_timestamp(first, "time")
+    except InvalidJob:
+        return 0
+    return min(max(passed // timedelta(milliseconds=1), 0), MAX_OFFSET_MS)
+
+
+def _is_time(text: str) -> bool:
+    return _time_of(text) is not None
+
+
+def _time_of(value: object) -> str | None:
+    """Return a time as we write it, so that texts are in the order of times; None for what is none."""
+    try:
+        return format_timestamp(parse_timestamp(value, "time")) if isinstance(value, str) else None
+    except InvalidJob:
+        return None

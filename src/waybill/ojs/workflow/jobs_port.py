@@ -1,0 +1,35 @@
+"""What workflows need of `Jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.control import Control
+from waybill.ojs.handler import AnyHandler, MadeJob, NewJob
+
+
+class JobsPort(Protocol):
+    """`Jobs` is one."""
+
+    @property
+    def handlers(self) -> Mapping[str, AnyHandler]:
+        """The handlers that are registered, by type."""
+        ...
+
+    def make(self, job: NewJob[Any], /) -> MadeJob:
+        """Make a valid job."""
+        ...
+
+    async def push_many(self, jobs: Iterable[NewJob[Any]], /) -> object:
+        """Enqueue jobs."""
+        ...
+
+    async def broker_connection(self) -> BrokerConnection:
+        """Return the connection that pushes go over."""
+        ...
+
+    async def control(self) -> Control:
+        """Return what sends requests to coordinators."""
+        ...

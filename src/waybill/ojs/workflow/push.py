@@ -1,0 +1,156 @@
+"""Begins workflows: the definition goes to the event stream in one event, streamed jobs to their queues after it.
+
+    workflow.created, confirmed -> the workflow is safe: a coordinator starts its steps
+    jobs of a streamed group, as any jobs are pushed, each under the id that its place gives it
+    workflow.sealed, confirmed  -> so many they were: the group can end
+
+Whoever dies in between leaves a workflow that does not end before it expires, or is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from waybill.ojs.errors import ControlFailed, InvalidJob, PushFailed
+from waybill.ojs.handler import NewJob, Options
+from waybill.ojs.job_context import current_job
+from waybill.ojs.spec.events import EventData, WorkflowCreated, WorkflowSealed
+from waybill.ojs.spec.timestamps import resolve_moment
+from waybill.ojs.workflow.definition import MAX_DEFINITION_BYTES, Definition, check_definition
+from waybill.ojs.workflow.handle import WorkflowHandle
+from waybill.ojs.workflow.jobs_port import JobsPort
+from waybill.ojs.workflow.numbering import (
+    MAX_MEMBERS,
+    event_id_of,
+    is_workflow_id,
+    member_job_id,
+    new_workflow_id,
+    spawned_id,
+)
+from waybill.ojs.workflow.plan import Plan
+
+AT_A_TIME: Final = 2000
+CONFIRM_SECONDS: Final = 60.0
+
+Stream = Iterator[NewJob[Any]] | AsyncIterator[NewJob[Any]]
+"""Jobs that are pushed one after another."""
+
+
+async def push_workflow(
+    definition: Definition,
+    stream: Stream | None,
+    jobs: JobsPort,
+    *,
+    expires: datetime | timedelta | None,
+    workflow_id: str | None,
+) -> str:
+    """Begin a workflow, and return its id; see `Shape.push`."""
+    if workflow_id is not None and not is_workflow_id(workflow_id):
+        raise InvalidJob("id", f"{workflow_id!r} is not one of new_workflow_id", code="INVALID_WORKFLOW")
+    return await _push(definition, stream, jobs, workflow_id or new_workflow_id(), expires=expires)
+
+
+async def spawn_workflow(definition: Definition, stream: Stream | None, jobs: JobsPort) -> str:
+    """Begin a workflow as a part of the job at hand, and return its id; see `Shape.spawn`."""
+    job = current_job()
+    job.spawned_count += 1
+    workflow_id = spawned_id(job.id, job.spawned_count)
+    if job.attempt > 1:
+        try:
+            known = await WorkflowHandle[object](jobs, workflow_id).info()
+            if known.is_over or known.is_sealed:
+                return workflow_id
+        except (ControlFailed, LookupError):
+            # The attempt before may not have come so far. What is pushed again counts once.
+            pass
+    return await _push(definition, stream, jobs, workflow_id, parent_job=job.id)
+
+
+async def _push(
+    definition: Definition,
+    stream: Stream | None,
+    jobs: JobsPort,
+    workflow_id: str,
+    *,
+    expires: datetime | timedelta | None = None,
+    parent_job: str | None = None,
+) -> str:
+    check_definition(definition)
+    encoded = msgspec.json.encode(definition)
+    if len(encoded) > MAX_DEFINITION_BYTES:
+        text = f"is {len(encoded)} bytes long, {MAX_DEFINITION_BYTES} are allowed: stream the jobs, or spawn them"
+        raise InvalidJob("workflow", text, code="PAYLOAD_TOO_LARGE")
+    name = definition.name or definition.type
+    created = WorkflowCreated(
+        workflow_id=workflow_id,
+        workflow_name=name,
+        workflow_type=definition.type,
+        total_steps=Plan(definition).job_count,
+        definition=msgspec.Raw(encoded),
+        expires_at=None if expires is None else resolve_moment(expires, "expires_at", datetime.now(UTC)),
+        parent_job=parent_job,
+    )
+    await _record(jobs, workflow_id, created, "created")
+    if stream is not None:
+        total = await _push_members(jobs, workflow_id, stream)
+        sealed = WorkflowSealed(workflow_id=workflow_id, workflow_name=name, total=total)
+        await _record(jobs, workflow_id, sealed, "sealed")
+    return workflow_id
+
+
+async def _record(jobs: JobsPort, workflow_id: str, data: EventData, what: str) -> None:
+    """Write an event, and return when the broker has confirmed it."""
+    broker = await jobs.broker_connection()
+    await broker.declarer.ensure_shared()
+    confirmed = asyncio.Event()
+    broker.events.record(workflow_id, data, event_id=event_id_of(workflow_id, what))
+    broker.events.after(confirmed.set)
+    try:
+        async with asyncio.timeout(CONFIRM_SECONDS):
+            await confirmed.wait()
+    except TimeoutError:
+        raise PushFailed(workflow_id, "BACKEND_UNAVAILABLE", "the broker takes no events") from None
+
+
+async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> int:
+    """Push the jobs of a streamed group, some at a time; returns how many they were."""
+    options: dict[int, tuple[Options, Options]] = {}
+    count = 0
+    gathered: list[NewJob] = []
+
+    async def flush() -> None:
+        nonlocal gathered
+        await jobs.push_many(gathered)
+        gathered = []
+
+    async for job in _each(stream):
+        if count == MAX_MEMBERS:
+            raise InvalidJob("workflow", f"has more than {MAX_MEMBERS} jobs in a group", code="INVALID_WORKFLOW")
+        _, own = options.get(id(job.options), (None, None))
+        if own is None:
+            own = {**job.options, "workflow_id": workflow_id}
+            # Both are held: the first so that its id stays its own, the second so that all its jobs share a template.
+            options[id(job.options)] = job.options, own
+        gathered.append(NewJob(job.type, job.args, own, member_job_id(workflow_id, count), job.unique_key))
+        count += 1
+        if len(gathered) == AT_A_TIME:
+            await flush()
+            if len(options) > AT_A_TIME:
+                options.clear()
+    if gathered:
+        await flush()
+    return count
+
+
+async def _each(stream: Stream) -> AsyncIterator[NewJob[Any]]:
+    if isinstance(stream, Iterator):
+        for job in stream:
+            yield job
+    else:
+        async for job in stream:
+            yield job

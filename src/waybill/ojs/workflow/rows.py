@@ -1,0 +1,78 @@
+"""Where a store keeps workflows: the keys of their rows, and the rows that are no state of their own.
+
+workflow/ID                    Progress, marked while something is to be done
+workflow-definition/ID         Kept, as it came
+workflow-nodes/PREFIX          whose the jobs are whose ids begin so
+workflow-members/ID/PIECE      the bits of some streamed jobs
+workflow-results/ID/PIECE      the results of some jobs
+workflow-due/TIME/ID           when a workflow expires, marked
+workflow-ended/TIME/ID         when it ended, marked: it will be forgotten
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.workflow.definition import Definition
+
+WORKFLOW: Final = "workflow"
+TO_DO: Final = "workflow"
+DUE: Final = "workflow-due"
+ENDED: Final = "workflow-ended"
+RESULTS_PER_ROW: Final = 256
+
+
+class DefinitionRow(msgspec.Struct):
+    """A definition."""
+
+    definition: Definition
+
+
+class NodesRow(msgspec.Struct):
+    """The workflow and the run that some ids belong to."""
+
+    id: str
+    run: int
+
+
+class MomentRow(msgspec.Struct):
+    """A workflow of which something is to be done later."""
+
+    id: str
+
+
+class ResultsRow(msgspec.Struct):
+    """Results as JSON, by the number of the node or the index of the member."""
+
+    values: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+def progress_key(workflow_id: str) -> str:
+    return f"workflow/{workflow_id}"
+
+
+def definition_key(workflow_id: str) -> str:
+    return f"workflow-definition/{workflow_id}"
+
+
+def nodes_key(prefix: str) -> str:
+    return f"workflow-nodes/{prefix}"
+
+
+def members_key(workflow_id: str, piece: int) -> str:
+    return f"workflow-members/{workflow_id}/{piece:04}"
+
+
+def results_key(workflow_id: str, place: int, *, streamed: bool) -> str:
+    """Return the row of the result of a node or of a member; those of one row are next to each other."""
+    return f"workflow-results/{workflow_id}/{'m' if streamed else 'n'}{place // RESULTS_PER_ROW:06}"
+
+
+def due_key(time: str, workflow_id: str) -> str:
+    return f"{DUE}/{time}/{workflow_id}"
+
+
+def ended_key(time: str, workflow_id: str) -> str:
+    return f"{ENDED}/{time}/{workflow_id}"

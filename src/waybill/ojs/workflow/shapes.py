@@ -1,0 +1,282 @@
+"""What a program makes workflows of: `chain`, `group`, `batch`, `chord`, and `Workflow` for steps by name.
+
+    await chain(fetch.job(url), group(resize.job(one) for one in sizes), publish.job()).push(jobs)
+
+A part is a job that a handler has made, or another workflow. The jobs of a group may be any iterable: beyond
+MAX_EMBEDDED they are not held in memory, but pushed one after another, if the workflow begins with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import chain as joined
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar, overload
+
+import msgspec
+
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.handler import NewJob
+from waybill.ojs.spec.envelope import SYSTEM_MANAGED
+from waybill.ojs.workflow.definition import Definition, NodeKind
+from waybill.ojs.workflow.handle import WorkflowHandle
+from waybill.ojs.workflow.jobs_port import JobsPort
+from waybill.ojs.workflow.push import Stream, push_workflow, spawn_workflow
+
+MAX_EMBEDDED: Final = 100
+"""Jobs of a group that go into the definition; those of a larger one are streamed."""
+DELAY: Final = "delay_ms"
+"""How long a step waits after its turn has come."""
+
+_UNSUITABLE: Final = frozenset(
+    {"id", "unique_key", "unique", "enqueue_ttl", "correlation_id", "traceparent", "tracestate"}
+)
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Shape(Generic[R_co]):
+    """A workflow that has not been pushed yet. `R_co` is its result. It can be pushed once."""
+
+    kind: NodeKind = "chain"
+
+    def __init__(self, name: str = "") -> None:
+        """`name` is for people."""
+        self.name = name
+
+    def named(self, name: str) -> Shape[R_co]:
+        """Give it a name, for lists and events, and return it."""
+        self.name = name
+        return self
+
+    async def push(
+        self,
+        jobs: JobsPort,
+        *,
+        expires: datetime | timedelta | None = None,
+        id: str | None = None,  # noqa: A002 - its name
+    ) -> WorkflowHandle[R_co]:
+        """Begin the workflow; returns when it is safe, and its streamed jobs are in their queues.
+
+        A coordinator starts its steps. `expires` is when it fails if it is not done. `id` is one of
+        `new_workflow_id`, for who wants to push again after a crash: the second push of an id changes nothing. Raises
+        InvalidJob before anything is sent, or PushFailed.
+        """
+        definition, stream = self.define(jobs, may_stream=True)
+        return WorkflowHandle(jobs, await push_workflow(definition, stream, jobs, expires=expires, workflow_id=id))
+
+    async def spawn(self, jobs: JobsPort) -> WorkflowHandle[R_co]:
+        """Push it from a handler, as a part of the job at hand.
+
+        If that is a step of a workflow, the step is done when this workflow is, and fails with it. A handler that is
+        tried again spawns the same workflows under the same ids, so none begins twice. Raises LookupError elsewhere.
+        """
+        definition, stream = self.define(jobs, may_stream=True)
+        return WorkflowHandle(jobs, await spawn_workflow(definition, stream, jobs))
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition, and the jobs that are to be streamed. Raises InvalidJob."""
+        raise NotImplementedError
+
+
+Part = NewJob[R_co] | Shape[R_co]
+
+
+def define_part(part: Part[Any], jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+    """Return the definition of a job or a workflow, and the jobs that are to be streamed."""
+    if isinstance(part, Shape):
+        return part.define(jobs, may_stream=may_stream)
+    if not isinstance(part, NewJob):
+        raise InvalidJob("workflow", f"{type(part).__name__} is no job and no workflow", code="INVALID_WORKFLOW")
+    return Definition("job", job=job_of(part, jobs)), None
+
+
+def job_of(job: NewJob[Any], jobs: JobsPort) -> dict[str, object]:
+    """Return the envelope of a step without what is its own: its id and its times."""
+    given = sorted(job.options.keys() & _UNSUITABLE)
+    if given or job.id is not None or job.unique_key is not None:
+        name = given[0] if given else "id"
+        raise InvalidJob(name, "cannot be given for a step of a workflow", code="INVALID_WORKFLOW")
+    made: dict[str, object] = msgspec.to_builtins(jobs.make(job).envelope)
+    written = {"specversion": "1.0", "queue": "default", "args": [], **made}
+    for field in (*SYSTEM_MANAGED, "id"):
+        written.pop(field, None)
+    delay = job.options.get("delay")
+    if delay is not None:
+        # It counts from when the step's turn has come.
+        del written["scheduled_at"]
+        written[DELAY] = delay // timedelta(milliseconds=1)
+    return written
+
+
+class Chain(Shape[R_co]):
+    """Parts one after the other."""
+
+    kind: NodeKind = "chain"
+
+    def __init__(self, parts: tuple[Part[Any], ...]) -> None:
+        """Made by `chain` and `chord`."""
+        super().__init__()
+        self._parts = parts
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition; the first part may be streamed."""
+        found = [
+            define_part(part, jobs, may_stream=may_stream and index == 0) for index, part in enumerate(self._parts)
+        ]
+        stream = found[0][1] if found else None
+        return Definition("chain", self.name, steps=[definition for definition, _ in found]), stream
+
+
+class Group(Shape[R_co]):
+    """Parts side by side."""
+
+    kind: NodeKind = "group"
+
+    def __init__(self, parts: Iterable[Part[Any]] | AsyncIterable[NewJob]) -> None:
+        """Made by `group`."""
+        super().__init__()
+        self._parts = parts
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition; jobs beyond MAX_EMBEDDED are streamed where they may be."""
+        parts = self._parts
+        if isinstance(parts, AsyncIterable):
+            return Definition(self.kind, self.name, streamed=True), aiter(parts)
+        rest = iter(parts)
+        first = list(islice(rest, MAX_EMBEDDED + 1)) if may_stream else list(rest)
+        if len(first) > MAX_EMBEDDED and may_stream and all(isinstance(part, NewJob) for part in first):
+            return Definition(self.kind, self.name, streamed=True), _only_jobs(joined(first, rest))
+        steps = [define_part(part, jobs)[0] for part in joined(first, rest)]
+        return Definition(self.kind, self.name, steps=steps), None
+
+
+class Batch(Group[R_co]):
+    """A group with callbacks."""
+
+    kind: NodeKind = "batch"
+
+    def __init__(self, parts: Iterable[Part[Any]] | AsyncIterable[NewJob], callbacks: dict[str, NewJob | None]) -> None:
+        """Made by `batch`."""
+        super().__init__(parts)
+        self._callbacks = callbacks
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition with its callbacks."""
+        definition, stream = super().define(jobs, may_stream=may_stream)
+        definition.callbacks = {
+            kind: define_part(job, jobs)[0] for kind, job in self._callbacks.items() if job is not None
+        }
+        return definition, stream
+
+
+class Step(Generic[R_co]):
+    """A step of a `Workflow`: what others name in `depends_on`."""
+
+    def __init__(self, name: str) -> None:
+        """Made by `Workflow.step`."""
+        self.name = name
+
+
+class Workflow(Shape[dict[str, Any]]):
+    """Steps by name, each of which starts when those that it depends on are done.
+
+        order = Workflow("order")
+        paid = order.step("pay", pay.job(42))
+        packed = order.step("pack", pack.job(42))
+        order.step("send", send.job(42), depends_on=[paid, packed])
+        await order.push(jobs)
+
+    Its result is that of each step by name. If a step fails, those that depend on it never start; the others go on.
+    """
+
+    kind: NodeKind = "dag"
+
+    def __init__(self, name: str = "") -> None:
+        """There are no steps yet."""
+        super().__init__(name)
+        self._steps: dict[str, tuple[Part[Any], list[str]]] = {}
+
+    def step(self, name: str, part: Part[R], *, depends_on: Iterable[Step[Any] | str] = ()) -> Step[R]:
+        """Add a step: a job, or a workflow. Raises InvalidJob for a name that is there already."""
+        if name in self._steps or not name:
+            raise InvalidJob("workflow", f"has a step {name!r} already, or it has no name", code="INVALID_WORKFLOW")
+        self._steps[name] = part, [one if isinstance(one, str) else one.name for one in depends_on]
+        return Step(name)
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition; nothing of it is streamed."""
+        del may_stream
+        steps = []
+        for name, (part, needed) in self._steps.items():
+            definition, _ = define_part(part, jobs)
+            definition.name, definition.depends_on = name, needed
+            steps.append(definition)
+        return Definition("dag", self.name, steps=steps), None
+
+
+@overload
+def chain(first: Part[R], /) -> Shape[R]: ...
+@overload
+def chain(first: Part[Any], second: Part[R], /) -> Shape[R]: ...
+@overload
+def chain(first: Part[Any], second: Part[Any], third: Part[R], /) -> Shape[R]: ...
+@overload
+def chain(first: Part[Any], second: Part[Any], third: Part[Any], fourth: Part[R], /) -> Shape[R]: ...
+@overload
+def chain(*parts: Part[Any]) -> Shape[Any]: ...
+def chain(*parts: Part[Any]) -> Shape[Any]:
+    """Return a workflow of parts one after the other; its result is that of the last one.
+
+    If one fails, those after it never start (ojs-workflows section 4).
+    """
+    return Chain(parts)
+
+
+@overload
+def group(parts: Iterable[Part[R]] | AsyncIterable[NewJob[R]], /) -> Shape[list[R]]: ...
+@overload
+def group(*parts: Part[R]) -> Shape[list[R]]: ...
+def group(*parts: Any) -> Shape[Any]:
+    """Return a workflow of parts side by side; its result is a list of theirs.
+
+    It fails if one of them does, when all have ended (section 5).
+    """
+    return Group(_one_iterable(parts))
+
+
+def batch(
+    parts: Iterable[Part[R]] | AsyncIterable[NewJob[R]],
+    *,
+    on_complete: NewJob | None = None,
+    on_success: NewJob | None = None,
+    on_failure: NewJob | None = None,
+) -> Shape[list[R | None]]:
+    """Return a group with callbacks: jobs that start when all of its parts have ended (section 6).
+
+    Its result is a list of those of its parts, None for one that has failed.
+    """
+    return Batch(parts, {"on_complete": on_complete, "on_success": on_success, "on_failure": on_failure})
+
+
+def chord(parts: Iterable[Part[Any]] | AsyncIterable[NewJob], callback: Part[R]) -> Shape[R]:
+    """Return a group and what follows it if all of it succeeds, with its results: `chain(group(parts), callback)`."""
+    return Chain((Group(parts), callback))
+
+
+def _one_iterable(parts: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever it was called with
+    if len(parts) == 1 and not isinstance(parts[0], (NewJob, Shape)):
+        return parts[0]
+    return parts
+
+
+def _only_jobs(parts: Iterable[Part[Any]]) -> Iterator[NewJob]:
+    for part in parts:
+        if not isinstance(part, NewJob):
+            text = f"a group of more than {MAX_EMBEDDED} parts has jobs only, not {type(part).__name__}"
+            raise InvalidJob("workflow", text, code="INVALID_WORKFLOW")
+        yield part

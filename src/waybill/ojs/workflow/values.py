@@ -1,0 +1,198 @@
+"""The results of parts of a workflow, and what a job gets of those before it (ojs-workflows section 7).
+
+A job sees what comes before it in the nearest chain, graph or batch around it: the steps of its chain so far by their
+index, the steps that it depends on by their name, or in a callback the jobs of the batch by their index. What is first
+there sees what the part as a whole sees. So each job within a group that follows a step has the result of that step.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.members import Members, Piece
+from waybill.ojs.workflow.plan import Node, Plan
+from waybill.ojs.workflow.progress import Progress, StepState
+from waybill.ojs.workflow.rows import (
+    DefinitionRow,
+    ResultsRow,
+    definition_key,
+    members_key,
+    progress_key,
+    results_key,
+)
+
+MAX_INLINE_BYTES: Final = 1024 * 1024
+"""What the results of a group may take together where they are not read a page at a time."""
+MAX_PARENTS_BYTES: Final = 256 * 1024
+"""Steps of a chain before the last one are left out beyond this."""
+MAX_PARENTS: Final = 100
+PLANS_REMEMBERED: Final = 200
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Reader(Protocol):
+    """Reads a row: `JobStore.row`, or `Rows.get` within a fold."""
+
+    def __call__(self, key: str, kind: type[T], /) -> T | None:
+        """Return a row, None if there is none."""
+        ...
+
+
+class TooLarge(Exception):
+    """Results take more room than they may."""
+
+
+class Plans:
+    """The plans of the workflows that were looked at last: they never change, and take longest to make."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[tuple[str, str], Plan] = OrderedDict()
+
+    def get(self, progress: Progress, read: Reader) -> Plan | None:
+        """Return the plan of a workflow, None if its definition is gone."""
+        key = progress.id, progress.origin
+        plan = self._plans.get(key)
+        if plan is None:
+            row = read(definition_key(progress.id), DefinitionRow)
+            if row is None:
+                return None
+            plan = self._plans[key] = Plan(row.definition)
+            if len(self._plans) > PLANS_REMEMBERED:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        return plan
+
+
+def read_flow(read: Reader, plans: Plans, workflow_id: str) -> Flow | None:
+    """Return a workflow as a store has it; None if it has not."""
+    progress = read(progress_key(workflow_id), Progress)
+    plan = None if progress is None else plans.get(progress, read)
+    if progress is None or plan is None:
+        return None
+    return Flow(plan, progress, Members(progress.members, lambda piece: read(members_key(workflow_id, piece), Piece)))
+
+
+class Values:
+    """The results of one workflow as a store has them."""
+
+    def __init__(self, flow: Flow, read: Reader) -> None:
+        """`flow` may have results that are not kept yet."""
+        self._flow = flow
+        self._read = read
+
+    def job(self, place: int, *, streamed: bool) -> bytes | None:
+        """Return the result of a node's job or of a member, None if it has none."""
+        new = self._flow.results.get((streamed, place))
+        if new is not None:
+            return new
+        row = self._read(results_key(self._flow.progress.id, place, streamed=streamed), ResultsRow)
+        found = None if row is None else row.values.get(place)
+        return None if found is None else bytes(found)
+
+    def node(self, node: Node, limit: int = MAX_INLINE_BYTES) -> bytes:
+        """Return the result of a part as JSON, an error if it has failed; raises TooLarge."""
+        if node.kind == "job":
+            return self._job_or_error(node)
+        if node.kind == "chain":
+            return self.node(node.steps[-1], limit) if node.steps else b"null"
+        if node.streamed:
+            return self._members(limit)
+        return self._object({step.key: step for step in node.steps}, limit)
+
+    def parents(self, node: Node) -> dict[str, msgspec.Raw]:
+        """Return what a job gets of those before it."""
+        if node.callback and node.parent is not None:
+            batch = node.parent
+            try:
+                found = self.node(batch)
+            except TooLarge:
+                return {"result_ref": msgspec.Raw(self._reference(batch)[len(b'{"result_ref":') : -1])}
+            return msgspec.json.decode(found, type=dict[str, msgspec.Raw])
+        inner: Node | None = node
+        while inner is not None and inner.parent is not None:
+            if inner.parent.kind == "chain" and inner.place > 0:
+                return self._before(inner.parent.steps[: inner.place])
+            if inner.parent.kind == "dag" and inner.after:
+                return {step.key: msgspec.Raw(self.inline(step)) for step in inner.after}
+            inner = inner.parent
+        return {}
+
+    def inline(self, node: Node) -> bytes:
+        """Return the result of a part, or what stands for one that is too large."""
+        try:
+            return self.node(node)
+        except TooLarge:
+            return self._reference(node)
+
+    def page(self, node: Node, first: int, limit: int) -> tuple[dict[int, msgspec.Raw], int | None]:
+        """Return results of a group from an index on, of about `limit` octets, and from where on there are more."""
+        found: dict[int, msgspec.Raw] = {}
+        size = 0
+        count = self._flow.progress.members.size if node.streamed else len(node.steps)
+        for index in range(first, count):
+            value = self.job(index, streamed=True) if node.streamed else self.inline(node.steps[index])
+            if value is None or value == b"null":
+                continue
+            found[index] = msgspec.Raw(value)
+            size += len(value) + 16
+            if size >= limit:
+                return found, index + 1
+        return found, None
+
+    def _before(self, steps: list[Node]) -> dict[str, msgspec.Raw]:
+        found: dict[str, msgspec.Raw] = {}
+        size = 0
+        for step in reversed(steps[-MAX_PARENTS:]):
+            value = self.inline(step)
+            size += len(value)
+            if found and size > MAX_PARENTS_BYTES:
+                break
+            found[step.key] = msgspec.Raw(value)
+        return dict(reversed(found.items()))
+
+    def _job_or_error(self, node: Node) -> bytes:
+        if self._flow.state(node) != StepState.FAILED:
+            return self.job(node.number, streamed=False) or b"null"
+        known = (one for one in self._flow.progress.errors if one.number == node.number)
+        error = next(known, None)
+        text = "the job has failed" if error is None else error.message
+        code = "HANDLER_ERROR" if error is None else error.code
+        return msgspec.json.encode({"error": {"code": code, "message": text}})
+
+    def _members(self, limit: int) -> bytes:
+        counts = self._flow.progress.members
+        total = counts.total or 0
+        if total * 6 > limit:
+            raise TooLarge
+        failed = set(self._flow.members.failed()) if counts.failed else set()
+        parts = []
+        size = 0
+        for index in range(total):
+            value = _FAILED if index in failed else self.job(index, streamed=True) or b"null"
+            parts.append(b'"%d":%b' % (index, value))
+            size += len(parts[-1])
+            if size > limit:
+                raise TooLarge
+        return b"{%b}" % b",".join(parts)
+
+    def _object(self, steps: dict[str, Node], limit: int) -> bytes:
+        parts = []
+        size = 0
+        for key, step in steps.items():
+            parts.append(b"%b:%b" % (msgspec.json.encode(key), self.node(step, limit)))
+            size += len(parts[-1])
+            if size > limit:
+                raise TooLarge
+        return b"{%b}" % b",".join(parts)
+
+    def _reference(self, node: Node) -> bytes:
+        return f'{{"result_ref":"ojs:workflow/{self._flow.progress.id}/{node.number}"}}'.encode()
+
+
+_FAILED: Final = b'{"error":{"code":"HANDLER_ERROR","message":"the job has failed"}}'
