@@ -2,6 +2,10 @@
 
 `take` runs once a message. It is longer than other functions and knows the layout of frames, since calls would cost
 more than the work. Whatever looks unusual goes the slow way, frame by frame, which ends in `deliver`.
+
+    method frame:  01 | channel 2 | size 4 | class, method 4 | consumer tag | delivery tag 8 | ... | CE
+    header frame:  02 | channel 2 | size 4 | class, weight 4 | body size 8 | properties | CE
+    body frame:    03 | channel 2 | size 4 | body | CE
 """
 
 from collections.abc import Callable
@@ -63,10 +67,6 @@ class Deliveries:
         """Take a whole basic.deliver with its content at `position`; the position after it.
 
         0 if not all of it is there or it looks unusual: then it goes the slow way, frame by frame.
-
-            method frame:  01 | channel 2 | size 4 | class, method 4 | consumer tag | delivery tag 8 | ... | CE
-            header frame:  02 | channel 2 | size 4 | class, weight 4 | body size 8 | properties | CE
-            body frame:    03 | channel 2 | size 4 | body | CE
         """
         total: i64 = len(data)
         header = method_end + 1

@@ -3,10 +3,11 @@
 from typing import Final
 
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
-from waybill.engine.amqp091.server.channel import BASIC, Channel
+from waybill.engine.amqp091.server.channel import Channel
+from waybill.engine.amqp091.server.confirms import Confirms
 from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer, short_text
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
-from waybill.engine.amqp091.server.faults import channel_fault, connection_fault
+from waybill.engine.amqp091.server.faults import BASIC, channel_fault, connection_fault
 from waybill.engine.amqp091.server.topology import named_queue
 from waybill.engine.conversion.convert import (
     Inconvertible,
@@ -227,13 +228,14 @@ def confirm_select(channel: Channel, method: ConfirmSelect) -> None:
         raise channel_fault(
             PRECONDITION_FAILED, "cannot switch from tx to confirm mode", method.CLASS_ID, method.METHOD_ID
         )
-    channel.confirms = True
+    if channel.confirms is None:
+        channel.confirms = Confirms(channel)
     if not method.nowait:
         channel.send(ConfirmSelectOk())
 
 
 def tx_select(channel: Channel, method: TxSelect) -> None:
-    if channel.confirms:
+    if channel.confirms is not None:
         raise channel_fault(
             PRECONDITION_FAILED, "cannot switch from confirm to tx mode", method.CLASS_ID, method.METHOD_ID
         )

@@ -6,22 +6,31 @@ bindings) and `basic` (consuming, polling, transactions, confirms).
 
 from typing import Final
 
-from librt.strings import read_i64_be, write_i64_be
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091
-from waybill.engine.amqp091.server.channel_host import ChannelHost, ConsumerHost
+from waybill.engine.amqp091.server.assembly import Assembly
+from waybill.engine.amqp091.server.channel_host import ACK_SIZE_AND_METHOD, ChannelHost, ConsumerHost
+from waybill.engine.amqp091.server.confirms import Confirms
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.delivery_ages import DeliveryAges
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
-from waybill.engine.amqp091.server.faults import Fault, channel_fault, connection_fault
-from waybill.engine.amqp091.server.publish_route import Assembly, PublishRoute
+from waybill.engine.amqp091.server.faults import ACK, BASIC, PUBLISH, Fault, channel_fault, connection_fault
+from waybill.engine.amqp091.server.publish_route import PublishRoute
+from waybill.engine.amqp091.server.publish_rules import (
+    check_user_id,
+    expiration_ms,
+    has_copies,
+    resolve,
+    route_by_headers,
+)
 from waybill.engine.amqp091.server.task import Closing, Publishing, Settlement
 from waybill.model.entry import NO_LOCATION, Entry, Holder
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.footprint import CHANNEL_BYTES, consumer_size
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
-from waybill.model.routing import Route
 from waybill.model.transaction import (
     ACCEPT,
     ACCEPT_UNITS,
@@ -32,29 +41,21 @@ from waybill.model.transaction import (
     publish_units,
     too_large,
 )
-from waybill.wire.amqp091.content import ContentFacts, properties_of
-from waybill.wire.amqp091.frames import FRAME_END, FRAME_METHOD, frame
-from waybill.wire.amqp091.methods import BasicCancel, BasicNack, BasicReturn, Method
+from waybill.wire.amqp091.content import ContentFacts, scan
+from waybill.wire.amqp091.frames import FRAME_END, frame
+from waybill.wire.amqp091.methods import BasicCancel, BasicReturn, Method
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
-    CONTENT_TOO_LARGE,
     NO_ROUTE,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_ERROR,
+    UNEXPECTED_FRAME,
 )
 
 ACK_FRAME_SIZE: Final = 21
-ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050
-"""Of a frame with a basic.ack, what stands behind its type and channel."""
-ONE_END: Final = bytes([0, FRAME_END])
-MULTIPLE_END: Final = bytes([1, FRAME_END])
 ACK_RUN_BYTES: Final = 256 * ACK_FRAME_SIZE
-BASIC: Final = 60
-PUBLISH: Final = 40
-ACK: Final = 80
 REPLY_TO_OCTETS: Final = REPLY_TO.encode()
-MAX_EXPIRATION_DIGITS: Final = 18
 MAX_TAG: Final = 2**64 - 1
 
 
@@ -66,14 +67,11 @@ class Channel(ConsumerHost):
         if not connection.held.can_attach(CHANNEL_BYTES):
             raise connection_fault(RESOURCE_ERROR, connection.held.no_room(), 20, 10)
         connection.held.attach(CHANNEL_BYTES)
-        # The first three octets of its method frames as a number, and the first eleven of its acknowledgements.
-        self._type_and_number: i64 = FRAME_METHOD << 16 | number
-        self._ack_head = int(self._type_and_number).to_bytes(3, "big") + ACK_SIZE_AND_METHOD.to_bytes(8, "big")
         self.consumers: dict[str, ChannelConsumer] = {}
         self.default_prefetch: i64 = 0
         self._was_full = False
         self.has_streams = False
-        self._marks: list[tuple[float, i64]] = []
+        self._ages = DeliveryAges()
         self.consumer_timeout_s: float = 0.0
         """How long a delivery may stay unsettled, by its most patient consumer; 0: as the host says."""
         self._turn: i64 = 0
@@ -82,13 +80,7 @@ class Channel(ConsumerHost):
         self.transaction: Transaction | None = None
         # Mandatory messages of the transaction: whether a queue takes them shows at its commit.
         self._mandatory: list[tuple[PublishRoute, list[Queue], Message]] = []
-        self.confirms = False
-        self.publish_count: i64 = 0
-        self.accepted_tag: i64 = 0
-        self.confirmed_tag: i64 = 0
-        self.waiting_count: i64 = 0
-        self.is_confirming = False
-        self.needs_commit = False
+        self.confirms: Confirms | None = None
 
     # --- publishing ---
 
@@ -97,15 +89,15 @@ class Channel(ConsumerHost):
         connection = self.connection
         virtual_host = connection.virtual_host
         if published.epoch != virtual_host.epoch:
-            self._resolve(published)
+            resolve(connection, published)
         route = published.route
-        assert route is not None  # noqa: S101 - _resolve sets it or raises
+        assert route is not None  # noqa: S101 - resolve sets it or raises
         content = data[start:end]
         ttl_ms: i64 = NO_TTL
         if facts.expiration_size >= 0:
-            ttl_ms = self._expiration(facts.expiration(data))
+            ttl_ms = expiration_ms(facts.expiration(data))
         if facts.flags & FLAG_USER_ID:
-            self._check_user_id(content)
+            check_user_id(connection, content)
         if facts.flags & FLAG_REPLY_TO and content.find(REPLY_TO_OCTETS) >= 0:
             content = with_real_reply_to(self, content)
         priority = facts.priority
@@ -113,8 +105,8 @@ class Channel(ConsumerHost):
         durable = facts.delivery_mode == 2
         message = Message(AMQP091, content, route.address, durable, priority, ttl_ms, connection.host.runtime.now)
         queues = route.queues
-        if facts.headers_size > 4 and (route.by_headers or self._has_copies(data, facts)):
-            queues = self._route_by_headers(route, message)
+        if facts.headers_size > 4 and (route.by_headers or has_copies(data, facts)):
+            queues = route_by_headers(connection, route, message)
         elif route.by_headers:
             queues = virtual_host.router.match(route.exchange, [published.routing_key], {})
         if self.transaction is not None:
@@ -135,16 +127,9 @@ class Channel(ConsumerHost):
                 refused = True
             else:
                 location = result
-        if self.confirms:
-            self.publish_count += 1
-            if refused:
-                self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
-                return
-            self._accepted(self.publish_count, durable or published.is_durable)
-
-    def _has_copies(self, data: bytes, facts: ContentFacts) -> bool:
-        """Whether there may be a header CC or BCC, anywhere in the table: names are the octets that they are."""
-        return data.find(b"CC", int(facts.headers_offset), int(facts.headers_offset + facts.headers_size)) >= 0
+        confirms = self.confirms
+        if confirms is not None:
+            confirms.published(is_accepted=not refused, needs_commit=durable or published.is_durable)
 
     def publish_run(self, published: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
         """Publish messages that differ in their bodies only, from `o` to `end` (`PublishRoute.run_end`).
@@ -154,9 +139,9 @@ class Channel(ConsumerHost):
         connection = self.connection
         virtual_host = connection.virtual_host
         if published.epoch != virtual_host.epoch:
-            self._resolve(published)
+            resolve(connection, published)
         route = published.route
-        assert route is not None  # noqa: S101 - _resolve sets it or raises
+        assert route is not None  # noqa: S101 - resolve sets it or raises
         facts = published.facts
         stride = published.stride
         start = published.size
@@ -168,7 +153,8 @@ class Channel(ConsumerHost):
         durable = facts.delivery_mode == 2
         priority = max(facts.priority, 0)
         now = connection.host.runtime.now
-        tag = self.publish_count
+        confirms = self.confirms
+        tag: i64 = 0 if confirms is None else confirms.publish_count
         accepted: i64 = 0
         connection.host.runtime.work_left -= (end - o) // stride + ((end - o) >> 12)
         while o < end:
@@ -178,29 +164,18 @@ class Channel(ConsumerHost):
             tag += 1
             if queue.publish(message, NO_LOCATION) != REFUSED:
                 accepted = tag
-            elif self.confirms:
-                self.send(BasicNack(delivery_tag=int(tag), multiple=False, requeue=False))
-        if self.confirms:
-            self.publish_count = tag
+            elif confirms is not None:
+                confirms.refuse(tag)
+        if confirms is not None:
+            confirms.publish_count = tag
             if accepted != 0:
-                self._accepted(accepted, durable or published.is_durable)
+                confirms.accept(accepted, needs_commit=durable or published.is_durable)
         return end
 
     def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
-        if self.confirms and self.is_open:
-            self.publish_count += 1
-            if is_accepted:
-                self._accepted(self.publish_count, needs_commit)
-            else:
-                self.send(BasicNack(delivery_tag=int(self.publish_count), multiple=False, requeue=False))
-
-    def _accepted(self, tag: i64, needs_commit: bool) -> None:  # noqa: FBT001
-        self.accepted_tag = tag
-        if needs_commit:
-            self.needs_commit = True
-        if not self.is_confirming:
-            self.is_confirming = True
-            self.connection.confirming(self)
+        confirms = self.confirms
+        if confirms is not None and self.is_open:
+            confirms.published(is_accepted=is_accepted, needs_commit=needs_commit)
 
     def _publish_later(
         self, transaction: Transaction, published: PublishRoute, queues: list[Queue], message: Message
@@ -223,109 +198,30 @@ class Channel(ConsumerHost):
         if published.mandatory:
             self._mandatory.append((published, queues, message))
 
-    def _resolve(self, published: PublishRoute) -> None:
-        connection = self.connection
-        connection.check_permission("write", "exchange", published.exchange)
-        connection.check_topic("write", published.exchange, published.routing_key)
-        virtual_host = connection.virtual_host
-        route = virtual_host.resolve(published.exchange, published.routing_key)
-        published.route = route
-        published.takes_runs = not route.by_headers and len(route.queues) == 1
-        published.epoch = virtual_host.epoch
-        published.is_durable = any(queue.stores_transient for queue in route.queues)
-
-    def _route_by_headers(self, route: Route, message: Message) -> list[Queue]:
-        headers = message.format.headers(message.content)
-        routing_keys = [route.address.routing_key]
-        for name in ("CC", "BCC"):
-            copies = headers.get(name)
-            if copies is None:
-                continue
-            if not isinstance(copies, list) or not all(isinstance(key, str) for key in copies):
-                raise channel_fault(PRECONDITION_FAILED, f"the header {name} must be a list of strings", BASIC, PUBLISH)
-            routing_keys += copies
-        for routing_key in routing_keys[1:]:
-            self.connection.check_topic("write", route.exchange.name, routing_key)
-        if "BCC" in headers:
-            message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
-        return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers)
-
-    def _expiration(self, text: bytes) -> i64:
-        if not text.isdigit() or len(text) > MAX_EXPIRATION_DIGITS:
-            shown = text.decode("utf-8", "replace")
-            raise channel_fault(
-                PRECONDITION_FAILED, f"invalid expiration '{shown}': not a number of milliseconds", BASIC, PUBLISH
-            )
-        return i64(int(text))
-
-    def _check_user_id(self, content: bytes) -> None:
-        claimed = properties_of(content).user_id
-        name = self.connection.user_name
-        if claimed != name and "impersonator" not in self.connection.user.tags:
-            raise channel_fault(
-                PRECONDITION_FAILED,
-                f"user_id property set to '{claimed}' but authenticated user was '{name}'",
-                BASIC,
-                PUBLISH,
-            )
-
     def _return(self, published: PublishRoute, content: bytes) -> None:
         method = BasicReturn(
             reply_code=NO_ROUTE, reply_text="NO_ROUTE", exchange=published.exchange, routing_key=published.routing_key
         )
         self.connection.send(frame(1, int(self.number), method.encode()) + content)
 
-    def end_assembly(self) -> None:
+    def take_content(self, kind: i64, octets: bytes) -> None:
+        """A content frame of a message that is taken frame by frame."""
+        assembly = self.assembly
+        if assembly is None:
+            raise connection_fault(UNEXPECTED_FRAME, "expected method frame, got content")
+        if assembly.take(kind, octets):
+            self._end_assembly()
+            content = assembly.pieces.getvalue()
+            facts = self.connection.facts
+            scan(content, 0, facts)
+            self.publish(assembly.route, content, 0, len(content), facts)
+
+    def _end_assembly(self) -> None:
         """Nothing more is awaited of a message that came in pieces."""
         assembly = self.assembly
         if assembly is not None:
             self.assembly = None
             self.connection.held.give_back(len(assembly.pieces))
-
-    def check_piece(self, missing: i64, size: i64) -> None:
-        """Count a piece of a message of which so much is awaited; refuse it if that is too much, by size or in sum."""
-        self.check_size(missing)
-        if not self.connection.held.add(size):
-            raise channel_fault(PRECONDITION_FAILED, self.connection.held.refusal(), BASIC, PUBLISH)
-
-    def check_size(self, size: i64) -> None:
-        """Refuse a body by its announced size, before any of it is kept."""
-        limit = self.connection.host.limits.message_size_max
-        if size > limit:
-            raise channel_fault(
-                CONTENT_TOO_LARGE if size < 0 else PRECONDITION_FAILED,
-                f"message size {size} is larger than the maximum of {limit} bytes",
-                BASIC,
-                PUBLISH,
-            )
-
-    # --- confirms ---
-
-    def settle_confirms(self) -> None:
-        """End of a batch of input: confirm what needs no disk, wait for the commit with the rest."""
-        self.is_confirming = False
-        if not self.is_open:
-            return
-        if self.needs_commit or self.waiting_count > 0:
-            self.needs_commit = False
-            self.waiting_count += 1
-            self.connection.host.runtime.store.wait(self, self.accepted_tag)
-        else:
-            self._confirm(self.accepted_tag)
-
-    def committed(self, mark: i64) -> None:
-        self.waiting_count -= 1
-        if self.is_open:
-            self._confirm(mark)
-
-    def _confirm(self, tag: i64) -> None:
-        if tag > self.confirmed_tag:
-            multiple = tag > self.confirmed_tag + 1
-            self.confirmed_tag = tag
-            connection = self.connection
-            connection.out.write(self._ack_head)
-            write_i64_be(connection.out, tag)
-            connection.send(MULTIPLE_END if multiple else ONE_END)
 
     # --- settling ---
 
@@ -333,7 +229,7 @@ class Channel(ConsumerHost):
         """Whether a frame at `o`, of which `ACK_FRAME_SIZE` octets are there, has a basic.ack for this channel."""
         return (
             read_i64_be(data, o + 3) == ACK_SIZE_AND_METHOD
-            and read_i64_be(data, o) >> 40 == self._type_and_number
+            and read_i64_be(data, o) >> 40 == self.method_head
             and data[o + ACK_FRAME_SIZE - 1] == FRAME_END
         )
 
@@ -344,7 +240,7 @@ class Channel(ConsumerHost):
         unsettled = self.unsettled
         entries: list[Entry] = []
         holder: Holder | None = None
-        head = self._ack_head
+        head = self.ack_head
         last = min(n, o + ACK_RUN_BYTES) - ACK_FRAME_SIZE
         while o <= last and data[o : o + 11] == head and data[o + 19] == 0 and data[o + 20] == FRAME_END:
             entry = unsettled.pop(read_i64_be(data, o + 11), None)
@@ -542,29 +438,18 @@ class Channel(ConsumerHost):
     def overdue(self, now: float) -> Fault | None:
         """What closes the channel if it holds a delivery for too long. To be asked now and then."""
         timeout_s = self.consumer_timeout_s or self.connection.host.limits.consumer_timeout_s
-        if timeout_s <= 0 or not self.holds_too_long(now, timeout_s):
+        if timeout_s <= 0:
+            return None
+        oldest: i64 = next(iter(self.unsettled)) if self.unsettled else i64(0)
+        if oldest != 0:
+            self.connection.host.runtime.work_left -= 1
+        if not self._ages.is_overdue(oldest, self.delivery_tag, now, timeout_s):
             return None
         return channel_fault(
             PRECONDITION_FAILED,
             f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: "
             f"{int(timeout_s * 1000)} ms",
         )
-
-    def holds_too_long(self, now: float, timeout_s: float) -> bool:
-        """Whether a delivery was unsettled already `timeout_s` ago. To be asked now and then: each call leaves a mark.
-
-        Deliveries do not note their time; the marks tell which tag was the last one at which time.
-        """
-        if not self.unsettled:
-            self._marks = []
-            return False
-        self.connection.host.runtime.work_left -= 1
-        self._marks.append((now, self.delivery_tag))
-        oldest = next(iter(self.unsettled))
-        while len(self._marks) > 1 and self._marks[1][0] <= now - timeout_s:
-            del self._marks[0]
-        at, tag = self._marks[0]
-        return at <= now - timeout_s and oldest <= tag
 
     def consumer_cancelled(self, tag: str) -> None:
         if self.consumers.pop(tag, None) is not None:
@@ -594,7 +479,7 @@ class Channel(ConsumerHost):
             size += consumer_size(consumer.tag)
         self.connection.held.detach(size)
         self.consumers = {}
-        self.end_assembly()
+        self._end_assembly()
         self.rollback()
         entries = list(self.unsettled.values())
         self.unsettled = {}

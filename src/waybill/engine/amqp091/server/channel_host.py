@@ -5,14 +5,16 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.host import Host, Output
-from waybill.engine.server_connection import Confirming, ServerConnection
+from waybill.engine.server_connection import ServerConnection
 from waybill.model.entry import Entry, Holder
 from waybill.model.runtime import Chore
 from waybill.wire.amqp091.content import ContentFacts
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, method_frame
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, method_frame
 from waybill.wire.amqp091.methods import BasicCancel, ConnectionClose, Method
 
 FRAME_MIN: Final = 4096
+ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050
+"""Of a frame with a basic.ack, what stands behind its type and channel."""
 
 
 class ChannelHost(ServerConnection):
@@ -63,7 +65,7 @@ class PolledMessages(Holder):
         pass
 
 
-class ConsumerHost(Confirming):
+class ConsumerHost:
     """A channel, as its consumers and its tasks see it.
 
     `prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good.
@@ -72,9 +74,11 @@ class ConsumerHost(Confirming):
     def __init__(self, connection: ChannelHost, number: i64) -> None:
         self.connection = connection
         self.number: i64 = number
-        # The first three octets of its content frames as a number.
+        # The first three octets of its frames as a number, and the first eleven of a basic.ack.
+        self.method_head: i64 = FRAME_METHOD << 16 | number
         self.header_head: i64 = FRAME_HEADER << 16 | number
         self.body_head: i64 = FRAME_BODY << 16 | number
+        self.ack_head = int(self.method_head).to_bytes(3, "big") + ACK_SIZE_AND_METHOD.to_bytes(8, "big")
         self.is_open = True
         self.is_flowing = True
         # While the channel deletes a queue itself: what is to be told of its consumers after the answer.

@@ -10,18 +10,19 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.amqp091.server.channel import ACK, ACK_FRAME_SIZE, BASIC, PUBLISH, Channel
+from waybill.engine.amqp091.server.assembly import Assembly
+from waybill.engine.amqp091.server.channel import ACK_FRAME_SIZE, Channel
 from waybill.engine.amqp091.server.channel_host import ChannelHost, ChannelTask
+from waybill.engine.amqp091.server.channel_routes import ChannelRoute, ChannelRoutes
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import Fault, connection_fault, fault_of, read_method
+from waybill.engine.amqp091.server.faults import ACK, BASIC, PUBLISH, Fault, connection_fault, fault_of, read_method
 from waybill.engine.amqp091.server.handshake import Handshake
-from waybill.engine.amqp091.server.publish_route import INCOMPLETE, Assembly, PublishRoute
+from waybill.engine.amqp091.server.publish_route import INCOMPLETE
 from waybill.engine.amqp091.server.task import Closing, Leaving
 from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.connection_state import CLOSING, ENDED, FAILED, OPEN, OPENING, PEER_CLOSED
 from waybill.engine.host import Host, Output
 from waybill.engine.server_connection import BLOCKED, WAITS_FOR_TURN
-from waybill.wire.amqp091.content import scan
 from waybill.wire.amqp091.frames import (
     FRAME_BODY,
     FRAME_END,
@@ -33,7 +34,6 @@ from waybill.wire.amqp091.frames import (
 )
 from waybill.wire.amqp091.methods import (
     BasicNack,
-    BasicPublish,
     BasicReject,
     ChannelClose,
     ChannelCloseOk,
@@ -52,28 +52,20 @@ from waybill.wire.amqp091.reply_codes import (
     FRAME_ERROR,
     INTERNAL_ERROR,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     UNEXPECTED_FRAME,
 )
 
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_ARGUMENTS_SIZE: Final = 10
-ROUTE_LIMIT: Final = 16_384
 # What it costs to decode a frame that is not taken by its looks, and its arguments.
 FRAME_UNITS: Final = 4
 FRAME_UNIT_BITS: Final = 5
 BODY_UNITS: Final = 2
+NOT_EXPECTED: Final = 0
+"""Of what was recognised by its octets, where it ends: nothing was."""
 PUBLISH_UNIT_BITS: Final = 10
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
-
-
-class ChannelRoute(PublishRoute):
-    """A route with the channel that publishes by it."""
-
-    def __init__(self, channel: Channel, octets: bytes, exchange: str, routing_key: str, *, mandatory: bool) -> None:
-        super().__init__(channel, octets, exchange, routing_key, mandatory=mandatory)
-        self.channel = channel
 
 
 class Connection(ChannelHost):
@@ -85,7 +77,7 @@ class Connection(ChannelHost):
         self.channels: dict[i64, Channel] = {}
         self._is_deaf = False
         self._next: i64 = 0
-        self._routes: dict[bytes, ChannelRoute] = {}
+        self._routes = ChannelRoutes()
         self._last_route: ChannelRoute | None = None
         # The same, unless the last messages went different ways.
         self._expected: ChannelRoute | None = None
@@ -205,7 +197,7 @@ class Connection(ChannelHost):
 
     # --- input ---
 
-    def _process(self, data: bytes, o: i64) -> i64:  # noqa: C901 - the hot loop: see the module's text
+    def _process(self, data: bytes, o: i64) -> i64:
         """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
 
         When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
@@ -216,51 +208,48 @@ class Connection(ChannelHost):
             if not self._takes_input:
                 return n
             self._next = INCOMPLETE
+            end: i64 = NOT_EXPECTED
             route = self._expected
             if route is not None and data[o : o + route.size] == route.octets:
                 end = self._take_messages(route, data, o, n)
-                if end > 0:
-                    o = end
-                    continue
-                if end == INCOMPLETE:
-                    break
-            acking = self._last_acking
-            if acking is not None and n - o >= ACK_FRAME_SIZE and acking.has_ack(data, o):
-                end = self._take_acks(acking, data, o, n)
-                if end > o:
-                    o = end
-                    continue
-            # Type, channel and size of a frame, and the octet after them, as one number.
-            head = read_i64_be(data, o)
-            size = head >> 8 & 0xFFFFFFFF
-            # Eight octets more than frame_max are let through, as in RabbitMQ: AMQPStorm counts payloads by it.
-            if size > self.frame_max:
-                raise connection_fault(FRAME_ERROR, f"a frame of {size + 8} octets exceeds frame_max {self.frame_max}")
-            if n - o < size + 8:
+            if end == NOT_EXPECTED:
+                acking = self._last_acking
+                if acking is not None and n - o >= ACK_FRAME_SIZE and acking.has_ack(data, o):
+                    end = self._take_acks(acking, data, o, n)
+                if end <= o:
+                    end = self._take_next(data, o, n)
+            if end == INCOMPLETE:
                 break
-            if data[o + size + 7] != FRAME_END:
-                raise connection_fault(FRAME_ERROR, "a frame does not end with its end octet")
-            self._next = o + size + 8
-            kind = head >> 56 & 0xFF
-            number = head >> 40 & 0xFFFF
-            if kind == FRAME_METHOD and size >= 4 and self.state == OPEN:
-                method_id = read_i32_be(data, o + 7)
-                if method_id == PUBLISH_ID:
-                    end = self._take_publish(number, data, o, n, size + 8)
-                    if end == INCOMPLETE:
-                        break
-                    o = end
-                    continue
-                if method_id == ACK_ID and size == ACK_FRAME_SIZE - 8:
-                    channel = self._channel(number)
-                    if channel is not None and channel.assembly is None:
-                        self._last_acking = channel
-                        o = self._take_acks(channel, data, o, n)
-                        continue
-            runtime.work_left -= BODY_UNITS if kind == FRAME_BODY else FRAME_UNITS + (size >> FRAME_UNIT_BITS)
-            self._take_frame(kind, number, data, o, size)
-            o += size + 8
+            o = end
         return o
+
+    def _take_next(self, data: bytes, o: i64, n: i64) -> i64:
+        """Take the frame at `o`, which nothing was known of. Returns where it, and what went with it, ends."""
+        # Type, channel and size of a frame, and the octet after them, as one number.
+        head = read_i64_be(data, o)
+        size = head >> 8 & 0xFFFFFFFF
+        # Eight octets more than frame_max are let through, as in RabbitMQ: AMQPStorm counts payloads by it.
+        if size > self.frame_max:
+            raise connection_fault(FRAME_ERROR, f"a frame of {size + 8} octets exceeds frame_max {self.frame_max}")
+        if n - o < size + 8:
+            return INCOMPLETE
+        if data[o + size + 7] != FRAME_END:
+            raise connection_fault(FRAME_ERROR, "a frame does not end with its end octet")
+        self._next = o + size + 8
+        kind = head >> 56 & 0xFF
+        number = head >> 40 & 0xFFFF
+        if kind == FRAME_METHOD and size >= 4 and self.state == OPEN:
+            method_id = read_i32_be(data, o + 7)
+            if method_id == PUBLISH_ID:
+                return self._take_publish(number, data, o, n, size + 8)
+            if method_id == ACK_ID and size == ACK_FRAME_SIZE - 8:
+                channel = self._channel(number)
+                if channel is not None and channel.assembly is None:
+                    self._last_acking = channel
+                    return self._take_acks(channel, data, o, n)
+        self.host.runtime.work_left -= BODY_UNITS if kind == FRAME_BODY else FRAME_UNITS + (size >> FRAME_UNIT_BITS)
+        self._take_frame(kind, number, data, o, size)
+        return o + size + 8
 
     def _take_acks(self, channel: Channel, data: bytes, o: i64, n: i64) -> i64:
         """Take the basic.ack frames of one channel that stand in a row from `o` on. Returns where they end."""
@@ -310,24 +299,14 @@ class Connection(ChannelHost):
             return o + size
         if channel.assembly is not None:
             raise connection_fault(UNEXPECTED_FRAME, "expected content, got basic.publish", BASIC, PUBLISH)
-        octets = data[o : o + size]
-        route = self._routes.get(octets)
-        if route is None or route.channel is not channel:
-            method = read_method(octets[7:-1])
-            assert isinstance(method, BasicPublish)  # noqa: S101 - the caller compared class and method id
-            if method.immediate:
-                raise connection_fault(NOT_IMPLEMENTED, "immediate=true", BASIC, PUBLISH)
-            route = ChannelRoute(channel, octets, method.exchange, method.routing_key, mandatory=method.mandatory)
-            if len(self._routes) >= ROUTE_LIMIT:
-                self._routes.clear()
-            self._routes[octets] = route
+        route = self._routes.of(channel, data[o : o + size])
         self._expected = route if route is self._last_route else None
         self._last_route = route
         end = self._take_messages(route, data, o, n)
         if end != 0:
             return end
         if channel.is_open:
-            channel.assembly = Assembly(route)
+            channel.assembly = Assembly(self, route)
         return o + size
 
     def _channel(self, number: i64) -> Channel | None:
@@ -355,37 +334,12 @@ class Connection(ChannelHost):
                 raise connection_fault(UNEXPECTED_FRAME, "content on channel 0")
             channel = self._channel(number)
             if channel is not None:
-                self._assemble(channel, kind, data[o : o + size + 8])
+                try:
+                    channel.take_content(kind, data[o : o + size + 8])
+                except Exception as error:  # noqa: BLE001 - see `_fail`
+                    self._fail(error, channel, BASIC, PUBLISH)
         else:
             raise connection_fault(FRAME_ERROR, f"unknown frame type {kind}")
-
-    def _assemble(self, channel: Channel, kind: i64, octets: bytes) -> None:
-        """One content frame of a message that is taken frame by frame."""
-        assembly = channel.assembly
-        if assembly is None or assembly.has_header == (kind == FRAME_HEADER):
-            raise connection_fault(
-                UNEXPECTED_FRAME, "expected method frame, got content" if assembly is None else "content out of order"
-            )
-        if kind == FRAME_HEADER:
-            scan(octets, 0, self.facts)
-            assembly.missing = self.facts.body_size
-            assembly.has_header = True
-        else:
-            assembly.take_body(len(octets) - 8)
-        try:
-            channel.check_piece(assembly.missing, len(octets))
-        except Fault as fault:
-            self._fail(fault, channel)
-            return
-        assembly.pieces.write(octets)
-        if assembly.missing == 0:
-            channel.end_assembly()
-            content = assembly.pieces.getvalue()
-            scan(content, 0, self.facts)
-            try:
-                channel.publish(assembly.route, content, 0, len(content), self.facts)
-            except Exception as error:  # noqa: BLE001 - see `_fail`
-                self._fail(error, channel, BASIC, PUBLISH)
 
     def _take_method(self, number: i64, payload: bytes) -> None:
         method = read_method(payload)
@@ -507,7 +461,7 @@ class Connection(ChannelHost):
             runtime.go_on_with(task)
         channels = list(self.channels.values())
         self.channels = {}
-        self._routes = {}
+        self._routes.clear()
         self._last_route = self._expected = None
         self._last_acking = None
         for channel in channels:

@@ -26,6 +26,10 @@ from waybill.wire.amqp091.reply_codes import (
 )
 
 REPLY_TEXT_OCTETS_MAX: Final = 255
+# Class and method ids that faults name.
+BASIC: Final = 60
+PUBLISH: Final = 40
+ACK: Final = 80
 
 # More specific kinds first; with each whether it closes the connection.
 _FAULTS: Final[tuple[tuple[type[ModelError], int, bool], ...]] = (

@@ -6,23 +6,20 @@ content header, then (`prefix`) all that stands before its body.
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i64_be
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel_host import ConsumerHost
-from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.model.routing import Route
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.frames import FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
-from waybill.wire.amqp091.reply_codes import UNEXPECTED_FRAME
 
 LOOKED_AT: Final = FLAG_USER_ID | FLAG_REPLY_TO
 INCOMPLETE: Final = -1
 NO_HEADER: Final = b"\x00"
 OUTRUN: Final = 4096
 RUN_MAX: Final = 512
-EMPTY_FRAMES_MAX: Final = 16
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
 
@@ -147,24 +144,3 @@ class PublishRoute:
                 if queue.ready_count > OUTRUN and queue.consumers:
                     return True
         return False
-
-
-class Assembly:
-    """Content that arrives frame by frame: too large, or too much cut up, to be taken in one piece."""
-
-    def __init__(self, route: PublishRoute) -> None:
-        self.route = route
-        self.pieces = BytesWriter()
-        self.has_header = False
-        self.missing: i64 = 0
-        self._empty: i64 = 0
-
-    def take_body(self, size: i64) -> None:
-        """A body frame of so many octets comes. Raises a connection fault for one that no honest client sends."""
-        self.missing -= size
-        if self.missing < 0:
-            raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
-        if size == 0:
-            self._empty += 1
-            if self._empty > EMPTY_FRAMES_MAX:
-                raise connection_fault(UNEXPECTED_FRAME, f"more than {EMPTY_FRAMES_MAX} empty body frames in a message")
