@@ -101,7 +101,7 @@ async def test_what_cannot_be_read_is_stepped_over_and_is_there_at_the_next_star
         bodies = await asyncio.wait_for(taking, 30)
     assert bodies == [body_of(number) for number in range(COUNT) if number != 1000]
     assert "damage in the store: messages/" in caplog.text
-    assert "stepped over: queue 'q': 1 cannot be read" in caplog.text
+    assert "skipped: queue 'q': 1 cannot be read" in caplog.text
     monkeypatch.setattr("os.pread", real)
     await broker.stop()
     async with Broker(port=0, data_dir=tmp_path) as again:

@@ -149,7 +149,7 @@ SAID = {
     "foreign": "there is no data of a broker here",
     "a link": "it is a symbolic link",
     "a linked lock": "it is a symbolic link",
-    "a pipe": "it is no plain file",
+    "a pipe": "it is not a regular file",
     "a file for a directory": "Not a directory",
     "a directory for a file": "01.log: ",
     "a newer version": "use the version that wrote it",

@@ -29,14 +29,14 @@ DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES: Final = 1 << 30
 MEMORY_LIMIT_MAX_BYTES: Final = 1 << 50
 DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
-# So soon after the last commit what it wrote is marked as durable.
+# How soon after the last commit the manifest records what is durable.
 MARK_DELAY_S: Final = 0.25
-# A quarter of the descriptors is for streams, of which so many are kept back; an eighth stays free for all else.
+# A quarter of the descriptors, less these, is for streams; an eighth stays free for everything else.
 DESCRIPTORS_OF_STORE: Final = 64
 
 
 class BrokerFailed(Exception):
-    """The broker stopped by itself because it can keep nothing any more. `__cause__` is the error of its disk."""
+    """The broker stopped because its store failed. `__cause__` is the error of its disk."""
 
 
 class Broker:
@@ -46,17 +46,17 @@ class Broker:
             print(broker.uri())
 
     Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Message content beyond
-    `memory_limit_bytes` waits on the disk (default 128 MiB in memory) or, without one, holds publishers back (1 GiB).
-    Leaving the block drains: peers are told, what they sent is made durable, and the store is closed cleanly.
+    `memory_limit_bytes` (default 128 MiB) waits on disk; without a disk, publishers must wait (default 1 GiB). Leaving
+    the block drains: the broker tells its peers, makes what they sent durable, and closes the store cleanly.
 
     With `tls_certificate` and `tls_key` (PEM files) it listens on `tls_port` as well. With `tls_ca` clients may show a
-    certificate of that authority, with which they can log in by EXTERNAL; `verify_peer` makes them show one.
-    `certificate_login_from`: what of it is the user's name, "distinguished_name" or "common_name".
+    certificate of that authority, and log in with it by EXTERNAL; `verify_peer` makes them show one.
+    `certificate_login_from`: the part that is the user's name, "distinguished_name" or "common_name".
 
-    `definitions` are imported at each start, before anybody can connect; `import_report` says what came of it. If they
-    have users, a new broker has no guest. `strict_amqp10` keeps rules of AMQP 1.0 that RabbitMQ waives
-    (docs/reference/amqp-1.0.md). `clock` is where the broker takes its time from, for tests. Raises ValueError for a
-    setting that is out of its range.
+    `definitions` are imported at each start, before anybody can connect; `import_report` has the result. If they have
+    users, a new broker has no guest. `strict_amqp10` enforces rules of AMQP 1.0 that RabbitMQ waives
+    (docs/reference/amqp-1.0.md). `clock` replaces the broker's clock, for tests. Raises ValueError for a setting out of
+    range.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
@@ -122,7 +122,7 @@ class Broker:
         await self.stop()
 
     async def start(self) -> None:
-        """Recover, then listen. Raises OSError (address or directory in use), or `waybill.storage` errors."""
+        """Recover, then listen. Raises OSError (address or directory in use), or errors of `waybill.storage`."""
         self._loop = asyncio.get_running_loop()
         try:
             self._node = Node.open(self._open_filesystem(), self._options, self._clock.now())
@@ -207,7 +207,7 @@ class Broker:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
                     await self._idle.wait()
             except TimeoutError:
-                logger.warning("%d connections did not close in time and are cut", len(self._commit_loop.outputs))
+                logger.warning("%d connections did not close in time and were cut", len(self._commit_loop.outputs))
             self._abort_all()
             await self._idle.wait()
             await self._admission.emptied()
@@ -215,7 +215,7 @@ class Broker:
             await self._commit_loop.settle()
 
     async def wait_stopped(self) -> None:
-        """Until the broker has stopped. Raises `BrokerFailed` if it did so because of its disk."""
+        """Wait until the broker has stopped. Raises `BrokerFailed` if its store failed."""
         await self._stopped.wait()
         if self._failure is not None:
             raise BrokerFailed(f"{_what_failed(self._failure)}: {self._failure}") from self._failure
@@ -261,7 +261,7 @@ class Broker:
         return self._tls_port if self._tls_listener is None else self._tls_listener.port
 
     def uri(self, virtual_host: str = "/") -> str:
-        """An `amqp://` URI for this machine's guest."""
+        """An `amqp://` URI for the user guest, from this machine."""
         path = virtual_host.replace("/", "%2F")
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"amqp://guest:guest@{host}:{self.port}/{path}"
@@ -274,11 +274,11 @@ class Broker:
         return self._node.administration
 
     def export_definitions(self) -> Document:
-        """What is defined here, in the form of RabbitMQ's definition files, ready for a JSON encoder."""
+        """The broker's definitions, in the form of RabbitMQ's definition files, ready for a JSON encoder."""
         return export_definitions(self._node)
 
     async def import_definitions(self, document: Document) -> ImportReport:
-        """Define what a document in the form of RabbitMQ's definition files says. Returns once that is durable."""
+        """Import a document in the form of RabbitMQ's definition files. Returns once it is durable."""
         report = import_definitions(self._node, document)
         durable = asyncio.Event()
         self._node.when_durable(durable.set)
@@ -317,7 +317,7 @@ class Broker:
             self._idle.set()
 
     def _abort_all(self, *, but_open: bool = False) -> None:
-        """Hang up. `but_open`: not on those who have logged in, who are told first."""
+        """Cut connections. `but_open`: spare those that have logged in, whose peers are told first."""
         for pump in list(self._commit_loop.outputs):
             if not (but_open and self._is_open(pump)):
                 pump.abort()
@@ -325,8 +325,8 @@ class Broker:
     # --- upkeep ---
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing can be kept any more: the turns have ended, and with them all connections."""
-        # What a disk says is plain; any other error is a fault of the program, which only its traceback explains.
+        """The store has failed and the commit loop has ended: cut all connections and stop."""
+        # An error of the disk needs no explanation. Any other is a bug, and needs its traceback.
         trace = None if isinstance(error, OSError) else error
         logger.critical("%s, the broker stops: %s", _what_failed(error), error, exc_info=trace)
         self._failure = error
@@ -340,8 +340,8 @@ class Broker:
         delay = MAINTENANCE_INTERVAL_S
         try:
             delay = self._maintain_now()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next step may come through
-            self._log.fault("a fault in the broker", "a step of maintenance failed; it is tried again", error)
+        except Exception as error:  # noqa: BLE001 - the next step may succeed
+            self._log.fault("a fault in the broker", "a step of maintenance failed; it will be retried", error)
         finally:
             self._maintenance = self._loop.call_later(delay, self._maintain)
 
@@ -366,7 +366,7 @@ def _tls_context(
     *,
     verify_peer: bool,
 ) -> ssl.SSLContext | None:
-    """The context for TLS, None if no TLS is asked for. Raises ValueError if a setting lacks another."""
+    """The TLS context, None without TLS. Raises ValueError if a setting needs another that is missing."""
     if certificate is None or key is None:
         if certificate is not None or key is not None or authority is not None or verify_peer:
             raise ValueError("TLS needs tls_certificate and tls_key")
@@ -386,7 +386,7 @@ def _what_failed(error: BaseException) -> str:
 
 
 def _share_descriptors(limits: Limits) -> None:
-    """However many connections and streams there are, the store must always be able to open a file."""
+    """Limit connections and streams so that the store can always open a file."""
     all_of_them = descriptor_limit()
     limits.connections_max = min(limits.connections_max, all_of_them // 2)
     limits.handshakes_max = min(limits.handshakes_max, all_of_them // 8)

@@ -2,8 +2,7 @@
 
     pumps read -> after_receive -> once a round: node works -> batch is written -> pumps write -> sync -> confirms
 
-Every message passes through here, so this module is compiled like the core, and it is separate from what a broker does
-once in its life.
+Every message passes through here, so this module is compiled like the core. `broker` is what runs only once.
 """
 
 import asyncio
@@ -16,18 +15,18 @@ from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread
 from waybill.transport.pump import Engine, Pump
 
-# A commit of so little, on a disk that syncs so fast, is done on the loop: another thread would cost more CPU than it
-# does, and the loop is held up for less time than a large read takes.
+# A small commit on a fast disk runs on the loop: another thread would cost more CPU, and the loop is blocked for less
+# time than a large read takes.
 INLINE_COMMIT_BYTES: Final = 16 << 10
 INLINE_SYNC_S: Final = 0.001
 SYNC_SMOOTHING: Final = 0.1
-# More than this between a commit and the next, and reading stops until the disk has caught up.
+# If more than this waits for the next commit, reading stops until the disk has caught up.
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
 
 
 class PumpOutput(Output):
-    """Gives an engine the pump that it writes to. Reading goes on when neither engine nor broker has paused it."""
+    """Gives an engine the pump that it writes to. Reading continues when neither engine nor broker has paused it."""
 
     def __init__(self, pump: Pump[Engine]) -> None:
         self.pump = pump
@@ -64,7 +63,7 @@ class PumpOutput(Output):
 class CommitLoop:
     """Works for the connections in `outputs`. `on_failure(error)` is called once, when the store has failed.
 
-    Any other exception is logged with its traceback. The rest goes on: in the same turn, or in the next one.
+    Any other exception is logged with its traceback, and everything else continues, in this turn or the next one.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class CommitLoop:
         return output
 
     def after_receive(self) -> None:
-        """Work once for all that the loop reads in this round: fewer commits, and fewer writes."""
+        """Work once for all that the loop reads in this round, which saves commits and writes."""
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self.take)
@@ -106,12 +105,12 @@ class CommitLoop:
             self.work()
 
     def work(self) -> None:
-        """Do a turn of work. An exception ends the turn and not the broker: others go on, in the next one."""
+        """Do a turn of work. An exception ends the turn, not the broker: the next turn continues."""
         self._is_due = False
         is_cut_short = False
         try:
             is_cut_short = self._work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the broker goes on
+        except Exception as error:  # noqa: BLE001 - the broker continues
             self._work_failed(error)
         if self.has_stopped:
             return
@@ -133,13 +132,13 @@ class CommitLoop:
         if self._node.has_store_failed:
             self._fail(error)
             return
-        self._log.fault("a fault in the broker", "a turn of work ended early; the next one goes on", error)
+        self._log.fault("a fault in the broker", "a turn of work ended early; the next one continues", error)
         if not self._is_due:
             self._is_due = True
             self._loop.call_later(PAUSE_AFTER_FAULT_S, self.take)
 
     def _cut_failed(self) -> None:
-        """Hang up on the connections that have failed in this turn."""
+        """Cut the connections that have failed in this turn."""
         failed = self._node.failed
         self._node.failed = []
         for pump in list(self.outputs):
@@ -147,9 +146,9 @@ class CommitLoop:
                 pump.abort()
 
     def _work(self) -> bool:
-        """Do all that is possible until the disk must be waited for, nothing is left to do, or the turn is over.
+        """Work until a commit is running, nothing is left to do, or the turn is over.
 
-        True if the turn is over and more is to be done.
+        True if the turn is over and work is left.
         """
         node = self._node
         now = self._clock.now()
@@ -182,14 +181,14 @@ class CommitLoop:
             self._timer.cancel()
 
     def catch_up(self) -> None:
-        """Do what is due by now."""
+        """Fire the timers that are due."""
         self._timer = None
         if self.has_stopped:
             return
         try:
             self._node.handle_timeout(self._clock.now())
-        except Exception as error:  # noqa: BLE001 - other deadlines are still to be kept
-            self._log.fault("a fault in the broker", "a deadline was missed; it is tried again", error)
+        except Exception as error:  # noqa: BLE001 - other timers must still fire
+            self._log.fault("a fault in the broker", "a timer failed; it will be retried", error)
         self.work()
 
     def _arm(self, at: float) -> None:
@@ -201,16 +200,16 @@ class CommitLoop:
     def _commit(self, commit: Commit) -> None:
         """Write a batch, send the output that depends on it, and sync it if a confirm waits for that.
 
-        What has gone out is not undone by a kill of the process: it was written before. Only a large batch is written
-        by the other thread, while the output goes.
+        The batch is written before the output is sent, so a kill of the process cannot contradict it. Only a large
+        batch is written by the other thread, while the output is sent.
         """
         if commit.is_synced and commit.size > INLINE_COMMIT_BYTES:
             self._submit(commit, commit.execute)
             return
-        # Writing to the page cache is cheaper than another thread, and so is the sync of little on a fast disk.
+        # Writing to the page cache is cheaper than another thread, and so is a small sync on a fast disk.
         try:
             commit.write()
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what is written
+        except Exception as error:  # noqa: BLE001 - it is unknown what was written
             self._fail(error)
             return
         self._node.send()
@@ -252,7 +251,7 @@ class CommitLoop:
             self.work()
 
     def _fail(self, error: BaseException) -> None:
-        """Nobody knows what of the last batch the disk holds: stop at once and confirm nothing more."""
+        """It is unknown how much of the last batch is on disk: stop at once and confirm nothing more."""
         self.stop()
         self._on_failure(error)
 

@@ -1,4 +1,4 @@
-"""The broker's log: records of the core as records of `logging`, limited so that no peer can fill a disk with them."""
+"""The broker's log: passes records of the core to `logging`, limited so that no peer can fill a disk with them."""
 
 import logging
 from typing import Final
@@ -32,7 +32,7 @@ class BrokerLog(OperatorLog):
         self._write(logging.ERROR, event, detail, error)
 
     def report_suppressed(self) -> None:
-        """Write how many records were left out since the last call, unless the second they came in still runs."""
+        """Write how many records were left out since the last call, except those of the present second."""
         if self._counts and int(self._clock.now()) != self._second:
             counts, self._counts = self._counts, {}
             for (level, event), count in counts.items():

@@ -1,4 +1,4 @@
-"""Messages of a priority level that are on the disk, reduced to what reading them back needs."""
+"""Messages of a priority level that are on disk, reduced to what it takes to read them back."""
 
 from array import array
 from collections import deque
@@ -10,7 +10,7 @@ from waybill.model.runtime import Runtime
 
 
 class Chunk:
-    """Entries reduced to what reading them back needs. Either all of them are redelivered, or none."""
+    """Entries reduced to what it takes to read them back. All of them are redelivered, or none."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.sequences = array("q", [entry.sequence for entry in entries])

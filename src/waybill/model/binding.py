@@ -11,7 +11,7 @@ EXCHANGE: Final = "exchange"
 
 
 class Binding:
-    """From the exchange `source` to the queue or exchange `destination`; equal if all but the bound object is equal."""
+    """From the exchange `source` to the queue or exchange `destination`."""
 
     def __init__(
         self, source: str, destination: str, destination_kind: str, routing_key: str, arguments: dict[str, object]

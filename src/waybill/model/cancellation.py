@@ -1,4 +1,4 @@
-"""Telling the consumers of a deleted queue, as many in a turn as there is room for."""
+"""Tells the consumers of a deleted queue, over several turns if there are many."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ CANCEL_UNITS: Final = 2
 
 
 class Cancellation(Chore):
-    """Calls `cancelled` of each consumer that is still in `leaving`, in order, and takes it out."""
+    """Calls `cancelled` of each consumer in `leaving`, in order, and removes it from there."""
 
     def __init__(self, runtime: Runtime, leaving: dict[Consumer, None]) -> None:
         self._runtime = runtime

@@ -1,10 +1,10 @@
 """The exchange type `x-consistent-hash`: each message goes to one of the bindings, equal keys always to the same.
 
-Bindings stand on a ring at a number of points that is in proportion to their weight, which is their routing key. A
-message's hash finds the next point. Adding or removing one binding of n moves about one message in n.
+Each binding has points on a ring, as many as its weight says, which is its routing key. A message goes to the point
+that follows its hash. Adding or removing one binding of n moves about one message in n.
 
-A change costs as many points as it moves, and as there are on the ring. So each unit of weight has 16 points while the
-weights come to 1,024 at most, half as many up to 2,048, and so on.
+The cost of a change grows with the points on the ring. So each unit of weight has 16 points up to a total weight of
+1,024, half as many up to 2,048, and so on.
 """
 
 import bisect
@@ -74,7 +74,7 @@ class ConsistentHashExchange(Exchange):
         self._limit_changes()
 
     def _limit_changes(self) -> None:
-        """Note a change. After too many, the next message rebuilds the ring from scratch."""
+        """Record a change. After too many, the next message rebuilds the ring from scratch."""
         if len(self._added) + len(self._removed) > 2 * RING_POINTS:
             self._added = []
             self._removed = []
@@ -120,7 +120,7 @@ class ConsistentHashExchange(Exchange):
                     del ring[index]
             for place in come:
                 bisect.insort(ring, place)
-        # Never enough to have the message refused for it: whoever publishes first after a restart did not bind it all.
+        # Never so much that the message is refused: the first publisher after a restart did not make these bindings.
         self.steps += min(moved, RING_POINTS) >> POINTS_PER_STEP_BITS
 
     def _places(self, binding: Binding) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Who takes messages from a queue, as a queue sees it. Each protocol's engine derives its own from `Consumer`."""
+"""A consumer, as its queue sees it. The engine of each protocol derives its own from `Consumer`."""
 
 from mypy_extensions import i64
 
@@ -8,10 +8,10 @@ from waybill.model.entry import Entry, Holder
 class Consumer(Holder):
     """A subscription to one queue.
 
-    Credit is the engine's business, since every protocol counts it differently (prefetch windows of a consumer and of a
-    channel; link credit and session windows): the queue only asks `has_credit` before each message and `deliver`s.
+    Engines count credit, each protocol in its own way (prefetch windows of a consumer and of a channel; link credit and
+    session windows). The queue only asks `has_credit` before each message, and calls `deliver`.
 
-    `no_ack`: what is delivered is settled at once. `priority`: higher ones are served first while they have credit.
+    `no_ack`: a message is settled as it is delivered. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.
     `selects`, `copies`: see `waybill.model.selection`.
     """

@@ -1,4 +1,4 @@
-"""Round-robin among the consumers of a queue that may have credit: the first gets the next message and goes last.
+"""Round-robin among the consumers of a queue that may have credit: the first gets a message and goes to the end.
 
 Each priority has a line of its own; the highest is served first. All operations take constant time on average: a
 consumer that leaves is only marked, and skipped when it reaches the front.
@@ -19,9 +19,9 @@ NOBODY: Final[deque[Consumer]] = deque()
 
 
 def consumers_in_order(*, has_single: bool) -> dict[Consumer, None]:
-    """An empty register of consumers; if only the first of them is served, one that finds its first at once.
+    """An empty register of consumers. `has_single`: only the first is served, so finding it takes constant time.
 
-    A plain dict looks at the places of all who have left before it.
+    A plain dict searches the slots of all that left before it.
     """
     return OrderedDict() if has_single else {}
 

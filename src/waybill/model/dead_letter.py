@@ -52,7 +52,7 @@ def record_death(
 
 
 def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
-    """Whether a dead message on its way to `queue_name` was there before, without a rejection since.
+    """Whether a dead message bound for `queue_name` was there before, without a rejection since.
 
     A cycle is cut only if it is fully automatic, as in RabbitMQ.
     """

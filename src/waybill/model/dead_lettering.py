@@ -57,7 +57,8 @@ class DeadLettering:
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         """Publish a message to the dead-letter exchange of its queue.
 
-        Messages that die of that are queued, not published recursively: a chain of full queues may have any length.
+        If that makes other messages die, they are queued, not published recursively: a chain of full queues may have
+        any length.
         """
         if queue.policy.dead_letter_exchange is None:
             return

@@ -1,4 +1,4 @@
-"""Deduplication of a queue with `x-message-deduplication`: of messages with equal keys, only one is in it at a time.
+"""Deduplication: a queue with `x-message-deduplication` holds one message of each key at a time.
 
 The key is the header `x-deduplication-header` or, for jobs, `x-ojs-idempotency-key`. A key is free again once its
 message is settled, dropped or dead-lettered.

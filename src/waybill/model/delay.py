@@ -1,8 +1,8 @@
 """The exchange type `x-delayed-message`: messages with a header `x-delay` are routed that many milliseconds later.
 
-What waits is in a queue of the exchange's own, ordered by the time at which it is due: durable, part of transactions
-and confirms, and of any length, as every other queue. When a message is due it is routed like one just published, with
-its `x-delay` negated, so that it is not delayed again on its way.
+Delayed messages wait in a queue that belongs to the exchange, in the order in which they are due. It is durable, takes
+part in transactions and confirms, and may have any length, like other queues. A message that is due is routed as if it
+had just been published, with its `x-delay` negated, so that nothing delays it again.
 """
 
 import heapq
@@ -80,7 +80,7 @@ class DelayHost(QueueHost):
 
 
 class DelayQueue(Queue):
-    """The messages that wait in a delayed exchange. Nobody consumes it."""
+    """The messages that wait in a delayed exchange. It has no consumers."""
 
     def __init__(self, host: DelayHost, runtime: Runtime, exchange: Exchange, queue_id: i64) -> None:
         super().__init__(
@@ -134,7 +134,7 @@ class DelayQueue(Queue):
             runtime.timers.schedule(due, self._timer)
 
     def release_due(self, now: float) -> None:
-        """Route all due messages. Those that are not on the disk yet are retried later."""
+        """Route all due messages. Retry later those that are not on disk yet."""
         heap = self._heap
         messages = self.messages
         while heap and heap[0][0] <= now:
@@ -154,9 +154,9 @@ class DelayQueue(Queue):
                     self.runtime.timers.schedule(now + UNWRITTEN_RETRY_S, self._timer)
                     return
                 except DamagedMessage as error:
-                    # It is not settled: a later start may be able to read it.
+                    # Do not settle it: the next start may be able to read it.
                     self.runtime.operator_log.error(
-                        "messages are stepped over", f"exchange '{self._exchange.name}': {error}"
+                        "messages are skipped", f"exchange '{self._exchange.name}': {error}"
                     )
                     heapq.heappop(heap)
                     continue

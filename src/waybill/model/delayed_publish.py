@@ -1,4 +1,4 @@
-"""Routing a delayed message when it is due, like one that was just published."""
+"""Routes a delayed message that is due."""
 
 from waybill.model.dead_letter import routing_keys_of
 from waybill.model.delay import DELAY, delay_ms_of

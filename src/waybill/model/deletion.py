@@ -1,7 +1,7 @@
-"""Deletion of a queue or exchange: first its bindings in as many turns as that takes, then the entity itself.
+"""Deletion of a queue or exchange: first its bindings, over several turns if there are many, then the entity.
 
-So only the peer that deletes an entity with a hundred thousand bindings waits for it. Auto-delete exchanges that lose
-their last binding are put in a list instead of recursing: a chain of them may have any length.
+Only the peer that deletes an entity with a hundred thousand bindings waits for it. Auto-delete exchanges that lose
+their last binding are put in a list, without recursion: a chain of them may have any length.
 """
 
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Recording deliveries of durable queues before they happen, so that `redelivered` is right after a crash."""
+"""Records deliveries of durable queues before they happen, so that `redelivered` is right after a crash."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from waybill.model.queue import Queue
 from waybill.model.store import CommitWaiter
 
-# After a crash, up to this many undelivered messages may be flagged as redelivered: about what goes in 50 ms.
+# After a crash, up to this many undelivered messages may be flagged as redelivered: about those of 50 ms.
 MIN_DELIVERY_WINDOW: Final = 16
 MAX_DELIVERY_WINDOW: Final = 16_384
 DELIVERY_WINDOW_SECONDS: Final = 0.05
@@ -16,8 +16,8 @@ DELIVERY_WINDOW_SECONDS: Final = 0.05
 class DeliveryGate(CommitWaiter):
     """Allows deliveries of a durable queue up to `limit`, a sequence that the store has recorded.
 
-    After a crash, messages up to the recorded sequence are flagged as redelivered and later ones are not. The limit is
-    some messages ahead of the deliveries: a busy queue rarely waits, a quiet one has few that are flagged for nothing.
+    After a crash, messages up to the recorded sequence are flagged as redelivered. The limit runs ahead of the
+    deliveries, so that a busy queue rarely waits, by a number that keeps wrong flags few on a quiet queue.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -47,7 +47,7 @@ class DeliveryGate(CommitWaiter):
         self.queue.store.wait(self, self._asked_for)
 
     def went_to(self, sequence: i64) -> None:
-        """Deliveries have reached `sequence`: ask for a higher limit in time."""
+        """Deliveries have reached `sequence`: ask for a higher limit before they reach the present one."""
         if sequence + self._window // 2 > self.limit:
             self.ask(sequence)
 

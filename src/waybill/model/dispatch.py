@@ -1,7 +1,7 @@
-"""Delivery of a queue's messages to its consumers: one after the other, as far as their credit goes.
+"""Delivery of a queue's messages to its consumers, round-robin, as far as their credit goes.
 
-`serve` is the hot path of every delivery. It gives a run of messages to a consumer that is alone and needs nothing
-special, and one message at a time to all others.
+`serve` is the hot path of every delivery. A single consumer without special needs gets a run of messages at a time, all
+others one message.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ MAX_SEQUENCE: Final = (1 << 62) - 1
 
 
 def serve(queue: LeveledQueue, lowest: i64) -> bool:
-    """Deliver to consumers of at least this priority that do not select, in rotation, as far as their credit goes.
+    """Deliver to the consumers of at least this priority that do not select, as far as their credit goes.
 
     False if the next message has to wait for the store (`DeliveryGate`), or for the next turn.
     """
@@ -94,7 +94,7 @@ def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: flo
 
 
 def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
-    """Deliver as many messages as the only consumer with credit may take, while nothing is special about them.
+    """Deliver a run of ordinary messages to the only consumer with credit.
 
     False if the first message has to be delivered by itself.
     """
@@ -127,5 +127,5 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
 
 
 def _lives_for_now(entry: Entry) -> bool:
-    """Whether its time to live is 0: a consumer that has credit already gets it, and nobody later."""
+    """Whether its time to live is 0: it goes to a consumer that has credit now, or to none."""
     return entry.expires_at == entry.message.published_at and not entry.redelivered

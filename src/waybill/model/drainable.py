@@ -1,4 +1,4 @@
-"""What a turn drains."""
+"""The base of what the runtime drains in each turn."""
 
 from mypy_extensions import mypyc_attr
 
@@ -13,5 +13,5 @@ class Drainable:
         self.is_dirty = False
 
     def drain(self) -> None:
-        """Hand messages to consumers until one or the other runs out."""
+        """Hand messages to consumers until messages or credit run out."""
         raise NotImplementedError

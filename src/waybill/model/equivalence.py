@@ -1,4 +1,4 @@
-"""Declaring what exists again: every setting must be the same."""
+"""Redeclaration: every setting must be the same as before."""
 
 from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from waybill.model.exchange import Exchange
@@ -15,7 +15,7 @@ def check_same_exchange(
     internal: bool,
     arguments: dict[str, object],
 ) -> None:
-    """Raises `PreconditionFailed` if an exchange was declared in another way."""
+    """Raises `PreconditionFailed` if an exchange was declared with other settings."""
     what = f"exchange '{exchange.name}' in vhost '{virtual_host}'"
     _check_same("type", what, type_name, exchange.type)
     _check_same("durable", what, durable, exchange.durable)
@@ -37,7 +37,7 @@ def check_same_queue(
     exclusive_to: object | None,
     arguments: dict[str, object],
 ) -> None:
-    """Raises `PreconditionFailed` or `ResourceLocked` if a queue was declared in another way."""
+    """Raises `PreconditionFailed` or `ResourceLocked` if a queue was declared with other settings."""
     what = f"queue '{queue.name}' in vhost '{virtual_host}'"
     _check_same("durable", what, durable, queue.durable)
     _check_same("auto_delete", what, auto_delete, queue.auto_delete)

@@ -2,7 +2,7 @@
 
 
 class ModelError(Exception):
-    """A client's request is refused; `str()` is a text for that client."""
+    """A client's request is refused. `str()` is the text that the client gets."""
 
 
 class NotFound(ModelError):
@@ -10,7 +10,7 @@ class NotFound(ModelError):
 
 
 class AccessRefused(ModelError):
-    """The client may not do this with the entity."""
+    """The client lacks permission for this entity."""
 
 
 class ResourceLocked(ModelError):
@@ -62,5 +62,5 @@ class UnsupportedStoreVersion(Exception):
 
 
 def too_many_steps(limit: int) -> PreconditionFailed:
-    """The error for a message that meets too many exchanges and bindings."""
+    """The error for a message whose route has too many exchanges and bindings."""
     return PreconditionFailed(f"what a message meets on its way to its queues takes more than {limit} steps")

@@ -44,11 +44,11 @@ class Exchange:
         self.incoming: dict[str, Binding] = {}
         self.waiting: Queue | None = None
         self.footprint: i64 = 0
-        # What the last match has cost beyond the bindings that it found.
+        # What the last match cost, beyond the bindings that it found.
         self.steps = 0
 
     def check(self, binding: Binding) -> None:
-        """Refuse a new binding that cannot be. What is stored was new once, and is added unasked."""
+        """Refuse a new binding that is not possible. Recovery does not ask: stored bindings passed once."""
 
     def add(self, binding: Binding) -> None:
         self.bindings[binding.key] = binding

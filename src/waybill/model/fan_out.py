@@ -1,4 +1,4 @@
-"""Publishing a message to its queues: to few of them at once, to very many in several turns."""
+"""Publishes a message to its queues: to a few at once, to very many over several turns."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from waybill.model.queue import REFUSED, Queue
 from waybill.model.runtime import Chore, Runtime
 
 FAN_OUT_MAX: Final = 1024
-"""To more queues than this, a message is published in several turns."""
+"""A message for more queues than this is published over several turns."""
 
 
 def publish_to(queues: list[Queue], message: Message) -> bool:
@@ -27,7 +27,7 @@ def publish_to(queues: list[Queue], message: Message) -> bool:
 
 
 class FanOut(Chore):
-    """Publishes a message to very many queues in several turns. `is_accepted`: no queue has refused it."""
+    """Publishes a message to very many queues over several turns. `is_accepted`: no queue has refused it."""
 
     def __init__(self, runtime: Runtime, queues: list[Queue], message: Message) -> None:
         self.is_accepted = True

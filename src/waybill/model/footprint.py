@@ -1,10 +1,10 @@
-"""Estimates of the memory that entities and connections take, added when they come and subtracted when they go.
+"""Estimates of the memory that entities and connections take.
 
-Messages have that much less memory. So that some is always left for them, what would exceed the footprint of the node
-(`Runtime.footprint_limit_bytes`) is refused. A quarter of it is reserved for connections: declaring queues without end
-locks nobody out.
+The sum reduces the memory for messages. To keep some for them, the node refuses declarations that would exceed
+`Runtime.footprint_limit_bytes`. A quarter of that is reserved for connections, so that endless declarations lock nobody
+out.
 
-The figures are for plain Python, and rather high; compiled objects take about half.
+The figures are upper estimates for plain Python; compiled objects take about half.
 `tests/security/test_footprint.py` compares them with what is allocated.
 """
 
@@ -30,7 +30,7 @@ SESSION_BYTES: Final = 4000
 LINK_BYTES: Final = 6000
 TERMINUS_BYTES: Final = 2000
 TEXTS: Final = 2
-"""How often a name or argument is in memory: in an entity, in a key, in a definition."""
+"""How many copies of a name or argument are in memory: in an entity, in a key, in a definition."""
 
 
 def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
@@ -62,7 +62,7 @@ def exchange_size(name: str, exchange_type: str, arguments: dict[str, object], *
 def binding_size(
     exchange_type: str, key: str, routing_key: str, arguments: dict[str, object], *, is_durable: bool
 ) -> int:
-    """`key`: of the binding, with all of its names."""
+    """`key`: the binding's identity, with all of its names."""
     size = BINDING_BYTES + len(key) * TEXTS + size_of(arguments) * TEXTS
     if exchange_type in {"topic", DELAYED}:
         size += WORD_BYTES * (routing_key.count(".") + 1)

@@ -1,4 +1,4 @@
-"""Limits on what is declared: the free space of the disk, and the size of arguments."""
+"""Limits on declarations: free disk space, and the size of arguments."""
 
 from typing import Final
 

@@ -79,12 +79,12 @@ class LeveledQueue(Queue):
         return message.format.body_size(message.content) if self.counts_bodies else message.size
 
     def load(self, level: PriorityLevel) -> Entry | None:
-        """Load entries of a level and take the first; None if none can be read now."""
+        """Load entries of a level and take the first. None if none can be read now."""
         lost = level.load()
         self.ready_count -= lost
         if lost:
             self.runtime.operator_log.error(
-                "messages are stepped over", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
+                "messages are skipped", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
             )
             self.ready_bytes = sum(other.size for other in self.levels)
         return level.pop()
@@ -157,7 +157,7 @@ class LeveledQueue(Queue):
                 elif 0.0 < entry.expires_at <= now:
                     self.kill(entry, EXPIRED)
                 else:
-                    # The one that has expired could not be read: this is the next.
+                    # The expired one could not be read, and this is the next.
                     self.put_back(level, entry)
         self.arm_expiry()
 

@@ -1,7 +1,7 @@
 """A message as the model sees it: opaque content, and the few fields that the model acts on.
 
-A message keeps the bytes that it came in with, in the encoding of the protocol that brought it. The same protocol out
-passes them through untouched; another protocol converts them through its `MessageFormat`. The model itself only asks a
+A message keeps the bytes that it was published with, in the encoding of its protocol. Consumers of that protocol get
+them unchanged; for others, `MessageFormat` converts them. The model itself only asks a
 format for headers (to route by them) and for a copy of the content with headers changed (dead lettering).
 """
 
@@ -10,16 +10,15 @@ from typing import Final
 from mypy_extensions import i64
 
 NO_TTL: Final = -1
-# What a queue keeps beside the content: the entry, its places in the queue and among the unsettled. For small messages
-# it is most of what they take.
+# What a queue keeps besides the content: the entry, and its places in the queue and among the unsettled. It is most of
+# what a small message takes.
 HOLDING_BYTES: Final = 200
 
 
 class MessageFormat:
-    """How one protocol encodes a message's content. One instance a protocol, supplied by its engine.
+    """How one protocol encodes a message's content. The engine of each protocol has one instance.
 
-    `code` is stored with every durable message, so it never changes its meaning: 1 is AMQP 0-9-1, 2 AMQP 1.0, 3 AMQP
-    0-10.
+    `code` is stored with every durable message, so its meaning never changes: 1 is AMQP 0-9-1, 2 AMQP 1.0, 3 AMQP 0-10.
     """
 
     code: int
@@ -44,12 +43,12 @@ class MessageFormat:
         raise NotImplementedError
 
     def amended(self, content: bytes, changes: bytes) -> bytes:
-        """A copy of `content` with what a consumer has changed; the same where consumers cannot change anything."""
+        """A copy of `content` with a consumer's changes; `content` itself in protocols that have none."""
         del changes
         return content
 
     def level(self, priority: i64, levels: i64) -> i64:
-        """Which of a queue's `levels` of priority, 0 the lowest, a message of that priority belongs to."""
+        """The level of a message of that priority, in a queue with so many `levels`; 0 is the lowest."""
         return min(priority, levels - 1)
 
 

@@ -1,6 +1,6 @@
 """A classic or quorum queue: ready messages wait in levels by priority until consumers with credit take them.
 
-`publish`, `drain` and `accept` run once per message and are kept fast; everything else may take its time.
+`publish`, `drain` and `accept` run once per message and must be fast.
 """
 
 from mypy_extensions import i64
@@ -22,7 +22,7 @@ from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import StoredMessage
 
 DEFAULT_DELIVERY_LIMIT = 20
-"""Of quorum queues, as in RabbitMQ 4: a message that fails every time does not go round for ever."""
+"""Of quorum queues, as in RabbitMQ 4: a message that always fails is not redelivered for ever."""
 
 
 class MessageQueue(LeveledQueue):
@@ -50,7 +50,7 @@ class MessageQueue(LeveledQueue):
         self._apply_policy()
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Put other settings in force. Ready messages keep their time to live, but must fit new limits."""
+        """Apply new settings. Ready messages keep their time to live, but must fit new limits."""
         self.policy = policy
         self._apply_policy()
         self._drop_overflow()
@@ -61,7 +61,7 @@ class MessageQueue(LeveledQueue):
         self.limits = QueueLimits(policy)
         self.is_limited = self.limits.is_limited
         if self.ready_count == 0:
-            # Counting in another way while messages are ready would need a look at each of them.
+            # A change while messages are ready would mean counting each of them again.
             self.counts_bodies = policy.max_length_bytes != NO_LIMIT
         self.counts_deliveries = policy.type == QUORUM
         self.delivery_limit: i64 = policy.delivery_limit
@@ -148,10 +148,10 @@ class MessageQueue(LeveledQueue):
         return self.ready_count > 0 and not self.limits.are_kept(self.ready_count, self.ready_bytes)
 
     def _drop_overflow(self) -> None:
-        """Drop messages beyond the limits, as many as fit in this turn; the rest before the next delivery.
+        """Drop messages beyond the limits: as many as this turn allows, the rest before the next delivery.
 
-        Callers put it off within an atomic section: where dead letters make another queue overflow, and so on, each
-        step is then a section of its own instead of one that holds the whole chain.
+        Do not call this within an atomic section: if dead letters make other queues overflow in a chain, each step
+        must be a section of its own.
         """
         runtime = self.runtime
         while self._overflows():
@@ -188,7 +188,7 @@ class MessageQueue(LeveledQueue):
                 self.kill(entry, EXPIRED)
                 self.runtime.work_left -= 1
                 if self.runtime.work_left <= 0:
-                    # Very many have expired: the next call goes on.
+                    # Very many have expired: the next call continues.
                     return None
                 continue
             if self.awaits_commit(entry):
@@ -218,7 +218,7 @@ class MessageQueue(LeveledQueue):
         self.remove_all(entries)
 
     def remove_all(self, entries: list[Entry]) -> None:
-        """Remove messages that are out of the queue's levels, for good."""
+        """Remove messages that were taken from their levels."""
         size: i64 = 0
         for entry in entries:
             size += entry.message.size
@@ -233,7 +233,7 @@ class MessageQueue(LeveledQueue):
         self.kill(entry, REJECTED)
 
     def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
-        # This reason lets a cycle be cut: no client has rejected the message.
+        # With this reason cycles are cut: no client has rejected the message.
         if is_settled:
             self.host.dead_letter(self, entry.message, DELIVERY_LIMIT)
         else:

@@ -1,4 +1,4 @@
-"""Log records for operators. The core writes no log itself: whoever runs a node passes in an `OperatorLog`."""
+"""Log records for operators. The core writes no log itself: the owner of a node passes in an `OperatorLog`."""
 
 from mypy_extensions import mypyc_attr
 
@@ -16,14 +16,14 @@ class OperatorLog:
         """Something an operator may want to know afterwards."""
 
     def warning(self, event: str, detail: str) -> None:
-        """Something was refused, dropped or stepped over; the node goes on."""
+        """Something was refused, dropped or skipped. The node continues."""
 
     def error(self, event: str, detail: str) -> None:
         """Something is lost, or the node stops."""
 
     def fault(self, event: str, detail: str, error: Exception) -> None:
-        """The program itself is wrong somewhere, and the rest goes on without what has failed.
+        """A bug: something failed, and the rest continues without it.
 
-        A log writes the traceback. Here the error is raised again: without a log nothing may hide it.
+        A log writes the traceback. This class raises the error again, so that nothing hides it.
         """
         raise error

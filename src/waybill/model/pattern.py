@@ -1,8 +1,8 @@
 r"""Regular expressions over names, matched in linear time.
 
-Patterns come from administrators, names from peers. A backtracking matcher would let a peer choose the name that takes
-it for ever, so a pattern becomes a small program here, and all its threads walk through the name together: the work is
-at most the length of the name times the size of the program, whatever both are.
+Patterns come from administrators, names from peers. With a backtracking matcher, a peer could choose a name that takes
+for ever. So a pattern is compiled to a small program, whose threads all advance through the name together (Pike's VM):
+the work is at most the length of the name times the size of the program.
 
     alternation:  concatenation | concatenation ...
     concatenation:  piece piece ...
@@ -10,8 +10,8 @@ at most the length of the name times the size of the program, whatever both are.
     atom:  character  .  [set]  (group)  (?:group)  ^  $  \b \B \A \z \Z  \d \w \s \D \W \S  \t \n \r \f \v \xhh
 
 `(?i)` may stand at the start. A look-ahead, `(?=...)` or `(?!...)`, may stand behind a `^` that begins the pattern.
-What needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is all that other
-dialects read in another way. `$` is the very end, and classes know ASCII only.
+Whatever needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is syntax whose
+meaning differs between dialects. `$` matches at the very end only, and classes are of ASCII characters.
 """
 
 from typing import Final
@@ -59,7 +59,7 @@ def _inverted(ranges: Ranges) -> Ranges:
 
 
 def _without_case(ranges: Ranges) -> Ranges:
-    """The same and, for ASCII letters, their other case."""
+    """The ranges and, for ASCII letters, their other case."""
     both = list(ranges)
     for first, last in ranges:
         for start, shift in ((65, 32), (97, -32)):
@@ -70,7 +70,7 @@ def _without_case(ranges: Ranges) -> Ranges:
 
 
 class _Instruction:
-    """TAKE goes on at the next one if the character is in `ranges`; SPLIT and JUMP go on at `x` (and `y`)."""
+    """TAKE continues at the next one if the character is in `ranges`; SPLIT and JUMP continue at `x` (and `y`)."""
 
     def __init__(self, code: i64, x: i64 = 0, y: i64 = 0) -> None:
         self.code: i64 = code
@@ -130,7 +130,7 @@ class _Parser:
     def take(self) -> str:
         character = self.peek()
         if not character:
-            raise self.refuse("it ends too early")
+            raise self.refuse("it ends unexpectedly")
         self.at += 1
         return character
 
@@ -156,13 +156,13 @@ class _Parser:
         if self.peek() == "?":
             self.at += 1
         if self.peek() == "+" or self.bounds() is not None:
-            raise self.refuse("a repetition is repeated, or does not give back")
+            raise self.refuse("a repetition is repeated, or possessive")
         repeated = _Tree("repeat", [atom])
         repeated.least, repeated.most = bounds
         return repeated
 
     def bounds(self) -> tuple[int, int] | None:
-        """Take a quantifier, if there is one: how often at least and at most, -1 for any number."""
+        """Take a quantifier, if there is one: the least and the most repetitions, -1 for any number."""
         character = self.peek()
         simple = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}.get(character)
         if simple is not None:
@@ -178,7 +178,7 @@ class _Parser:
         least = int(low)
         most = (int(high) if high else -1) if comma else least
         if max(least, most) > PROGRAM_LIMIT or 0 <= most < least:
-            raise self.refuse(f"{{{inner}}} is too often, or upside down")
+            raise self.refuse(f"{{{inner}}} repeats too often, or its bounds are reversed")
         return least, most
 
     def atom(self) -> _Tree:
@@ -212,7 +212,7 @@ class _Parser:
             raise self.refuse("it is nested too deeply")
         if self.peek() == "?":
             if self.text[self.at : self.at + 2] != "?:":
-                raise self.refuse("of the groups that begin with '(?' there are only (?: here, and ^(?= and ^(?! first")
+                raise self.refuse("of the groups that begin with '(?', only (?: is supported, and a first ^(?= or ^(?!")
             self.at += 2
         elif self.peek() == "*":
             raise self.refuse("it holds a verb")
@@ -247,13 +247,13 @@ class _Parser:
         while self.peek() != "]" or is_first:
             is_first = False
             if self.text[self.at : self.at + 2] in {"[:", "[.", "[="}:
-                raise self.refuse("named classes are not known; write \\w or a-z")
+                raise self.refuse("named classes are not supported; write \\w or a-z")
             low = self.set_member()
             if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in {"", "]"}:
                 self.at += 1
                 high = self.set_member()
                 if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or low[0][0] > high[0][0]:
-                    raise self.refuse("a set holds a range that is none")
+                    raise self.refuse("a set has a range that is reversed or has no end")
                 ranges.append((low[0][0], high[0][1]))
             else:
                 ranges += low
@@ -329,7 +329,7 @@ class _Program:
             split.y = len(self._instructions)
 
     def search(self, text: str, *, everywhere: bool) -> bool:
-        """Whether it matches at the start of `text` or, with `everywhere`, from any place of it on."""
+        """Whether it matches at the start of `text` or, with `everywhere`, at any place of it."""
         threads: list[i64] = []
         for at in range(len(text) + 1):
             if (everywhere or at == 0) and self._add(0, text, at, threads):
@@ -349,7 +349,7 @@ class _Program:
         return self._follow(start, text, at, threads, set(threads))
 
     def _follow(self, start: i64, text: str, at: int, threads: list[i64], seen: set[i64]) -> bool:
-        """Add to `threads` all TAKE instructions that are reached from `start` at once. True if MATCH is."""
+        """Add to `threads` all TAKE instructions that `start` reaches without input. True if it reaches MATCH."""
         pending: list[i64] = [start]
         while pending:
             index = pending.pop()
@@ -386,7 +386,7 @@ def _is_word(character: str) -> bool:
 
 
 class Pattern:
-    """Raises `InvalidArgument` for a text that is no pattern."""
+    """Raises `InvalidArgument` if the text is not a valid pattern."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -403,7 +403,7 @@ class Pattern:
         self._program = _Program(parser, tree)
 
     def _look_ahead(self, parser: _Parser) -> _Program:
-        """Take `^(?=...)` out of the text: it is asked once, at the start, so it costs no more than another pattern."""
+        """Take `^(?=...)` out of the text: it is matched once, at the start, and costs no more than another pattern."""
         parser.at = 4
         parser.alternation()
         if parser.take() != ")" or parser.peek() in {"*", "+", "?", "{"}:

@@ -1,8 +1,8 @@
 """What a user may do in a virtual host: patterns over the names of exchanges and queues, and over routing keys.
 
-`configure` rules declaring and deleting, `write` publishing and being bound to, `read` consuming, purging and being
-bound from. A pattern is searched in the name, as RabbitMQ does: anchor it to match whole names. An empty one matches no
-name at all.
+`configure` is for declaring and deleting, `write` for publishing and being bound to, `read` for consuming, purging and
+being bound from. As in RabbitMQ, a pattern may match anywhere in the name: anchor it to match whole names. An empty
+pattern matches no name.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ DEFAULT_EXCHANGE: Final = "amq.default"
 
 
 class Permission:
-    """The rights of one user in one virtual host. Raises `InvalidArgument` for a text that is no pattern."""
+    """The permissions of one user in one virtual host. Raises `InvalidArgument` for an invalid pattern."""
 
     def __init__(self, configure: str, write: str, read: str) -> None:
         self.patterns = {CONFIGURE: configure, WRITE: write, READ: read}

@@ -1,7 +1,7 @@
 """Policies: settings that an administrator gives to all queues and exchanges whose names match a pattern.
 
 At most one policy and one operator policy apply to an entity: those of the highest priority that match. The arguments
-of a queue win over its policy, except that of two limits the smaller counts; an operator policy caps both in that way.
+of a queue win over its policy, except that of two limits the smaller counts. An operator policy caps both likewise.
 """
 
 from typing import Final
@@ -93,7 +93,7 @@ class Policies:
         operator_policy = self.operator_policy_of(kind, name)
         if operator_policy is not None:
             for argument, value in _as_arguments(operator_policy.definition, kind).items():
-                # The operator's limits are not the owner's choice, so neither is what happens at them.
+                # The owner of the queue does not choose the operator's limits, nor what happens at them.
                 present = merged.get(argument, value) if argument[2:] in LIMITS else value
                 merged[argument] = _merged(argument, present, value)
         if "x-dead-letter-exchange" not in merged:
@@ -129,7 +129,7 @@ def _check(argument: str, value: object) -> None:
     """Raises `InvalidArgument` for a value that no queue can have."""
     arguments = {argument: value}
     if argument == "x-dead-letter-routing-key":
-        # The queue may bring the exchange that this needs.
+        # The queue's own arguments may name the exchange that this needs.
         arguments["x-dead-letter-exchange"] = ""
     owner = next(kind for kind, foreign in FOREIGN_ARGUMENTS.items() if argument not in foreign)
     QueuePolicy({"x-queue-type": owner, **arguments})

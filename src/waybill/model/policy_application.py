@@ -1,4 +1,4 @@
-"""Giving the queues and exchanges of a virtual host their settings again, after its policies have changed."""
+"""Applies changed policies to the queues and exchanges of a virtual host."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +14,7 @@ STEPS_PER_UNIT_BITS: Final = 9
 
 
 class PolicyApplication(Chore):
-    """What is declared while it goes on has the new settings from the start.
+    """Entities declared while it runs have the new settings from the start.
 
     `routes_changed` is called whenever exchanges get another alternate exchange.
     """
@@ -38,7 +38,7 @@ class PolicyApplication(Chore):
         self._pattern_size: i64 = patterns
 
     def stop(self) -> None:
-        """The policies have changed again: another one begins anew."""
+        """The policies have changed again: another application starts over."""
         self._queues = []
         self._exchanges = []
 

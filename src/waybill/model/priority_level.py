@@ -40,7 +40,7 @@ NO_BACKLOG: Final[deque[Chunk]] = deque()
 
 
 def _index_after(entries: deque[Entry], sequence: i64) -> i64:
-    """The index of the first of the entries, which are in order, beyond a sequence."""
+    """The index of the first entry beyond a sequence. The entries are in order."""
     low: i64 = 0
     high: i64 = len(entries)
     while low < high:
@@ -63,7 +63,7 @@ class PriorityLevel(Sealed):
         self.queue = queue
         self.runtime = runtime
         self.count: i64 = 0
-        # What was read back last, in reverse: a list pops its last item in constant time.
+        # The chunk that was read back last, reversed: a list pops its last item in constant time.
         self.loaded: list[Entry] = []
         self.head: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
@@ -125,7 +125,7 @@ class PriorityLevel(Sealed):
         return True
 
     def push_front(self, entry: Entry) -> None:
-        """Put an entry that was taken before back to its place in the order of sequences."""
+        """Put an entry that was taken back in its place, by its sequence."""
         self.count += 1
         self.head_bytes += entry.message.size
         heapq.heappush(self.returned, (int(entry.sequence), entry))
@@ -151,7 +151,7 @@ class PriorityLevel(Sealed):
         return entry
 
     def _is_before_backlog(self) -> bool:
-        """Whether the first returned entry comes before everything that is or goes to the disk."""
+        """Whether the first returned entry comes before everything that is, or will be, on disk."""
         sequence = self.returned[0][0]
         if self.backlog:
             return sequence < self.backlog[0].sequences[0]
@@ -166,9 +166,9 @@ class PriorityLevel(Sealed):
         return not self.head or sequence < self.head[0].sequence
 
     def pop_run(self, count: i64, last: i64, now: float) -> list[Entry]:
-        """Take up to `count` of the first entries, as far as they are in memory, not expired, and up to `last`.
+        """Take up to `count` of the first entries that are in memory, not expired, and not beyond `last`.
 
-        Fewer if they are large (`RUN_BYTES`); none if `pop` and `load` are to be asked.
+        Fewer if they are large (`RUN_BYTES`). None if the first needs `pop` or `load`.
         """
         run: list[Entry] = []
         if self.returned:
@@ -216,7 +216,7 @@ class PriorityLevel(Sealed):
             self.head = deque(heapq.merge(returned, head, key=_sequence_of))
 
     def first_after(self, sequence: i64) -> Entry | None:
-        """The first entry beyond a sequence, left in its place; one of the backlog is read back for this look."""
+        """The first entry beyond a sequence, left in its place. If it is in the backlog, it is read back for this."""
         found: Entry | None = None
         self._unload()
         head = self.head
@@ -251,7 +251,7 @@ class PriorityLevel(Sealed):
         return low
 
     def _look(self, chunk: Chunk, start: int) -> Entry | None:
-        """The first entry of a chunk from an index on that can be read."""
+        """The first readable entry of a chunk, from an index on."""
         self.runtime.work_left -= READ_UNITS
         for index in range(start, len(chunk.sequences)):
             if self.is_blocked:
@@ -313,7 +313,7 @@ class PriorityLevel(Sealed):
         return entries[0].expires_at if entries else 0.0
 
     def load(self) -> i64:
-        """Bring entries to memory. Returns how many are stepped over because they are damaged.
+        """Load entries into memory. Returns how many are skipped because they are damaged.
 
         Afterwards `pop` has an entry, or the level is empty, or it is blocked.
         """
@@ -342,7 +342,7 @@ class PriorityLevel(Sealed):
         return int(self.head_bytes) + backlog + sum(int(entry.message.size) for entry in [*self.sealed, *self.tail])
 
     def remove_all(self) -> Removed:
-        """Empty the level. Take the entries out of the result; they count as memory until then."""
+        """Empty the level. The entries count as memory until they are taken from the result."""
         returned = [entry for _, entry in self.returned]
         removed = Removed(self.runtime, [self.loaded, returned, self.sealed, self.tail], self.head, self.backlog)
         self.loaded = []
@@ -366,7 +366,7 @@ class PriorityLevel(Sealed):
         return found
 
     def recover(self, entry: Entry) -> None:
-        """Add an entry found in the store, in order of sequences, keeping no more of it in memory than `push` would."""
+        """Add an entry found in the store, in order of sequences. It takes no more memory than after `push`."""
         if not self.is_spilling:
             self.push(entry)
             return

@@ -1,4 +1,4 @@
-"""The users of a node: how they prove who they are, what they may do, and how the store keeps it."""
+"""The users of a node: credentials and permissions, and how the store keeps them."""
 
 import ipaddress
 from collections.abc import Callable
@@ -19,15 +19,15 @@ TOPIC_PERMISSION: Final = "topic_permission"
 NAME_LIMIT: Final = 255
 SECRET_SIZE: Final = 32
 
-# Why a login is refused, for the operator; the peer hears of none of them.
+# Why a login is refused, for the operator. The peer is not told.
 NOBODY: Final = "there is no such user"
 WRONG: Final = "the password is wrong"
 ELSEWHERE: Final = "this user may log in from this machine only"
-TOO_MANY: Final = "too many wrong passwords came from this address; they are looked at again in a while"
+TOO_MANY: Final = "too many wrong passwords came from this address; it must wait before the next try"
 
 
 class Account:
-    """A user as kept. `loopback_only`: refused from other machines. `connection_max`: negative for any number."""
+    """A user as stored. `loopback_only`: refused from other machines. `connection_max`: negative for no limit."""
 
     def __init__(self, name: str, credential: Credential) -> None:
         self.user = User(name, {})
@@ -37,7 +37,7 @@ class Account:
 
 
 class Accounts:
-    """By name, in memory and in the store. `random_bytes(n)` gives n unpredictable bytes."""
+    """The users by name, in memory and in the store. `random_bytes(n)` returns n unpredictable bytes."""
 
     def __init__(self, store: Store, random_bytes: Callable[[int], bytes], log: OperatorLog) -> None:
         self.by_name: dict[str, Account] = {}
@@ -73,14 +73,14 @@ class Accounts:
 
     @property
     def slow_checks(self) -> int:
-        """How many slow hashes logins have taken so far."""
+        """How many slow hashes logins have computed so far."""
         return self._check.slow_count
 
     def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
-        """The user of that name if this is their password and they may come from there, or None.
+        """The user of that name if this is their password and they may log in from there, or None.
 
-        An address that has guessed wrong too often is refused for a while, but for users who have logged in from there
-        before. It takes as long for a user that there is not.
+        After too many wrong guesses an address is refused for a while, except for users who have logged in from there
+        before. An unknown user takes as long as a wrong password.
         """
         account = self.by_name.get(name)
         guard = self._guard
@@ -107,7 +107,7 @@ class Accounts:
         return None
 
     def authenticate_anonymous(self, name: str, password: str, peer_address: str) -> User | None:
-        """The user that peers without a name are; as it is no guess, it costs nothing and counts for nothing."""
+        """The user of anonymous peers. It is not a guess: no hash is computed, and none counted."""
         account = self.by_name.get(name)
         if account is None:
             reason = NOBODY
@@ -124,7 +124,7 @@ class Accounts:
         return None
 
     def user_proved(self, name: str, peer_address: str) -> User | None:
-        """The user of that name, whom a TLS certificate names, if they may come from there; or None."""
+        """The user of that name, whom a TLS certificate names, if they may log in from there; or None."""
         account = self.by_name.get(name)
         if account is None or (account.loopback_only and not is_loopback(peer_address)):
             self._refused(name, peer_address, NOBODY if account is None else ELSEWHERE)
@@ -132,13 +132,13 @@ class Accounts:
         return account.user
 
     def scram_keys(self, name: str) -> ScramKeys:
-        """The keys of a user, or keys that nobody has."""
+        """The keys of a user, or keys that no password fits."""
         account = self.by_name.get(name)
         keys = None if account is None else account.credential.scram
         return keys or nobodys_keys(name, self._secret)
 
     def scram_finished(self, name: str, peer_address: str, now: float, *, is_proved: bool) -> User | None:
-        """The user whose password a SCRAM exchange has proved, or not; a wrong proof is a guess as any other."""
+        """The user, if a SCRAM exchange has proved the password. A wrong proof counts as a guess."""
         account = self.by_name.get(name)
         guard = self._guard
         if not guard.may_guess(peer_address, now) and not guard.is_known(name, peer_address):
@@ -158,7 +158,7 @@ class Accounts:
         return None
 
     def _renew(self, account: Account, password: str) -> None:
-        """An imported hash is weak. Now that the password is known, it is kept as if it had been set here."""
+        """Replace an imported hash, which is weak, by ours, now that the password is known."""
         if account.credential.algorithm != SCRYPT:
             account.credential = make_credential(password, self._random_bytes(SALT_SIZE))
             self._save(account)
@@ -176,7 +176,7 @@ class Accounts:
         return account
 
     def put(self, name: str, credential: Credential, tags: tuple[str, ...]) -> Account:
-        """Make a user, or give one another password and other tags."""
+        """Make a user, or change the password and tags of one."""
         if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT:
             raise InvalidArgument(f"a user's name has 1 to {NAME_LIMIT} bytes")
         account = self.by_name.get(name)
@@ -273,7 +273,7 @@ def _integer_of(value: dict[str, object], name: str) -> int:
 
 
 def is_loopback(peer_address: str) -> bool:
-    """Whether `host:port` is on this machine. What has no host (a connection in process) is."""
+    """Whether `host:port` is on this machine. In-process connections, which have no host, are."""
     host = peer_address.rpartition(":")[0].strip("[]")
     if not host:
         return True

@@ -1,6 +1,6 @@
-"""What an administrator may do with a running node. The command line and definition files come through here.
+"""Administration of a running node. The command line and definition files use it.
 
-Every change is kept in the store, and holds for connections that are open already. Errors are the model's: `NotFound`,
+Every change is stored, and applies to open connections too. Errors are the model's: `NotFound`,
 `InvalidArgument`, `NotAllowed`.
 """
 
@@ -45,7 +45,7 @@ class AdministeredNode(Host):
 
 
 class Administration:
-    """Users, their rights, virtual hosts, policies and limits of one node."""
+    """Users, permissions, virtual hosts, policies and limits of one node."""
 
     def __init__(self, node: AdministeredNode, accounts: Accounts, *, makes_guest: bool) -> None:
         self.accounts = accounts
@@ -55,10 +55,10 @@ class Administration:
         self._store = node.runtime.store
 
     def recover(self) -> None:
-        """Load what the store keeps; to be called before exchanges and queues are made again.
+        """Load the stored state. Call this before exchanges and queues are restored.
 
-        A store that never had a node gets virtual hosts and, unless somebody else is to come, guest, who may do
-        everything from this machine.
+        A new store gets the default virtual hosts and, with `makes_guest`, the user guest, who may do everything from
+        this machine.
         """
         for name, value in self._store.definitions(VIRTUAL_HOST):
             self._make_virtual_host(name, _limits_of(value))
@@ -89,12 +89,12 @@ class Administration:
         self.accounts.put(name, self.accounts.credential(password), tags)
 
     def put_user_with_credential(self, name: str, credential: Credential, tags: tuple[str, ...]) -> None:
-        """The same with a password of which only the hash is known."""
+        """`put_user` with a password of which only the hash is known."""
         self._check_growth(f"user '{name}'")
         self.accounts.put(name, credential, tags)
 
     def delete_user(self, name: str) -> None:
-        """Remove a user; their connections are closed, and their links forgotten."""
+        """Remove a user, with their links; close their connections."""
         self.accounts.remove(name)
         for connection in self._connections():
             if connection.user_name == name:
@@ -139,26 +139,26 @@ class Administration:
     # --- virtual hosts ---
 
     def add_virtual_host(self, name: str) -> None:
-        """One that is there already stays as it is."""
+        """Make a virtual host, unless it exists."""
         if not name or len(name.encode("utf-8", "surrogateescape")) > NAME_LIMIT or "\0" in name:
             raise InvalidArgument(f"a virtual host's name has 1 to {NAME_LIMIT} bytes")
         there = self._node.virtual_hosts.get(name)
         if there is not None and there.is_ending:
-            raise NotAllowed(f"vhost '{name}' is being deleted: make it anew once that is done")
+            raise NotAllowed(f"vhost '{name}' is being deleted: create it again once that is done")
         if there is None:
             self._check_growth(f"vhost '{name}'")
             self._make_virtual_host(name, VirtualHostLimits())
             self._save_virtual_host(name)
 
     def delete_virtual_host(self, name: str) -> None:
-        """Remove it with everything in it; its connections are closed. A large one goes in turns to come."""
+        """Remove a virtual host with everything in it, over several turns if it is large; close its connections."""
         host = self._virtual_host(name)
         host.is_ending = True
         self._save_virtual_host(name)
         self._go_on_deleting(host)
 
     def go_on_deleting(self) -> None:
-        """After recovery: delete what a former life of the node has begun to delete."""
+        """After recovery: finish the deletions that were in progress when the node stopped."""
         for host in list(self._node.virtual_hosts.values()):
             if host.is_ending:
                 self._go_on_deleting(host)
@@ -171,7 +171,7 @@ class Administration:
         runtime.begin(VirtualHostDeletion(host, connections, links, self._forget_virtual_host))
 
     def _forget_virtual_host(self, host: VirtualHost) -> None:
-        """Nothing is in it any more: forget it."""
+        """Forget a virtual host that is empty now."""
         name = host.name
         for policy in list(host.policies.policies):
             self._store.undefine(POLICY, f"{name}\0{policy}")
@@ -187,7 +187,7 @@ class Administration:
         self._store.undefine(VIRTUAL_HOST, name)
 
     def set_virtual_host_limits(self, name: str, *, max_connections: int, max_queues: int) -> None:
-        """Negative: no limit. What is beyond a limit already stays."""
+        """Negative: no limit. Existing connections and queues beyond a limit stay."""
         self._check_growth(f"limits of vhost '{name}'")
         self._virtual_host(name).max_queues = max(max_queues, UNLIMITED)
         self.limits[name] = VirtualHostLimits(max_connections, max_queues)
@@ -213,9 +213,9 @@ class Administration:
     # --- links of AMQP 1.0 ---
 
     def links(self, *, virtual_host: str | None = None, user: str | None = None) -> list[Terminus]:
-        """The links of AMQP 1.0 that are attached, or kept so that they can be; of a virtual host, of a user.
+        """The links of AMQP 1.0 that are attached or can be resumed; of a virtual host, of a user.
 
-        A user "" has those that an older version kept, until somebody attaches them again.
+        Links that an older version stored belong to the user "" until somebody attaches them again.
         """
         return [
             terminus
@@ -225,9 +225,9 @@ class Administration:
         ]
 
     def remove_link(self, link: Terminus) -> None:
-        """Forget a link, with its subscription and what its peer has not settled; detach it if it is attached.
+        """Forget a link, with its subscription and unsettled deliveries; detach it if it is attached.
 
-        One that is gone already is no error.
+        A link that no longer exists is no error.
         """
         link.remove()
 
@@ -244,7 +244,7 @@ class Administration:
         apply_to: str = ALL,
         is_operator: bool = False,
     ) -> None:
-        """Make or replace a policy: for what is declared from now on, and within a few turns for what is there."""
+        """Make or replace a policy. It applies to new entities at once, and to existing ones within a few turns."""
         host = self._virtual_host(virtual_host)
         check_arguments(f"policy '{name}'", definition)
         self._check_growth(f"policy '{name}'")
@@ -296,7 +296,7 @@ class Administration:
         self._store.define(VIRTUAL_HOST, name, definition)
 
     def _connections(self) -> list[ServerEngine]:
-        """Those that are open."""
+        """The open connections."""
         return list(self._node.connections)
 
 

@@ -1,4 +1,4 @@
-"""Whom a TLS certificate names: the part of its subject that is a user's name here."""
+"""The user that a TLS certificate names: a part of its subject is the user's name."""
 
 from typing import Final
 
@@ -22,10 +22,10 @@ _SPECIAL: Final = frozenset(',+"\\<>;')
 
 
 def certificate_user(certificate: dict[str, object] | None, login_from: str) -> str:
-    """The user whom a verified certificate (in the form of `ssl.SSLSocket.getpeercert`) names; empty for nobody.
+    """The user that a verified certificate (in the form of `ssl.SSLSocket.getpeercert`) names; empty for none.
 
     `login_from` is "distinguished_name" (RabbitMQ's default: the subject as RFC 4514 writes it, most specific first,
-    like `CN=worker,O=Example`) or "common_name". A subject with two common names names nobody then.
+    like `CN=worker,O=Example`) or "common_name". With two common names, the latter names no user.
     """
     if not certificate:
         return ""
@@ -40,7 +40,7 @@ def certificate_user(certificate: dict[str, object] | None, login_from: str) -> 
 
 
 def _escaped(value: str) -> str:
-    """As RFC 4514, 2.4 has it, so that no value can look like another attribute."""
+    """Escape a value as in RFC 4514, 2.4, so that it cannot look like another attribute."""
     text = "".join("\\" + character if character in _SPECIAL else character for character in value)
     if text.startswith((" ", "#")):
         text = "\\" + text

@@ -1,8 +1,8 @@
-"""What is defined in a node, as one document in the form of RabbitMQ's definition files, both ways.
+"""Export and import of a node's definitions, as one document in the form of RabbitMQ's definition files.
 
-The document is what JSON can say: mappings, lists, text, numbers, booleans and None. Messages are no part of it.
-Importing adds and replaces, and removes nothing. A user whose password is known only by RabbitMQ's SHA-256 hash can log
-in with it, which replaces the hash by ours; hashes of ours are exported under a name that RabbitMQ does not know.
+The document has only JSON's types: mappings, lists, text, numbers, booleans and None. It contains no messages.
+Importing adds and replaces definitions, and removes none. A user imported with RabbitMQ's SHA-256 hash can log in; the
+first login replaces the hash by ours. Our hashes are exported under a name that RabbitMQ does not know.
 """
 
 import base64
@@ -34,7 +34,7 @@ LISTS: Final = (
     "queues",
     "bindings",
 )
-# What RabbitMQ writes besides: about itself, or for plugins.
+# Other keys that RabbitMQ writes: about itself, or for plugins.
 DESCRIPTIONS: Final = frozenset(
     {
         "rabbit_version",
@@ -51,7 +51,7 @@ DESCRIPTIONS: Final = frozenset(
 
 @dataclass
 class ImportReport:
-    """`counts`: how many of each list were taken. `notes`: what was left out on purpose. `errors`: what was refused."""
+    """`counts`: how many of each list were imported. `notes`: what was skipped on purpose. `errors`: refusals."""
 
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class ImportReport:
 
 
 def export_definitions(node: Node) -> Document:
-    """The document of everything durable in `node`. Raises `InvalidArgument` for what JSON has no form for."""
+    """The document of everything durable in `node`. Raises `InvalidArgument` for values that JSON cannot express."""
     exporter = _Exporter()
     users: list[object] = []
     permissions: list[object] = []
@@ -153,7 +153,7 @@ class _Exporter:
                 )
 
     def _put(self, items: list[object], item: Document) -> None:
-        """Add an item. Raises `InvalidArgument` rather than write a document that says something else."""
+        """Add an item. Raises `InvalidArgument` if JSON cannot express it exactly."""
         if not _is_json(item):
             raise InvalidArgument(f"JSON has no form for what defines {item.get('name', item.get('destination'))!r}")
         items.append(item)
@@ -213,9 +213,10 @@ def _policy(policy: Policy) -> Document:
 
 
 def import_definitions(node: Node, document: Document) -> ImportReport:
-    """Define what a document says. One thing that is refused does not keep out the others: see the report's `errors`.
+    """Import a document. An item that is refused does not stop the others: see the report's `errors`.
 
-    A document for one virtual host (RabbitMQ exports these without the name) is refused as items without `vhost`.
+    The items of a document for one virtual host, which RabbitMQ exports without its name, are refused: they have no
+    `vhost`.
     """
     importer = _Importer(node)
     report = importer.report
@@ -243,7 +244,7 @@ def import_definitions(node: Node, document: Document) -> ImportReport:
 
 
 class _Item:
-    """One object of a document. Raises `InvalidArgument` for what is missing or of another type."""
+    """One object of a document. Raises `InvalidArgument` for values that are missing or of another type."""
 
     def __init__(self, values: Document) -> None:
         self.values = values
@@ -267,7 +268,7 @@ class _Item:
         return value
 
     def table(self, name: str) -> Document:
-        # An empty table is an empty list to some of RabbitMQ's versions.
+        # Some versions of RabbitMQ write an empty table as an empty list.
         value = self.values.get(name) or {}
         if not isinstance(value, dict):
             raise InvalidArgument(f"'{name}' must be an object")
@@ -291,7 +292,7 @@ class _Item:
 
 
 def _fits_table(value: object, depth: int) -> bool:
-    """Whether AMQP's tables, and so the store, have room for a value of JSON."""
+    """Whether AMQP's tables, and so the store, can express a value of JSON."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     if not isinstance(value, (dict, list)):

@@ -1,4 +1,4 @@
-"""How many passwords one address may guess: each guess costs the node a slow hash on purpose, on its only thread."""
+"""Limits wrong passwords by address: each guess costs a slow hash, on the node's only thread."""
 
 import ipaddress
 from typing import Final
@@ -9,11 +9,11 @@ ADDRESS_LIMIT: Final = 4096
 
 
 class LoginGuard:
-    """A bucket of guesses for each address: full at first, one guess taken for each wrong password, refilled with time.
+    """A token bucket for each address: full at first, a wrong password takes a token, and time refills it.
 
-    Addresses are hosts, and of IPv6 networks of 64 bits, which one host can have for itself. When there are too many
-    to remember, those that have been silent longest are forgotten first. Who has logged in from an address before may
-    be let in while others guess there; an address that nobody has logged in from learns nothing more.
+    Addresses are hosts, and in IPv6 networks of 64 bits, which one host can own. When there are too many, the least
+    recently active are forgotten. With an empty bucket, only users who have logged in from the address before can log
+    in; all others are refused without a look at the password.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class LoginGuard:
         self._known: dict[tuple[str, str], None] = {}
 
     def logged_in(self, user: str, peer_address: str) -> None:
-        """Who is behind this address has proved to be that user."""
+        """Record that somebody at this address has logged in as that user."""
         key = (_source(peer_address), user)
         self._known.pop(key, None)
         if len(self._known) >= ADDRESS_LIMIT:
@@ -33,7 +33,7 @@ class LoginGuard:
         return (_source(peer_address), user) in self._known
 
     def may_guess(self, peer_address: str, now: float) -> bool:
-        """Whether a password from `host:port` is looked at."""
+        """Whether a password from `host:port` is checked."""
         return self._guesses(_source(peer_address), now) >= 1.0
 
     def guessed_wrong(self, peer_address: str, now: float) -> None:

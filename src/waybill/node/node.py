@@ -46,20 +46,19 @@ FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
 DISK_FREE_LIMIT_BYTES: Final = 64 << 20
 ALARM_MARGIN: Final = 0.9
-# An alarm of the disk ends when an eighth of its limit more is free. Below 64 KiB a look would cost more than it shows.
+# A disk alarm ends when the free space exceeds the limit by an eighth. Below 64 KiB a check costs more than it helps.
 ALARM_END_SHIFT: Final = 3
 MIN_ALLOWANCE_BYTES: Final = 64 << 10
 TIMEOUT_CHECK_INTERVAL_S: Final = 60.0
 
 
 class NodeOptions:
-    """`random_bytes(n)` gives n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
+    """`random_bytes(n)` returns n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
 
-    With less than `disk_free_limit_bytes` left on the disk, publishers must wait. `certificate_login_from` says what of
-    a TLS client's certificate is the name of a user (see `waybill.node.certificate`). A new store gets the user guest
-    unless `makes_guest` is False: somebody else will be defined at once. Peers of AMQP 1.0 without a name log in with
-    `anonymous_login`, user and password, which works as long as there is such a user; an empty user turns it off.
-    What an operator should know goes to `operator_log`.
+    With less than `disk_free_limit_bytes` of free disk space, publishers must wait. `certificate_login_from`: the part
+    of a TLS client's certificate that names the user (see `waybill.node.certificate`). `makes_guest`: a new store gets
+    the user guest. Anonymous peers of AMQP 1.0 log in with `anonymous_login`, user and password, if it exists; an
+    empty user name turns this off. Log records for operators go to `operator_log`.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Node(AdministeredNode):
         self._disk_free_limit_bytes = options.disk_free_limit_bytes
         self._memory_alarm_bytes = options.memory_limit_bytes
         self._disk_alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
-        # What is not finished may take half of what the alarm allows, but at least one message of the largest size.
+        # Incomplete messages may take half of the alarm's limit, but at least one message of the largest size.
         self.runtime.held_limit_bytes = max(options.memory_limit_bytes // 2, options.limits.message_size_max)
         self._is_disk_low = False
         self._disk_allowance = 0
@@ -145,7 +144,7 @@ class Node(AdministeredNode):
             journal.close(clean=False)
             raise
         node._filesystem = filesystem
-        # Backlogs are on disk: what fills memory beyond the limit is held by consumers, who need some more.
+        # Backlogs are on disk: content beyond the limit is held by consumers, who need some more.
         node._memory_alarm_bytes += options.memory_limit_bytes // 2
         node.runtime.held_limit_bytes = max(node._memory_alarm_bytes // 2, options.limits.message_size_max)
         return node
@@ -157,7 +156,7 @@ class Node(AdministeredNode):
         except (OSError, DefinitionsLost):
             raise
         except Exception as error:
-            raise DefinitionsLost(f"the definitions make no sense: {self._restoring}: {error!r}. {WAY_OUT}") from error
+            raise DefinitionsLost(f"invalid definition of {self._restoring}: {error!r}. {WAY_OUT}") from error
         for queue in waiting:
             self._recover_messages(queue)
         self.termini.recover(self.virtual_hosts)
@@ -168,7 +167,7 @@ class Node(AdministeredNode):
         self.administration.go_on_deleting()
 
     def _restore_definitions(self) -> list[Queue]:
-        """Make all that is defined. Returns the queues whose messages are to be recovered."""
+        """Restore all definitions. Returns the queues whose messages are to be recovered."""
         store = self.runtime.store
         self._restoring = "users and virtual hosts"
         self.administration.recover()
@@ -200,12 +199,12 @@ class Node(AdministeredNode):
     def accept(
         self, output: Output, peer_address: str, now: float, certificate: dict[str, object] | None = None
     ) -> Negotiation:
-        """The engine for a new connection. `certificate`: what TLS has verified of the peer (`ssl.getpeercert`)."""
+        """The engine for a new connection. `certificate`: the peer's, verified by TLS (`ssl.getpeercert`)."""
         user = certificate_user(certificate, self._certificate_login_from)
         return Negotiation(self, output, peer_address, now, user)
 
     def flush(self, now: float) -> None:
-        """`work`, then `send`, in as many turns as it takes until nothing is left to do."""
+        """`work`, then `send`, over as many turns as it takes until nothing is left to do."""
         self.work(now)
         while self._dirty or self.runtime.has_late_work:
             self.send()
@@ -214,9 +213,9 @@ class Node(AdministeredNode):
         self.end_turn()
 
     def work(self, now: float) -> None:
-        """Do what the input, deadline or commit just taken made possible. Engines keep the output until `send`.
+        """Do the work that the last input, deadline or commit has caused. Engines keep their output until `send`.
 
-        What is too much for one turn is left (`has_late_work`) for the next one, after `end_turn`.
+        Work beyond one turn is left (`has_late_work`) for the next one, after `end_turn`.
         """
         runtime = self.runtime
         runtime.now = now
@@ -243,13 +242,13 @@ class Node(AdministeredNode):
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is one connection's
                     self._engine_failed(engine, error)
         finally:
-            # An operator log that raises keeps nothing from the others either.
+            # Even if the operator log raises, the others are served.
             if done < len(confirming):
                 self._confirming = confirming[done:] + self._confirming
 
     @property
     def has_late_work(self) -> bool:
-        """Whether the turn was too short for all that there is to do."""
+        """Whether the turn has left work undone."""
         return self.runtime.has_late_work
 
     @property
@@ -258,7 +257,7 @@ class Node(AdministeredNode):
         return self.runtime.work_left <= 0
 
     def end_turn(self) -> None:
-        """Others are served now; what is left goes on with the next call of `work`."""
+        """End the turn, so that others are served. The next call of `work` continues what is left."""
         if self._filesystem is not None and self._store.pending_bytes > self._disk_allowance:
             self._look_at_disk()
         self.runtime.begin_turn()
@@ -290,9 +289,9 @@ class Node(AdministeredNode):
                 self._dirty = dirty[done:] + self._dirty
 
     def _engine_failed(self, engine: ServerEngine, error: Exception) -> None:
-        """An exception in one connection ends it, and keeps nothing from the others."""
+        """End a connection in which an exception was raised. The others continue."""
         self.failed.append(engine)
-        self.runtime.operator_log.fault("a connection failed", "it is cut; the others go on", error)
+        self.runtime.operator_log.fault("a connection failed", "it is closed; the others continue", error)
 
     def _each_connection(self, call: Callable[[ServerEngine], None]) -> None:
         for engine in list(self.connections):
@@ -305,7 +304,7 @@ class Node(AdministeredNode):
         return self.runtime.timers.next_deadline()
 
     def handle_timeout(self, now: float) -> None:
-        """Expire what is due, as much of it as a turn allows. `flush` must follow."""
+        """Fire due timers, as many as a turn allows. `flush` must follow."""
         runtime = self.runtime
         runtime.now = now
         runtime.begin_read()
@@ -316,7 +315,7 @@ class Node(AdministeredNode):
         self._each_connection(_shut_down)
 
     def begin_commit(self) -> Commit | None:
-        """The batch that is to be written now, if there is one and none is being written."""
+        """The next batch to write, if there is one and none is being written."""
         commit = self._store.begin_commit()
         if commit is not None and self._filesystem is not None:
             self._disk_allowance -= int(commit.size)
@@ -325,7 +324,7 @@ class Node(AdministeredNode):
         return commit
 
     def end_commit(self, commit: Commit) -> None:
-        """`commit` was executed without an error: those who waited for it go on. `flush` must follow."""
+        """Call the waiters of a commit that was executed without an error. `flush` must follow."""
         self._store.end_commit(commit)
         if self.runtime.sealed:
             self.runtime.let_go_of_written()
@@ -336,21 +335,21 @@ class Node(AdministeredNode):
 
     @property
     def has_store_failed(self) -> bool:
-        """Whether nothing can be kept any more: the node must stop."""
+        """Whether the store has failed: the node must stop."""
         return self._store.has_failed
 
     @property
     def is_unmarked(self) -> bool:
-        """Whether `maintain` is to be called again soon, to mark what is durable."""
+        """Whether to call `maintain` again soon, to record what is durable."""
         return self._store.is_unmarked
 
     @property
     def pending_bytes(self) -> int:
-        """What has been taken since the last commit began."""
+        """Bytes that wait for the next commit."""
         return self._store.pending_bytes
 
     def maintain(self, now: float) -> bool:
-        """One small step of compaction, and a look at the disk. True if more is to be done at once."""
+        """Do a small step of compaction, and check the free disk space. True if there is more to do at once."""
         self.runtime.now = now
         if self._filesystem is not None:
             self._look_at_disk()
@@ -360,9 +359,9 @@ class Node(AdministeredNode):
         return self._store.maintain(now)
 
     def _look_at_disk(self) -> None:
-        """Raise the alarm if less is left than must be, what waits to be written taken off.
+        """Raise the alarm if the free space, less what waits to be written, is below the limit.
 
-        Half of what is left above the limit may be written before the next look, so no publisher outruns it.
+        Half of the space above the limit may be written before the next check, so no publisher outruns it.
         """
         limit = self._disk_free_limit_bytes
         left = self._free_space() - self._store.pending_bytes - limit
@@ -379,15 +378,15 @@ class Node(AdministeredNode):
         try:
             return self._filesystem.free_space()
         except OSError as error:
-            self.runtime.operator_log.error("the disk does not say how much is free", f"{error}; taken for full")
+            self.runtime.operator_log.error("the disk does not say how much is free", f"{error}; it counts as full")
             return 0
 
     def _check_alarms(self) -> None:
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
         runtime = self.runtime
-        # What is not finished never raises an alarm alone: nothing would be read that could finish it. Nor does what is
-        # declared and attached: nobody who may not publish would take it back for that.
+        # Incomplete messages never raise an alarm alone: then nothing would be read that completes them. Nor do
+        # declarations: an alarm makes nobody undo them.
         used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 2)
         used += min(int(runtime.footprint_bytes), limit // 2) + min(int(runtime.unread_bytes), limit // 4)
         if self._is_disk_low:
@@ -401,9 +400,9 @@ class Node(AdministeredNode):
             self._each_connection(_tell_alarm)
 
     def close(self, *, clean: bool = True) -> None:
-        """After a clean stop: nothing is taken or delivered any more. Writes and syncs what is left.
+        """Close the store: write and sync what is left. Nothing may be published or delivered any more.
 
-        Without `clean` nothing more is written: the next start finds what a crash would have left.
+        Without `clean` nothing more is written, as in a crash.
         """
         if not clean:
             self._store.close(clean=False)
@@ -416,7 +415,7 @@ class Node(AdministeredNode):
         self._store.close(clean=True, redelivered=self._redelivered())
 
     def _redelivered(self) -> dict[int, list[int]]:
-        """The sequences, by queue id, of messages that wait after a failed delivery: what a clean stop must keep."""
+        """The sequences, by queue id, of ready messages that were delivered before: a clean stop records them."""
         found: dict[int, list[int]] = {}
         for virtual_host in self.virtual_hosts.values():
             for queue in virtual_host.queues.values():
@@ -449,7 +448,7 @@ class Node(AdministeredNode):
     def check_connection_limits(self, user: User, virtual_host: str) -> None:
         runtime = self.runtime
         if runtime.footprint_bytes > runtime.footprint_limit_bytes:
-            raise NotAllowed(f"all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB already")
+            raise NotAllowed(f"declarations and connections already take {runtime.footprint_bytes >> 20} MiB")
         self.administration.check_connection_limits(user, virtual_host)
 
     def virtual_host(self, name: str) -> VirtualHost | None:

@@ -1,4 +1,4 @@
-"""Passwords as they are kept: scrypt hashes of our own, and RabbitMQ's salted SHA-256 of those that were imported."""
+"""Stored passwords: our own scrypt hashes, and RabbitMQ's salted SHA-256 of imported users."""
 
 import hashlib
 import hmac
@@ -17,7 +17,7 @@ CACHE_LIMIT: Final = 1024
 
 
 class Credential:
-    """What an account keeps of its password. `hash`: salt and digest in one, empty if no password logs in.
+    """The stored form of a password. `hash`: salt and digest in one, empty if no password logs in.
 
     `scram` is None for an imported password until it has been used once.
     """
@@ -29,7 +29,7 @@ class Credential:
 
 
 def make_credential(password: str, salt: bytes) -> Credential:
-    """`salt` is `SALT_SIZE` random bytes. An empty password makes a credential that nobody can log in with."""
+    """`salt`: `SALT_SIZE` random bytes. Nobody can log in with the credential of an empty password."""
     octets = password.encode("utf-8", "surrogateescape")
     if not octets:
         return Credential(SCRYPT, b"", None)
@@ -37,36 +37,36 @@ def make_credential(password: str, salt: bytes) -> Credential:
 
 
 def nobodys_keys(user: str, secret: bytes) -> ScramKeys:
-    """Keys that no password has, the same for the same name: asking twice tells nothing either."""
+    """Keys that no password fits. They are constant for a name, so that asking twice reveals nothing."""
     salt = hmac.digest(secret, b"salt " + user.encode("utf-8", "surrogateescape"), "sha256")[:SALT_SIZE]
     key = hmac.digest(secret, salt, "sha256")[:KEY_SIZE]
     return ScramKeys(salt, ITERATIONS, key, key)
 
 
 class PasswordCheck:
-    """Compares passwords with credentials, and remembers those that were right.
+    """Compares passwords with credentials, and caches correct ones.
 
-    scrypt is slow on purpose. A storm of connections after a restart presents the same few passwords again and again,
-    so the digest of one that was right is kept, keyed by what would have to change for it to be wrong.
+    scrypt is slow on purpose. After a restart many connections present the same few passwords, so the digest of a
+    correct one is cached, with a key that changes with the credential.
     """
 
     def __init__(self) -> None:
         self.slow_count = 0
-        """How many slow hashes were made."""
+        """How many slow hashes were computed."""
         self._proved: set[bytes] = set()
 
     def is_proved(self, credential: Credential, password: str) -> bool:
-        """Whether it was found right before; that costs next to nothing."""
+        """Whether the password is in the cache; that costs almost nothing."""
         return bool(credential.hash) and _proof(credential, password) in self._proved
 
     def check_nobody(self, password: str) -> None:
-        """Work as long as for a wrong password: how long an answer takes must not tell who there is."""
+        """Take as long as for a wrong password, so that timing does not reveal which users exist."""
         self.slow_count += 1
         octets = password.encode("utf-8", "surrogateescape")
         hmac.compare_digest(stretch(octets, hashlib.sha256(octets).digest()[:SALT_SIZE]), b"")
 
     def is_right(self, credential: Credential, password: str) -> bool:
-        """Costs the same whatever is kept, and whether it is right, unless it was right before."""
+        """Takes the same time for any credential, right or wrong, unless the password is in the cache."""
         if not credential.hash:
             self.check_nobody(password)
             return False

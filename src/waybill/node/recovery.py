@@ -1,4 +1,4 @@
-"""What the log says when a node opens a data directory."""
+"""The log records of a node that opens a data directory."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ DAMAGES_SHOWN: Final = 10
 
 
 def report_recovery(journal: Journal, operator_log: OperatorLog) -> None:
-    """Log what was recovered, cut off or damaged, and what belongs to no queue or stream that is defined."""
+    """Log what was recovered, cut off or damaged, and messages and streams without a definition."""
     report = journal.report
     if report.is_new:
         return

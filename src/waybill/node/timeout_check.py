@@ -1,4 +1,4 @@
-"""Taking back deliveries that peers hold for too long: connection by connection, in as many turns as that takes."""
+"""Takes back deliveries that peers hold for too long: connection by connection, over several turns."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from waybill.model.runtime import Chore, Runtime
 
 
 class TimeoutCheck(Chore):
-    """Asks each of `engines` once. `failed` is told of those that raise an exception."""
+    """Asks each of `engines` once. Calls `failed` for those that raise an exception."""
 
     def __init__(
         self, runtime: Runtime, engines: list[ServerEngine], failed: Callable[[ServerEngine, Exception], None]

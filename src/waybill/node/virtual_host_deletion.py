@@ -1,7 +1,7 @@
-"""Deleting a virtual host with everything in it, in as many turns as that takes.
+"""Deletes a virtual host with everything in it, over several turns.
 
-Nobody gets into it any more from the first of them on. The store knows it as one that is being deleted until nothing of
-it is left: a node that starts before then goes on with that.
+From the first turn on it refuses connections. The store marks it as being deleted until nothing is left: a node that
+starts before then continues.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ UNITS: Final = 4
 
 
 class VirtualHostDeletion(Chore):
-    """Closes the connections, removes the links, and deletes queues and exchanges. `done` forgets the host then."""
+    """Closes the connections, removes the links, and deletes queues and exchanges. Calls `done` in the end."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class VirtualHostDeletion(Chore):
                 self._links.pop().remove()
             else:
                 deletion = self._deletion or self._next()
-                # If it raises, another one is made for what is left.
+                # If it raises, another deletion is made for what is left.
                 self._deletion = None
                 if deletion is None:
                     self._is_over = True

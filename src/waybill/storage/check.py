@@ -1,9 +1,9 @@
-"""Looking through a data directory that no broker works on, and repairing what is damaged in it.
+"""Checks a data directory that no broker uses, and repairs damage in it.
 
-`check` changes nothing. `repair` cannot bring messages back: it puts empty records where bad ones were, so that the
-damage is not met again at each start, and leaves everything else where it is. Files that are gone or cut are not missed
-any longer. Definitions with one wrong bit are put right; what is worse is left to `rebuild`. A torn end is neither's
-concern: the next start cuts it off.
+`check` changes nothing. `repair` cannot restore messages: it replaces damaged records by empty ones, so that starts no
+longer report them, and leaves everything else in place. The manifest no longer lists files that are missing or cut.
+Definitions with one wrong bit are corrected; worse damage is left to `rebuild`. Both ignore a torn end: the next start
+cuts it off.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ NO_STORE: Final = "there is no data of a broker here: name the directory that th
 
 @dataclass
 class CheckReport:
-    """What is in a data directory. `torn_bytes` at the ends of files were never confirmed to anybody."""
+    """The contents of a data directory. `torn_bytes` at the ends of files were never confirmed."""
 
     files: int = 0
     bytes: int = 0
@@ -63,7 +63,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class _LogName:
-    """A log file, with what its header has to say."""
+    """A log file, with the contents of its header."""
 
     name: str
     purpose: int
@@ -83,7 +83,7 @@ def check(filesystem: Filesystem) -> CheckReport:
 
 
 def _check_manifest(filesystem: Filesystem, manifest: Manifest, report: CheckReport) -> None:
-    """Whether it is good itself, and every file that it knows is there."""
+    """Whether the manifest is undamaged, and every file that it lists exists."""
     if manifest.is_bad:
         report.damage.append(Damage(MANIFEST_NAME, 0, "the manifest is bad"))
     elif manifest.is_present:
@@ -127,7 +127,7 @@ def repair(filesystem: Filesystem) -> CheckReport:
     if not damaged:
         return report
     if DEFINITIONS_NAME not in filesystem.list_directory(""):
-        raise DefinitionsLost(f"{DEFINITIONS_NAME} is missing, which no repair brings back. {WAY_OUT}")
+        raise DefinitionsLost(f"{DEFINITIONS_NAME} is missing, and repair cannot restore it. {WAY_OUT}")
     manifest = read_manifest(filesystem)
     _keep_stream_ends(filesystem, manifest)
     entries: list[bytes] = []
@@ -137,13 +137,13 @@ def repair(filesystem: Filesystem) -> CheckReport:
             if log.name in damaged:
                 _repair_log(filesystem, log, durable)
             entries.append(_entry(filesystem, log, manifest))
-    # What is gone or cut is not missed any longer.
+    # From now on nothing looks for what is missing or cut.
     write_manifest(filesystem, encode_manifest(manifest.next_id, entries, is_clean=False))
     return report
 
 
 def _keep_stream_ends(filesystem: Filesystem, manifest: Manifest) -> None:
-    """Where a stream's last file is gone or cut, begin another: what was lost had offsets that readers may know."""
+    """Begin another file where a stream's last one is missing or cut: readers may know the lost offsets."""
     for extent in manifest.within(STREAMS_DIRECTORY):
         directory, _, name = extent.name.rpartition("/")
         names = filesystem.list_directory(directory)
@@ -166,7 +166,7 @@ def _keep_stream_ends(filesystem: Filesystem, manifest: Manifest) -> None:
 
 
 def _entry(filesystem: Filesystem, log: _LogName, manifest: Manifest) -> bytes:
-    """What the manifest may say of a file as it is now."""
+    """The manifest's entry for a file as it is now."""
     file = filesystem.open(log.name)
     size = file.size()
     file.close()
@@ -185,7 +185,7 @@ def _groups(filesystem: Filesystem, manifest: Manifest) -> list[list[_LogName]]:
         groups.append([_LogName(DEFINITIONS_NAME, DEFINITIONS, number)])
     groups.append([_LogName(Segment(number).log.name, JOURNAL, number) for number in segment_numbers(filesystem)])
     for stream_id in stream_ids(filesystem):
-        # Only the last file of a stream can be torn, so each stands for itself.
+        # Only the last file of a stream can be torn, so each stream is a series of its own.
         directory = f"{STREAMS_DIRECTORY}/{stream_id}"
         for offset in numbers_in(filesystem.list_directory(directory), OFFSET_DIGITS, MAX_NUMBER):
             name = f"{directory}/{offset:0{OFFSET_DIGITS}d}.log"
@@ -202,7 +202,7 @@ def _highest_durable(filesystem: Filesystem, names: list[_LogName], manifest: Ma
         if log.purpose == DEFINITIONS and log.number > 1:
             # It has taken the place of another file, with all of its first batch.
             marked = max(marked, (i64(log.number) << 32) | (FILE_HEADER_SIZE + 1))
-    # Each header knows of all that was durable before it: the newest file with a good one knows most.
+    # Each header records what was durable before it: the newest file with a good one knows most.
     for log in reversed(names):
         file = filesystem.open(log.name)
         highest = LogReader(file, log.number).highest_durable(FILE_HEADER_SIZE)
@@ -241,7 +241,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, manifest: Ma
                 torn_bytes = reader.torn_bytes(offset)
                 report.torn_bytes += torn_bytes
                 if torn_bytes and manifest.is_clean:
-                    report.damage.append(Damage(log.name, int(offset), "nothing was written here, and something is"))
+                    report.damage.append(Damage(log.name, int(offset), "there is data where nothing was written"))
                 break
             if not is_whole:
                 reader.salvage(offset)
@@ -275,7 +275,7 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
         if reader.end_offset == reader.size and size < RECORD_HEAD_SIZE:
             break
         if size < RECORD_HEAD_SIZE:
-            # Too little room for a header and a record: it stays as it is, and is stepped over at each start.
+            # Too short for a header and a record: it stays as it is, and is skipped at each start.
             replacement.append(file.read(offset, int(reader.end_offset - offset)))
             offset = reader.end_offset
             continue
@@ -291,10 +291,10 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
 
 
 def _without_bad(records: bytes, *, is_mended: bool, is_last: bool) -> bytes:
-    """The records of a batch, with an empty one wherever one is bad: same bytes, same places otherwise.
+    """The records of a batch, with an empty one in place of each bad one. All others keep their bytes and places.
 
-    `is_last`: nothing follows, so what is too short for a record is left out.
-    `is_mended`: a record with one wrong bit is put right instead. Raises DefinitionsLost if more is wrong.
+    `is_last`: nothing follows, so a rest too short for a record is left out.
+    `is_mended`: a record with one wrong bit is corrected instead. Raises DefinitionsLost if more is wrong.
     """
     pieces: list[bytes] = []
     index: i64 = 0

@@ -1,4 +1,4 @@
-"""One group commit: the file work for a batch, apart from the state of the store, so that another thread can do it."""
+"""One group commit: the file operations for a batch. They do not touch the store, so another thread can do them."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import LogFile
 from waybill.storage.manifest import write_manifest
 
-# From so many bytes a piece on, naming the pieces to the kernel is cheaper than copying them together.
+# From this average size on, passing the pieces to the kernel is cheaper than joining them.
 LARGE_PIECE_BYTES: Final = 2048
 
 
@@ -32,7 +32,7 @@ class Replacement:
 
 
 def replace_file(filesystem: Filesystem, replacement: Replacement) -> None:
-    """Put a new file in the place of a log's old one, durably. The log goes on with it."""
+    """Replace a log's file by a new one, durably. The log continues in it."""
     log = replacement.log
     file = filesystem.create(log.name + ".new")
     file.append(replacement.data)
@@ -44,7 +44,7 @@ def replace_file(filesystem: Filesystem, replacement: Replacement) -> None:
 
 
 class Commit:
-    """A batch on its way: `size` bytes. `is_synced` if somebody waits for it, so that `finish` takes as long as a disk.
+    """A batch of `size` bytes to be written. `is_synced`: somebody waits for it, so `finish` syncs.
 
     Every method raises OSError; then nothing is known about what is durable, and nothing is retried.
     """
@@ -63,18 +63,18 @@ class Commit:
         self.finish()
 
     def write(self) -> None:
-        """Hand the batch to the system: from then on it outlives the process, though not yet a loss of power."""
+        """Write the batch to the page cache: it then survives the process, but not yet a power failure."""
 
     def finish(self) -> None:
-        """Sync what `write` has written, if the commit is a synced one, and remove what is needed no more."""
+        """Sync what `write` has written, if the commit `is_synced`, and remove files that are no longer needed."""
         self.is_done = True
 
 
 class DiskCommit(Commit):
-    """Its methods do blocking work and touch nothing but this object and its files.
+    """Its methods block, and touch nothing but this object and its files.
 
-    The order is what recovery relies on: directories before the files in them, definitions before streams before
-    messages, everything durable before the manifest says so, and that before anything is removed.
+    Recovery relies on the order: directories before the files in them; definitions, then streams, then messages;
+    everything durable before the manifest says so; and the manifest before any removal.
     """
 
     def __init__(self, filesystem: Filesystem, batch: i64) -> None:
@@ -87,7 +87,7 @@ class DiskCommit(Commit):
         self.dirty_sizes: list[int] = []
         self.dirty_directories: list[str] = []
         self.removals: list[str] = []
-        # Written when all that it speaks of is durable, and before what it does not name is removed.
+        # Written when all files that it lists are durable, and before those that it does not list are removed.
         self.manifest: bytes = b""
         # One after the other, so that a crash leaves no gap.
         self.ordered_removals: list[str] = []
@@ -125,7 +125,7 @@ class DiskCommit(Commit):
         for name in self.removals:
             self.filesystem.remove(name)
             parent = name.rpartition("/")[0]
-            # A directory that goes with its files needs no sync of its own: its parent forgets it.
+            # A directory that is removed with its files needs no sync: its parent has one.
             if parent not in parents and parent not in self.removals:
                 parents.append(parent)
         for parent in parents:
@@ -133,20 +133,20 @@ class DiskCommit(Commit):
 
 
 def tell_waiters(commit: Commit) -> None:
-    """Call all who waited for a commit, in order.
+    """Call all waiters of a commit, in order.
 
-    An exception of one keeps nothing from the others. It is raised in the end, or an ExceptionGroup if there are more.
+    If one raises an exception, the others are still called. Then it is raised; an ExceptionGroup if there are several.
     """
     errors: list[Exception] = []
     for index in range(len(commit.waiters)):
         try:
             commit.waiters[index].committed(commit.marks[index])
-        except Exception as error:  # noqa: BLE001 - whatever it is, others wait as well
+        except Exception as error:  # noqa: BLE001 - the other waiters must be called
             errors.append(error)
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("several who waited for a commit failed", errors)
+        raise ExceptionGroup("several waiters of a commit failed", errors)
 
 
 class CommittingStore(Store):
@@ -158,7 +158,7 @@ class CommittingStore(Store):
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing can be kept any more."""
+        """Whether the store has failed for good."""
         raise NotImplementedError
 
     @property
@@ -167,7 +167,7 @@ class CommittingStore(Store):
         raise NotImplementedError
 
     def save_space(self, *, is_needed: bool) -> None:
-        """While the disk is nearly full: write nothing that can be done without, and give back what can be."""
+        """While the disk is nearly full, write only what must be written, and free reserved space."""
         raise NotImplementedError
 
     @property
@@ -188,28 +188,28 @@ class CommittingStore(Store):
         raise NotImplementedError
 
     def end_commit(self, commit: Commit) -> None:
-        """Bring a commit back: what was waited for is durable now. Raises StoreFailed if it was not executed whole.
+        """Finish a commit: call its waiters. Raises StoreFailed if it was not fully executed.
 
-        After an exception `has_failed` tells whether the store has failed; if not, it was one of those who waited.
+        After an exception `has_failed` tells whether the store has failed; if not, a waiter raised it.
         """
         raise NotImplementedError
 
     def maintain(self, now: float) -> bool:
-        """Do a small step of the work that keeps the disk small; commit afterwards. True if there is more to do soon.
+        """Do a small step of compaction. A commit must follow. True if there is more to do soon.
 
-        `now`: seconds. To be called about once a second, and as long as it returns True whenever there is time.
+        `now`: seconds. Call it about once a second, and whenever there is time while it returns True.
         """
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Remove messages of queues that nobody has asked for and that are known to be deleted. Returns how many."""
+        """Remove messages of deleted queues that nobody has asked for. Returns how many."""
         raise NotImplementedError
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:
-        """Give the directory back. No commit may be running.
+        """Close the store. No commit may be running.
 
-        `clean`: commit what is pending, and note that no crash came between. `redelivered`: by queue, exactly which
-        sequences have been delivered before; queues that are not in it have none. Without it, the messages of a queue
-        that was delivered from will all come back as redelivered.
+        `clean`: commit what is pending, and record the clean stop. `redelivered`: by queue, exactly which sequences
+        have been delivered before; queues that are not in it have none. Without it, all messages of a queue that has
+        made deliveries come back as redelivered.
         """
         raise NotImplementedError

@@ -1,10 +1,10 @@
-"""What is declared: virtual hosts, exchanges, queues, bindings, users. A small log, all of it in memory as well.
+"""Definitions: virtual hosts, exchanges, queues, bindings, users. A small log, all of it in memory as well.
 
-One record is MessagePack: [kind, key, value or nil if it is undefined, next id]. When most of the log is history, it is
-replaced by a new file with what is defined now; its number in the file header is one higher.
+A record is MessagePack: [kind, key, value or nil if it is undefined, next id]. When most of the log is history, a new
+file with the present definitions replaces it; the number in its file header is one higher.
 
-The file is made before any other, and what cannot be read in it is never stepped over: a lost record may be the end of
-a user's rights, or the queue of a million messages. One wrong bit in a record is found by trying.
+The file is made before any other, and an unreadable record is never skipped: it may revoke a user's rights, or define a
+queue of a million messages. A single wrong bit in a record is found by trying all of them.
 """
 
 from decimal import Decimal
@@ -40,8 +40,8 @@ from waybill.storage.report import RecoveryReport, cut_short
 
 NAME: Final = "definitions.log"
 REPLACEMENT_NAME: Final = "definitions.log.new"
-HISTORY_RECORDS: Final = 1000  # so many superseded records are kept, whatever their share
-# Which ids have been given back lately: their messages may still be there, and are wanted no more.
+HISTORY_RECORDS: Final = 1000  # up to so many superseded records are kept, whatever their share
+# The ids that were deleted last: their messages may still exist, and are to be removed.
 DELETED: Final = "deleted"
 DELETED_IDS: Final = 4096
 MAX_REPLACEMENTS: Final = 0x7FFFFFFF
@@ -52,7 +52,7 @@ WAY_OUT: Final = (
 )
 
 DECIMAL_EXTENSION: Final = 1
-TEXT_EXTENSION: Final = 2  # text with bytes in it that are not UTF-8
+TEXT_EXTENSION: Final = 2  # text that contains bytes that are not UTF-8
 TABLE_EXTENSION: Final = 3  # a table with such text for a key, as a list of keys and values
 
 
@@ -62,7 +62,7 @@ def encode_definition(kind: str, key: str, value: dict[str, object] | None, next
 
 
 def _packable(value: object) -> object:
-    """The same with extensions for what MessagePack would refuse or not give back."""
+    """The value with extensions for what MessagePack refuses or would not restore."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -95,10 +95,10 @@ def _decoded(record: bytes) -> tuple[str, str, dict[str, object] | None, int]:
     """Kind, key, value and next id. Raises what the decoder raises, and ValueError."""
     fields = msgspec.msgpack.decode(record, ext_hook=_unpack_extension)
     if not isinstance(fields, list) or len(fields) != 4:
-        raise ValueError("it is no list of four")
+        raise ValueError("it is not a list of four")
     kind, key, value, next_id = fields
     if not isinstance(kind, str) or not isinstance(key, str) or not (value is None or isinstance(value, dict)):
-        raise ValueError("its kind, key and value are of other types")
+        raise ValueError("its kind, key and value have wrong types")
     if not isinstance(next_id, int) or not 0 <= next_id <= MAX_NUMBER:
         raise ValueError("its next id is out of range")
     return kind, key, value, next_id
@@ -114,11 +114,11 @@ def file_number(head: bytes, extent: Extent | None) -> int:
 
 
 def missing_end(extent: Extent | None, number: i64, size: i64) -> str:
-    """What is wrong if a file of that number and size is less than what the manifest knows; empty if it is not."""
+    """An error text if a file of that number and size is less than the manifest lists; else empty."""
     if extent is None or number > extent.number:
         return ""
     if number < extent.number:
-        return f"{NAME} is older than the one that was here last"
+        return f"{NAME} is older than the one that the manifest lists"
     return f"{NAME}: {cut_short(int(size), int(extent.size))}" if size < extent.size else ""
 
 
@@ -133,11 +133,11 @@ class Definitions:
         self.pending_bytes: i64 = 0
         self._record_count: i64 = 0
         self.log = LogFile("", NAME, DEFINITIONS, 1)
-        # Ids of queues, streams and the like that are deleted, the last ones.
+        # Ids of the queues, streams and the like that were deleted last.
         self.deleted_ids: dict[int, None] = {}
 
     def recover(self, report: RecoveryReport, extent: Extent | None, *, is_used: bool) -> None:
-        """Read the log, cut off a torn end, and sync it. Make it where there is none yet.
+        """Read the log, cut off a torn end, and sync it. Create it in a new data directory.
 
         `extent`: what the manifest knows of it; `is_used`: there are messages or streams. Raises DefinitionsLost.
         """
@@ -147,7 +147,7 @@ class Definitions:
             filesystem.remove(REPLACEMENT_NAME)
         if NAME not in names:
             if extent is not None or is_used:
-                raise DefinitionsLost(f"{NAME} is missing, which says what exists and who may use it. {WAY_OUT}")
+                raise DefinitionsLost(f"{NAME} is missing: it defines all queues, exchanges and users. {WAY_OUT}")
             self.begin()
             return
         file = filesystem.open(NAME)
@@ -159,14 +159,14 @@ class Definitions:
         if not check_file_header(NAME, head, DEFINITIONS, number):
             if reader.size <= FILE_HEADER_SIZE or reader.find_batch(FILE_HEADER_SIZE) == reader.size:
                 if extent is not None or is_used:
-                    raise DefinitionsLost(f"{NAME} is empty: what exists and who may use it is lost. {WAY_OUT}")
+                    raise DefinitionsLost(f"{NAME} is empty: it defined all queues, exchanges and users. {WAY_OUT}")
                 report.torn_bytes += int(reader.size)
                 self.begin()
                 return
             report.damaged(NAME, 0, "the file header is bad")
         lacking = missing_end(extent, number, reader.size)
         if lacking:
-            raise DefinitionsLost(f"{lacking}: what was defined last is lost. {WAY_OUT}")
+            raise DefinitionsLost(f"{lacking}: the last definitions are lost. {WAY_OUT}")
         end = self._scan(reader, report, 0 if extent is None else extent.position)
         if reader.unreadable is not None:
             raise reader.unreadable
@@ -180,7 +180,7 @@ class Definitions:
         self.log.durable_size = end
 
     def begin(self) -> None:
-        """Begin the log of a new data directory, before anything else that would be lost without it."""
+        """Begin the log of a new data directory, before any file that depends on it."""
         log = self.log
         replace_file(self.filesystem, Replacement(log, file_header(DEFINITIONS, log.number)))
         log.is_begun = True
@@ -214,7 +214,7 @@ class Definitions:
                 if record is None:
                     raise DefinitionsLost(f"{NAME} is damaged at {reader.base + start}. {WAY_OUT}")
                 self._apply(record, 0)
-                report.damaged(NAME, int(reader.base + start), "a bit of a definition is wrong, it is read as it was")
+                report.damaged(NAME, int(reader.base + start), "a definition has one wrong bit; it is read as written")
             offset = reader.end_offset
         return offset
 
@@ -229,13 +229,13 @@ class Definitions:
             else:
                 self._set(kind, key, value)
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise DefinitionsLost(f"{NAME} has a definition that makes no sense: {error}. {WAY_OUT}") from error
+            raise DefinitionsLost(f"{NAME} has an invalid definition: {error}. {WAY_OUT}") from error
         self.next_id = max(self.next_id, next_id)
 
     def _note_all_deleted(self, value: dict[str, object] | None) -> None:
         numbers = value["ids"] if value is not None else None
         if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-            raise ValueError("deleted ids are a list of integers")
+            raise ValueError("deleted ids must be a list of integers")
         for number in numbers:
             self._note_deleted(number)
 
@@ -273,7 +273,7 @@ class Definitions:
         return bool(self._pieces)
 
     def take_batch(self, commit: DiskCommit) -> LogFile | None:
-        """Hand what is pending to a commit. Returns the log if it has to be synced in time."""
+        """Hand what is pending to a commit. Returns the log if it must be synced."""
         if not self._pieces:
             return None
         pieces = self._pieces

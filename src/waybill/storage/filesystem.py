@@ -1,12 +1,12 @@
-"""What storage asks of a disk: `transport.disk` has the real one, `testing.simulated_disk` a cruel one.
+"""The disk that storage needs: `transport.disk` has the real one, `testing.simulated_disk` one that injects faults.
 
-Names are relative to the data directory and use `/`. Every method may raise `OSError`; the store never retries after
-one, because a disk that failed a sync may have dropped what it should have written and yet succeed the second time.
+Names are relative to the data directory and use `/`. Every method may raise `OSError`. The store never retries after
+one: a disk that failed a sync may have dropped the data, and yet report the next sync as a success.
 
 Nothing here is durable by itself: bytes are after `File.sync`, and a file that was created, renamed or removed is
 after `Filesystem.sync_directory` of the directory that it is in.
 
-Both are protocols, so that a disk need not import storage; calls of them are rare enough not to mind their cost.
+Both are protocols, so that a disk need not import storage. Calls are rare, so their cost does not matter.
 """
 
 from typing import Protocol
@@ -16,16 +16,16 @@ class File(Protocol):
     """An open file: appended to, read anywhere. Reads may run on one thread while an append runs on another."""
 
     def append(self, *pieces: bytes) -> None:
-        """Write all of the pieces at the end, one behind the other."""
+        """Append all of the pieces, in order."""
 
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
 
     def reserve(self, size: int) -> None:
-        """Put `size` zeros behind the end, as far as there is room, for appends to overwrite.
+        """Write `size` zeros behind the end, as far as there is room, for appends to overwrite.
 
-        A sync has less to do then than after the file grew. The end is where it was, until the file is opened again:
-        what is still reserved belongs to it then. `close` gives it back.
+        A sync is then cheaper than after the file grew. The end stays where it was; after a crash, what is still
+        reserved is part of the file. `close` frees it.
         """
 
     def sync(self) -> None:
@@ -38,7 +38,7 @@ class File(Protocol):
         """Bytes in the file."""
 
     def close(self) -> None:
-        """Give the file back. Nothing may be called after that."""
+        """Close the file. Nothing may be called after that."""
 
 
 class Filesystem(Protocol):
@@ -54,7 +54,7 @@ class Filesystem(Protocol):
         """Names in a directory, sorted; empty if there is no such directory."""
 
     def make_directory(self, name: str) -> None:
-        """Make a directory unless it is there."""
+        """Make a directory unless it exists."""
 
     def remove(self, name: str) -> None:
         """Remove a file, or an empty directory."""
@@ -66,4 +66,4 @@ class Filesystem(Protocol):
         """Make the entries of a directory durable ("" is the data directory itself)."""
 
     def free_space(self) -> int:
-        """Bytes that may still be written."""
+        """Free space in bytes."""

@@ -1,8 +1,8 @@
-"""Group commit: what goes into a commit, in which order, and what is known when it comes back.
+"""Group commit: what goes into a commit, in which order, and what is durable when it has ended.
 
-A commit syncs if anybody waits, and then everything written since the last sync is synced, in an order in which nothing
-becomes durable before what it builds upon: definitions, streams, messages. The manifest is written now and then, when
-all that it speaks of is durable.
+A commit syncs if anybody waits. It then syncs everything written since the last sync, in such an order that nothing
+becomes durable before what it depends on: definitions, streams, messages. From time to time it also writes the
+manifest, when all that is listed there is durable.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ from waybill.storage.stream import DiskStream
 from waybill.storage.stream_segment import DIRECTORY as STREAMS_DIRECTORY
 from waybill.storage.stream_table import StreamTable
 
-# Nothing was committed for so long: then all that is there is marked as durable, and while it is busy so often.
+# The manifest is written after IDLE_S without a commit, and under load every MARK_INTERVAL_S.
 IDLE_S: Final = 0.2
 MARK_INTERVAL_S: Final = 10.0
 SYNC_ORDER: Final = [DEFINITIONS, STREAM, JOURNAL]
@@ -32,8 +32,8 @@ SYNC_ORDER: Final = [DEFINITIONS, STREAM, JOURNAL]
 class GroupCommit:
     """Makes commits of what definitions, streams and messages have pending; one runs at a time.
 
-    `is_mark_wanted`: the next commit writes the manifest. `lost`: entries of the manifest for files that are gone or
-    cut, which stay as they are. After any exception `has_failed` is True for good.
+    `is_mark_wanted`: the next commit writes the manifest. `lost`: entries of the manifest for files that are missing
+    or cut, which are kept. After any exception `has_failed` is True for good.
     """
 
     def __init__(self, filesystem: Filesystem, definitions: Definitions, streams: StreamTable, log: MessageLog) -> None:
@@ -79,7 +79,7 @@ class GroupCommit:
         try:
             return self._begin()
         except Exception:
-            # A part of the batch may be taken and will not be written: nothing after it may be confirmed.
+            # A part of the batch may have been taken and will not be written: nothing after it may be confirmed.
             self.has_failed = True
             raise
 
@@ -92,7 +92,7 @@ class GroupCommit:
         for segment in removable:
             commit.removals.append(segment.log.name)
         self._removing = removable
-        # Removing is slow as well, so it goes with the syncs, to where blocking is allowed.
+        # Removing blocks too, so it is done with the syncs.
         has_removals = bool(commit.removals or commit.ordered_removals)
         is_marked = has_removals or self.is_mark_wanted
         is_synced = bool(commit.replacements or self._waiters) or is_marked or self._log.is_sync_wanted
@@ -122,7 +122,7 @@ class GroupCommit:
         )
 
     def _manifest(self, leaving: list[Segment]) -> bytes:
-        """What is durable once the commit that is being made has synced."""
+        """What will be durable once the present commit has synced."""
         definitions = self._definitions
         entries = [extent_of(definitions.log)]
         entries.extend(extent.encoded() for extent in self.lost)
@@ -161,7 +161,7 @@ class GroupCommit:
                 commit.directories.append(log.directory)
                 self._dirty_directories.append(STREAMS_DIRECTORY)
             self._note_dirty(log)
-            # Readers see what is durable only, or a crash could give an offset that they have seen to another message.
+            # Readers see only what is durable: after a crash, no other message may get an offset that they have seen.
             self._log.is_sync_wanted = True
         self._remove_logs(commit.ordered_removals, stream.take_retired())
 
@@ -213,7 +213,7 @@ class GroupCommit:
         running = self._running
         self._running = None
         if running is not commit or not commit.is_done:
-            raise StoreFailed("a commit could not be written: nothing is known about what is durable now")
+            raise StoreFailed("a commit could not be written: it is unknown what is durable")
         self._log.written_batch = commit.batch
         if running.manifest:
             self.is_unmarked = False
@@ -245,7 +245,7 @@ class GroupCommit:
     # --- marking what is durable ---
 
     def consider_mark(self, now: float) -> None:
-        """Have a manifest written if nothing was committed for a while, files have come, or the last one is old."""
+        """Request a manifest if nothing was committed for a while, there are new files, or the last one is old."""
         is_idle = self._log.batch == self._seen_batch and now - self._seen_at >= IDLE_S
         if self._log.batch != self._seen_batch:
             self._seen_batch = self._log.batch

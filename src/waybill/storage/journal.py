@@ -5,9 +5,9 @@
     messages/00000001.log     the messages of all queues, see `message_log`
     streams/7/...             one directory a stream
 
-A commit is taken from the store by `begin_commit`, executed wherever blocking is allowed, and brought back to
-`end_commit`; see `group_commit` for what goes into it. After an OSError the store has failed for good: a disk that
-failed one sync may report the next one as a success without having kept anything.
+`begin_commit` takes a commit from the store, which is executed where blocking is allowed and passed to `end_commit`;
+see `group_commit` for what goes into it. After an OSError the store has failed for good: a disk that failed one sync
+may report the next one as a success without having kept anything.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,9 +47,9 @@ NOT_REQUEUED: Final = Requeued(0, b"")
 
 @dataclass(frozen=True)
 class JournalOptions:
-    """A segment is full when it has `segment_bytes`; the batch that fills it stays whole.
+    """A segment is full when it has `segment_bytes`; the batch that fills it is not split.
 
-    `open_logs_max`: so many full segments, of messages and streams, are open for reading at once.
+    `open_logs_max`: how many full segments, of messages and streams, may be open for reading.
     """
 
     segment_bytes: int = 64 << 20
@@ -57,9 +57,9 @@ class JournalOptions:
 
 
 class Journal(CommittingStore):
-    """See the module's text, and `Store` for what each method promises. Make one with `open`.
+    """The store of a data directory. See the module's docstring and `Store`. Make one with `open`.
 
-    `log` is `messages`, with what the store itself needs of it. `report` tells what recovery has found.
+    `log` is `messages` with its real type. `report` tells what recovery has found.
     """
 
     def __init__(self, filesystem: Filesystem, formats: list[MessageFormat], options: JournalOptions) -> None:
@@ -76,7 +76,7 @@ class Journal(CommittingStore):
 
     @staticmethod
     def open(filesystem: Filesystem, formats: list[MessageFormat], options: JournalOptions | None = None) -> "Journal":
-        """Recover a data directory, or begin a new one. `report` tells what was found.
+        """Recover a data directory, or begin a new one.
 
         Raises OSError, UnsupportedStoreVersion if a newer version has written there, and DefinitionsLost.
         """
@@ -108,7 +108,7 @@ class Journal(CommittingStore):
         self._commit_now()
 
     def _take_manifest(self) -> Manifest:
-        """Read the manifest and the definitions, without which nothing else is touched."""
+        """Read the manifest and the definitions, before anything else is touched."""
         filesystem = self.filesystem
         manifest = read_manifest(filesystem)
         report = self.report
@@ -119,7 +119,7 @@ class Journal(CommittingStore):
         is_used = any(filesystem.list_directory(name) for name in (MESSAGES_DIRECTORY, STREAMS_DIRECTORY))
         if not (manifest.is_present or is_used):
             report.is_new = True
-            # Before any file of which it could be told that its manifest is missing.
+            # The manifest comes first: a file without one would count as damage.
             write_manifest(filesystem, encode_manifest(1, [], is_clean=False))
         self._definitions.recover(report, manifest.extents.get(DEFINITIONS_NAME), is_used=is_used)
         return manifest
@@ -168,7 +168,7 @@ class Journal(CommittingStore):
             yield StoredMessage(sequence, location, message, requeued.delivery_count, was_delivered, requeued.changes)
 
     def _read_at_start(self, location: i64) -> Message:
-        """Nobody could wait now: what fails passingly is tried again at once. Raises DamagedMessage, and OSError."""
+        """Read during recovery, where a temporary failure is retried at once. Raises DamagedMessage, and OSError."""
         for _ in range(TRIES_MAX):
             try:
                 return self.log.read(location)
@@ -177,7 +177,7 @@ class Journal(CommittingStore):
         raise OSError(EIO, f"the store cannot be read: {reason}")
 
     def report_to(self, operator_log: OperatorLog) -> None:
-        """Say there what goes wrong from now on."""
+        """Report faults to `operator_log` from now on."""
         self.log.faults.operator_log = operator_log
 
     def next_sequence(self, queue_id: i64) -> i64:
@@ -198,7 +198,7 @@ class Journal(CommittingStore):
         return count
 
     def unclaimed(self) -> tuple[dict[int, int], list[int]]:
-        """What no definition has claimed: how many messages by queue id, and the ids of streams."""
+        """What no definition has claimed: message counts by queue id, and ids of streams."""
         messages = {queue_id: int(table.live) for queue_id, table in self._recovered.items()}
         return messages, self._streams.unclaimed()
 

@@ -16,11 +16,11 @@ Batch header, 40 bytes, then the records. One batch is one write:
     24  8  bytes of records
     32  8  xxh3-64 of the bytes before
 
-`durable` is what lets recovery tell two kinds of bad bytes apart. Beyond the highest `durable` that is found, they are
-the end of what a crash left behind: nobody was told that it is safe, and it is cut off. Before it, the disk has lost
-what it had promised to keep: damage, which is reported and stepped over.
+`durable` lets recovery tell two kinds of bad bytes apart. Beyond the highest `durable` that it finds, they are the torn
+end that a crash leaves: never confirmed, and cut off. Before it, the disk has lost data that it had synced: damage,
+which is reported and skipped.
 
-A minor version may add kinds of records that an older reader can skip; a file of a newer major version is refused.
+A minor version may add kinds of records that an older reader can skip. Files of a newer major version are refused.
 """
 
 from errno import EAGAIN, EINTR, EIO, ENOMEM
@@ -57,7 +57,7 @@ MANIFEST_FILE: Final = 4
 
 WINDOW_BYTES: Final = 1 << 20
 PAGE_BYTES: Final = 4096
-# What one page may have and another not. Of all others a second try can expect nothing.
+# Errors that may concern one page only. After any other error, reading another page is pointless.
 PAGE_ERRORS: Final = (EIO, EINTR, EAGAIN, ENOMEM)
 
 
@@ -73,7 +73,7 @@ def file_header(purpose: i64, number: i64) -> bytes:
 
 
 def batch_header(position: i64, durable: i64, size: i64) -> bytes:
-    """What goes before `size` bytes of records."""
+    """The header of a batch with `size` bytes of records."""
     writer = BytesWriter()
     writer.write(BATCH_MAGIC)
     write_i64_be(writer, position)
@@ -94,10 +94,10 @@ def batch_size(data: bytes, index: i64) -> i64:
 
 
 class LogFile:
-    """A log file as its writer knows it. It is made by the first commit that writes to it.
+    """A log file as its writer knows it. The first commit that writes to it creates it.
 
-    `size` is what will be in the file once all commits begun so far are written; it is ahead of the disk.
-    `durable_size` is how much of it is known to be durable, `reserved_size` up to where the disk has zeros for it.
+    `size`: bytes in the file once all commits begun so far are written. `durable_size`: how much of it is known to be
+    durable. `reserved_size`: up to where zeros are reserved on disk.
     """
 
     def __init__(self, directory: str, name: str, purpose: i64, number: i64) -> None:
@@ -112,7 +112,7 @@ class LogFile:
         self.size: i64 = FILE_HEADER_SIZE
         self.durable_size: i64 = 0
         self.reserved_size: i64 = 0
-        # Its entry in the manifest, as of a size and, of a stream, the next offset.
+        # Its entry in the manifest, for a size and, if it is a stream's, the next offset.
         self.extent = b""
         self.extent_size: i64 = -1
         self.extent_offset: i64 = -1
@@ -126,7 +126,7 @@ class LogFile:
             self.file.append(*pieces)
 
     def opened(self) -> File:
-        """The file, which somebody has written or opened before."""
+        """The open file."""
         if self.file is None:
             msg = f"{self.name} is not open"
             raise RuntimeError(msg)
@@ -139,7 +139,7 @@ class LogFile:
 
 
 def check_file_header(name: str, data: bytes, purpose: i64, number: i64) -> bool:
-    """Whether a log file's header is whole. UnsupportedStoreVersion if it is, and of a newer major version."""
+    """Whether a log file's header is intact. Raises UnsupportedStoreVersion for a newer major version."""
     if len(data) < FILE_HEADER_SIZE or data[:8] != FILE_MAGIC or xxh3_64_digest(data[:24]) != data[24:32]:
         return False
     major = read_i32_be(data, 8) >> 16
@@ -152,7 +152,7 @@ def check_file_header(name: str, data: bytes, purpose: i64, number: i64) -> bool
 
 
 def flipped_header(data: bytes, digest_at: i64) -> bytes | None:
-    """A bad header as it was, if only one bit of it is wrong: its bytes up to a digest, and the digest. None if not."""
+    """A header with its one wrong bit corrected: its bytes up to a digest, and the digest. None if more is wrong."""
     octets = bytearray(data[: digest_at + 8])
     if len(octets) < digest_at + 8:
         return None
@@ -167,7 +167,7 @@ def flipped_header(data: bytes, digest_at: i64) -> bytes | None:
 
 
 def numbers_in(names: list[str], width: int, limit: int) -> list[int]:
-    """The numbers of the log files among the names of a directory, in order. What else lies there is none of ours."""
+    """The numbers of the log files among the names of a directory, in order. Other files are ignored."""
     found: list[int] = []
     for name in names:
         stem = name[:-4]
@@ -188,13 +188,12 @@ def knows_manifest(data: bytes) -> bool:
 
 
 class LogReader:
-    """Walks through a log file batch by batch. Indexes are into `data`, a window of the file that begins at `base`.
+    """Reads a log file batch by batch. Indexes are into `data`, a window of the file that begins at `base`.
 
-    After `load(offset)` has returned True: `records` has the index of each record's first byte, or -1 where one was
-    bad; `bad_count` is how many of them, `bad` from where to where they are; `end_offset` is where the next batch is to
-    be.
+    After `load(offset)` has returned True: `records` has the index of each record's first byte, or -1 for a bad one;
+    `bad_count` is their number, `bad` their ranges; `end_offset` is where the next batch should be.
 
-    Pages that the disk cannot give are read as zeros, which no checksum fits; `unreadable` is the last such error.
+    Pages that the disk cannot read count as zeros, which match no checksum; `unreadable` is the last such error.
     """
 
     def __init__(self, file: File, number: i64) -> None:
@@ -211,7 +210,7 @@ class LogReader:
         self.unreadable: OSError | None = None
 
     def read(self, offset: i64, size: i64) -> bytes:
-        """As `File.read`, with zeros for what the disk cannot read."""
+        """Like `File.read`, with zeros for pages that the disk cannot read."""
         try:
             return self.file.read(offset, size)
         except OSError as error:
@@ -230,7 +229,7 @@ class LogReader:
         return b"".join(pieces)
 
     def _require(self, offset: i64, size: i64) -> bool:
-        """Have `size` bytes from `offset` in the window. False if the file ends before."""
+        """Load `size` bytes from `offset` into the window. False if the file ends before."""
         if offset + size > self.size:
             return False
         if offset < self.base or offset + size > self.base + len(self.data):
@@ -240,7 +239,7 @@ class LogReader:
         return size <= len(self.data)
 
     def torn_bytes(self, offset: i64) -> int:
-        """How much from `offset` on, where the log ends, was written: what is only reserved are zeros."""
+        """How much was written from `offset` on, where the log ends: space that is only reserved has zeros."""
         while self.size > offset:
             start = max(offset, self.size - WINDOW_BYTES)
             written = len(self.read(start, self.size - start).rstrip(b"\0"))
@@ -282,7 +281,7 @@ class LogReader:
         if size >= 0:
             self.end_offset = first + size
         else:
-            # What looks like a header within a whole record is a part of somebody's message.
+            # A header within a whole record is part of a message.
             self.end_offset = self.find_batch(self._end_of_whole_records(first, offset + 1))
         self.records = []
         self.bad_count = 0
@@ -291,9 +290,9 @@ class LogReader:
             self._check_records(first - self.base, self.end_offset - self.base)
 
     def is_flipped(self, offset: i64) -> bool:
-        """Whether one wrong bit is all that `load` has found wrong at an offset; 0 stands for the file header.
+        """Whether one wrong bit is all that `load` found wrong at an offset. 0: the file header.
 
-        Then the batch was on the disk as a whole, and the disk has changed it since: that is no torn end.
+        Then the whole batch was on disk, and the disk has changed it since: it is damage, not a torn end.
         """
         if offset == 0:
             return flipped_header(self.read(0, FILE_HEADER_SIZE), FILE_HEADER_SIZE - 8) is not None
@@ -305,7 +304,7 @@ class LogReader:
         return is_flipped(self.data[start:stop], is_last=stop >= self.end_offset - self.base)
 
     def _flipped_size(self, offset: i64) -> i64:
-        """Bytes of records behind a batch header of which one bit is wrong, or -1."""
+        """Bytes of records behind a batch header that has one wrong bit, or -1."""
         header = flipped_header(self.read(offset, BATCH_HEADER_SIZE), BATCH_HEADER_SIZE - 8)
         if header is None or read_i64_be(header, 8) != (self.number << 32) | offset:
             return -1
@@ -313,7 +312,7 @@ class LogReader:
         return size if size <= self.size - offset - BATCH_HEADER_SIZE else -1
 
     def _end_of_whole_records(self, offset: i64, otherwise: i64) -> i64:
-        """Where whole records end that begin at an offset; `otherwise` if there is none."""
+        """Where the whole records that begin at an offset end; `otherwise` if there are none."""
         while self._require(offset, RECORD_HEAD_SIZE):
             length = record_length(self.data, offset - self.base, offset - self.base + MAX_RECORD_BYTES)
             if length < 0 or not self._require(offset, length):
@@ -333,7 +332,7 @@ class LogReader:
                 if self.load_header(offset + found):
                     return offset + found
                 found = window.find(BATCH_MAGIC, found + 1)
-            # The magic may lie across the border of two windows.
+            # The magic may cross the border of two windows.
             offset += max(len(window) - 7, 1)
         return self.size
 
@@ -363,7 +362,7 @@ class LogReader:
                 if true_length > 0:
                     length = true_length
                 elif length < 0 or not self._continues(index + length, end):
-                    # Its length cannot be trusted either: nothing more to be had from this batch.
+                    # Its length cannot be trusted either, so the rest of the batch is lost.
                     self.bad.append((index, end))
                     break
                 self.bad.append((index, index + length))

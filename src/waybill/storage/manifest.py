@@ -1,9 +1,8 @@
 """The manifest: which files a data directory has, and how much of each is durable for certain.
 
-It is what tells damage from the torn end that a crash leaves, and what misses a file that is gone. It is written when
-the store has been idle for a moment, while it is busy now and then, before any file is removed, and at a clean stop;
-each time as a whole, in the place of the old one, after a sync of everything that it speaks of. Between two of these
-moments files only grow, so what it says stays true.
+It tells damage from the torn end that a crash leaves, and shows which files are missing. It is written when the store
+has been idle for a moment, from time to time under load, before any file is removed, and at a clean stop; each time as
+a whole, replacing the old one, after a sync of all files that it lists. In between files only grow, so it stays true.
 
     file header, see `log` (its number is 1 after a clean stop, else 0)
     batch header
@@ -50,7 +49,7 @@ REPLACEMENT_NAME: Final = "manifest.new"
 
 
 class Extent:
-    """What a manifest says of one file."""
+    """A manifest's entry for one file."""
 
     def __init__(self, name: str, number: i64, size: i64, next_offset: i64) -> None:
         self.name = name
@@ -60,11 +59,11 @@ class Extent:
 
     @property
     def position(self) -> i64:
-        """Up to here everything in the file was durable, as batch headers have it."""
+        """The position up to which the file was durable, in the form of batch headers."""
         return (self.number << 32) | self.size
 
     def encoded(self) -> bytes:
-        """As it is written."""
+        """The entry as it is written."""
         name = self.name.encode()
         writer = BytesWriter()
         writer.append(len(name) >> 8)
@@ -77,7 +76,7 @@ class Extent:
 
 
 class Manifest:
-    """What was read. Without a file `is_present` is False, with a bad one `is_bad` is True; nothing is known then."""
+    """The manifest as read. Empty without a file (`is_present` is False) and with a bad one (`is_bad` is True)."""
 
     def __init__(self) -> None:
         self.is_present = False
@@ -87,12 +86,12 @@ class Manifest:
         self.extents: dict[str, Extent] = {}
 
     def size_of(self, name: str) -> i64:
-        """How much of a file is durable for certain."""
+        """How much of a file is known to be durable."""
         extent = self.extents.get(name)
         return 0 if extent is None else extent.size
 
     def durable_in(self, directory: str) -> i64:
-        """The position up to which the files of a directory, which follow each other, are durable."""
+        """The position up to which the successive files of a directory are durable."""
         position: i64 = 0
         for extent in self.within(directory):
             position = max(position, extent.position)
@@ -116,7 +115,7 @@ def encode_manifest(next_id: i64, extents: list[bytes], *, is_clean: bool) -> by
 
 
 def extent_of(log: LogFile, next_offset: i64 = 0) -> bytes:
-    """An entry for all of a file. It is kept with the file until that grows."""
+    """An entry for all of a file. It is cached until the file grows."""
     if log.extent_size != log.size or next_offset != log.extent_offset:
         log.extent = Extent(log.name, log.number, log.size, next_offset).encoded()
         log.extent_size = log.size
@@ -125,7 +124,7 @@ def extent_of(log: LogFile, next_offset: i64 = 0) -> bytes:
 
 
 def write_manifest(filesystem: Filesystem, data: bytes) -> None:
-    """Put `encode_manifest`'s data in the place of the old manifest, durably."""
+    """Replace the old manifest by `encode_manifest`'s data, durably."""
     file = filesystem.create(REPLACEMENT_NAME)
     try:
         file.append(data)
@@ -137,7 +136,7 @@ def write_manifest(filesystem: Filesystem, data: bytes) -> None:
 
 
 def lacks_manifest(filesystem: Filesystem) -> bool:
-    """Whether there are files of a version that keeps a manifest. To be asked where none is there."""
+    """Whether there are files of a version that keeps a manifest. For a directory without one."""
     names = ["definitions.log"]
     names.extend(f"messages/{name}" for name in filesystem.list_directory("messages"))
     for stream in filesystem.list_directory("streams"):
@@ -155,7 +154,7 @@ def lacks_manifest(filesystem: Filesystem) -> bool:
 
 
 def read_manifest(filesystem: Filesystem) -> Manifest:
-    """Read what is there. Raises OSError, and UnsupportedStoreVersion."""
+    """Read the manifest. Raises OSError, and UnsupportedStoreVersion."""
     manifest = Manifest()
     if NAME not in filesystem.list_directory(""):
         return manifest
@@ -206,7 +205,7 @@ def _read(manifest: Manifest, data: bytes) -> bool:
 
 
 def _may_be(extent: Extent) -> bool:
-    """Whether a store can have such a file: a name from a manifest is used to open and make files."""
+    """Whether it is the name of a store's file: names from a manifest are used to open and make files."""
     if not (0 <= extent.number <= MAX_SEGMENTS and extent.size >= 0 and 0 <= extent.next_offset <= MAX_NUMBER):
         return False
     directory, _, name = extent.name.rpartition("/")

@@ -1,4 +1,4 @@
-"""What the log says of a queue as a whole: how far it was delivered, and up to where it was purged."""
+"""Marks of a queue in the log: how far it was delivered, and how far purged."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ ENTIRE_QUEUE: Final = 1 << 62
 
 
 class Mark:
-    """What is known of a queue's messages having been delivered before.
+    """Which of a queue's messages were delivered before.
 
-    Those up to the sequence `redelivered_up_to` and those in `redelivered` were; a crash makes it those up to
-    `delivering_up_to`, too. Messages of former processes were delivered up to `given_up_to`, which is of use when they
-    are all gone: their sequences are not given again.
+    Those up to the sequence `redelivered_up_to` and those in `redelivered` were; after a crash, perhaps also those up
+    to `delivering_up_to`. Consumers of former processes know messages up to `given_up_to`: those sequences are not
+    used again, even if all of these messages are gone.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ class _CountedSection(AtomicSection):
 
 
 class MemoryMessages(MessageStore):
-    """Messages that are put need not be kept, for their queues hold them.
+    """Keeps no durable messages: their queues hold them.
 
-    A location leads to a message only as long as somebody may read it back.
+    A location leads to a message only while somebody may read it back.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class MemoryMessages(MessageStore):
 
 
 class MemoryStore(CommittingStore):
-    """Fulfils the contract of `Store` in the same way as the journal, as long as the process lives."""
+    """A `Store` that behaves like the journal while the process lives."""
 
     def __init__(self) -> None:
         self._log = MemoryMessages()
@@ -210,7 +210,7 @@ class MemoryStore(CommittingStore):
 
 
 class _Chunk:
-    """Records that retention drops together, as it drops a segment on a disk."""
+    """Records that retention drops together, like a segment on disk."""
 
     def __init__(self, first_offset: i64) -> None:
         self.first_offset: i64 = first_offset

@@ -1,12 +1,12 @@
 """The messages of all queues, in one log of segments. Every message passes through here.
 
-What is put or settled becomes pieces of the current batch; a location is known at once, because the batch will be
-written in one go at a place that is known already. Settled messages are collected and written as one record, for their
-order among the batch's other records does not matter: recovery puts before it settles.
+What is put or settled becomes pieces of the current batch. Locations are known at once, as it is known where the batch
+will be written. Settles are collected and written as one record: their order among the other records of the
+batch does not matter, because recovery applies puts first.
 
-Three things are kept alive beyond a segment's death. Settles, by `Segment.dependencies`. Which queues are being
-delivered from, by writing all marks again at the beginning of each segment. And the owner's locations, which stay valid
-when compaction has moved a message: `Segment.moved` leads from the old place to the new one.
+Three things outlive a segment's removal. Settles, by `Segment.dependencies`. Delivery marks, which are all written
+again at the beginning of each segment. And locations of messages that compaction has moved: `Segment.moved` leads from
+the old place to the new one.
 """
 
 from array import array
@@ -43,13 +43,13 @@ from waybill.storage.record import (
 from waybill.storage.segment import FORGOTTEN, MAX_SEGMENT_OFFSET, Requeued, Segment
 
 SETTLE_RECORD_BYTES: Final = 4096  # 256 settles: little is lost with one damaged record
-# A batch of so little costs mostly its sync, which a file that need not grow halves. Large ones would be written twice.
+# Reserve space for small batches only: it halves the cost of their sync. Large ones would be written twice.
 SMALL_BATCH_BYTES: Final = 16 << 10
 RESERVE_BYTES: Final = 256 << 10
 
 
 class _LoggedSection(AtomicSection):
-    """Between two records of the log. An exception ends it like any other end, because memory has what was done."""
+    """A section that begins and ends with a record of the log. An exception ends it too: memory has what was done."""
 
     def __init__(self, log: "MessageLog") -> None:
         self.depth: i64 = 0
@@ -166,7 +166,7 @@ class MessageLog(MessageStore):
         settles = BytesWriter()
         segment = self._last_released
         number = segment.number
-        # Most are of the segment of the one before, and then there is little to do for each.
+        # Most are of the segment of the one before, and cost little then.
         is_simple = segment.moved is None and segment.live > len(entries) and not segment.requeued
         count: i64 = 0
         for entry in entries:
@@ -253,7 +253,7 @@ class MessageLog(MessageStore):
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
         last = self.purges.get(queue_id)
         if last is not None and last.up_to > up_to_sequence:
-            # The latest purge has to tell all, because only that one is kept.
+            # Only the latest purge is kept, so it must include the earlier ones.
             kept = kept + [sequence for sequence in last.kept if sequence > up_to_sequence]
             up_to_sequence = last.up_to
         purge = Purge(up_to_sequence, kept, self.head.number)
@@ -274,7 +274,7 @@ class MessageLog(MessageStore):
         self.marks.pop(queue_id, None)
 
     def replace_marks(self, redelivered: dict[int, list[int]]) -> None:
-        """A clean stop knows exactly which messages were delivered before: by queue, their sequences."""
+        """At a clean stop, record exactly which messages were delivered before: by queue, their sequences."""
         for queue_id in sorted(set(self.marks) | set(redelivered)):
             last = self.marks.get(queue_id, Mark())
             mark = Mark(
@@ -297,7 +297,7 @@ class MessageLog(MessageStore):
         return self._atomic.depth > 0
 
     def mark_atomic(self, kind: int) -> None:
-        """A section begins or ends here: settles from outside of it must not move into it, nor the other way."""
+        """Begin or end a section: settles must not move into it, or out of it."""
         self._flush_settles()
         self._append(small_record(kind, b""))
 
@@ -308,7 +308,7 @@ class MessageLog(MessageStore):
         self._append(record)
 
     def append_copy(self, record: bytes, holders: list[tuple[int, int]]) -> i64:
-        """Add a record with a message once more, for its holders. Returns the copy's location."""
+        """Copy a record with a message, for its holders. Returns the copy's location."""
         location = self._base | self._offset
         self._append(record)
         for queue_id, sequence in holders[1:]:
@@ -319,7 +319,7 @@ class MessageLog(MessageStore):
         return location
 
     def start_segment(self, number: i64) -> None:
-        """Make a new segment the head. It begins with all marks that hold: no older segment is needed for them."""
+        """Make a new segment the head. It begins with all marks in force, so no older segment is needed for them."""
         segment = Segment(number)
         self.segments[number] = segment
         self.head = segment
@@ -329,8 +329,8 @@ class MessageLog(MessageStore):
         self._append(small_record(START, b""))
         for queue_id, mark in self.marks.items():
             self._append(mark.record(queue_id))
-        # Marks may be larger than a whole segment. Were they counted, each segment would be full from the beginning,
-        # and the next one would begin at once, without end.
+        # Marks may be larger than a whole segment. If they counted, each segment would be full from the beginning, and
+        # the next one would begin at once, without end.
         self._full_at = self.segment_bytes + self._offset - self._batch_offset
 
     # --- committing ---
@@ -357,15 +357,15 @@ class MessageLog(MessageStore):
         if log.size >= self._full_at:
             full = self.head
             full.sealed_batch = commit.batch
-            # The next segment must not exist before this one is durable. A crash could otherwise keep the younger and
-            # lose the end of the older without a trace, because it may be lost at the border of two batches.
+            # The next segment must not exist before this one is durable. Otherwise a crash could keep the newer one and
+            # lose whole batches from the end of the older one without a trace.
             self.is_sync_wanted = True
             self.start_segment(full.number + 1)
             if full.live == 0:
                 self.retire(full)
 
     def _to_reserve(self, size: i64) -> i64:
-        """How much to reserve behind a batch of that size: nothing beyond what fills the segment, so none stays."""
+        """How much to reserve behind a batch of that size: at most what fills the segment, so none is left over."""
         log = self.head.log
         if size > SMALL_BATCH_BYTES or log.size <= log.reserved_size or self.saves_space:
             return 0
@@ -373,7 +373,7 @@ class MessageLog(MessageStore):
         return log.reserved_size - log.size
 
     def take_removable(self) -> list[Segment]:
-        """The segments that are no longer needed, once the records that say so are durable."""
+        """The segments to remove once the records that make them obsolete are durable."""
         removable: list[Segment] = []
         for segment in self.dying:
             if segment.dead_batch > self.durable_batch or segment.sealed_batch >= self.durable_batch:
@@ -390,7 +390,7 @@ class MessageLog(MessageStore):
         return removable
 
     def removed(self, segment: Segment) -> None:
-        """A segment's file is gone for good."""
+        """Forget a segment whose file is removed."""
         self.open_logs.close(segment.log)
         segment.is_present = False
         if segment.live == 0:

@@ -1,4 +1,4 @@
-"""Reading messages of the log back, mostly many that lie behind each other: through one window that moves along."""
+"""Reads messages back from the log. Most reads are sequential, so they share one window that moves along."""
 
 from array import array
 from typing import Final
@@ -41,7 +41,7 @@ class MessageReader:
         self._window_base: i64 = 0
 
     def locate(self, location: i64) -> i64:
-        """Where the record at a location that was given out is now."""
+        """The present place of the record at a location."""
         segment = self.segments[location >> 32]
         while segment.moved is not None:
             copy = segment.moved.get(location & 0xFFFFFFFF)
@@ -52,14 +52,14 @@ class MessageReader:
         return location
 
     def note_damage(self, segment: Segment, offset: i64, detail: str) -> None:
-        """Keep and report a segment with a part that cannot be read."""
+        """Report a segment with an unreadable part, and keep it."""
         segment.is_damaged = True
         self._faults.damaged(segment.log.name, offset, detail)
 
     def read_all(self, locations: "array[int]") -> list[Message | None]:
         messages: list[Message | None] = []
         while len(messages) < len(locations):
-            # Backlogs lie in order, so nearly always the next ones are in the window as well.
+            # Backlogs are in order, so the next ones are nearly always in the window as well.
             self._records.whole_messages(self._window, self._window_base, locations, messages)
             if len(messages) < len(locations):
                 try:
@@ -94,7 +94,7 @@ class MessageReader:
         return self._records.message(data, index, length)
 
     def _length_in_window(self, index: i64) -> i64:
-        """Length of the record at `index` of the window; -1 if it is not all there."""
+        """Length of the record at `index` of the window; -1 if it is incomplete."""
         if index < 0 or index >= len(self._window):
             return -1
         return record_length(self._window, index, len(self._window))
@@ -116,13 +116,13 @@ class MessageReader:
         self._window_base = location
 
     def _read_from(self, file: File, offset: i64, size: i64) -> bytes:
-        """So much from an offset on, but at least a whole record."""
+        """Read that many bytes from an offset on, and at least a whole record."""
         try:
             data = file.read(offset, size)
         except OSError as error:
             if error.errno in PASSING:
                 raise
-            # It may be a neighbour that cannot be read.
+            # Perhaps only a neighbour is unreadable.
             data = file.read(offset, RECORD_HEAD_SIZE)
             size = len(data)
         if len(data) == size:

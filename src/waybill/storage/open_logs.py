@@ -1,8 +1,7 @@
-"""Which of the sealed log files are open: a bounded number of them, those that were read last.
+"""Limits how many sealed log files are open: those that were read last.
 
-A backlog of terabytes is thousands of segments, and a process has only so many descriptors. Files that a commit may
-still write to or sync stay open, for it does so on another thread; the others can be opened again whenever somebody
-reads them.
+A backlog of terabytes has thousands of segments, and the number of descriptors is limited. Files that a commit may
+still write or sync stay open, because it does so on another thread. The others are opened again when they are read.
 """
 
 from errno import EMFILE, ENFILE
@@ -22,17 +21,17 @@ class OpenLogs:
     def __init__(self, filesystem: Filesystem, limit: i64) -> None:
         self._filesystem = filesystem
         self._limit: i64 = max(limit, 1)
-        # By name, the one whose last use is longest ago first.
+        # By name, least recently used first.
         self._sealed: dict[str, LogFile] = {}
 
     def seal(self, log: LogFile) -> None:
-        """Nothing more will be written to the file, and all that is in it has been synced or never will be by us."""
+        """Add a file that will never be written or synced again."""
         log.is_sealed = True
         if log.file is not None:
             self._use(log)
 
     def file(self, log: LogFile) -> File:
-        """The file of a log, to be used at once: the next call of anything here may close it."""
+        """The file of a log. Use it at once: the next call of any method may close it."""
         if log.is_sealed:
             if log.file is None:
                 log.file = self._open(log.name)

@@ -1,4 +1,4 @@
-"""What recovery knows of one queue's messages: 16 bytes each, whatever their content."""
+"""The messages of one queue during recovery: 16 bytes each, however large they are."""
 
 from array import array
 from bisect import bisect_left
@@ -12,8 +12,8 @@ NOWHERE = -1
 class QueueTable:
     """Sequences and locations of one queue's live messages.
 
-    Sequences nearly always come in ascending order; those that do not (compaction has moved them behind younger ones)
-    are kept apart.
+    Sequences nearly always come in ascending order. Others (compaction has moved them behind newer ones) are kept
+    apart.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class QueueTable:
         self.live: i64 = 0
 
     def add(self, sequence: i64, location: i64) -> i64:
-        """Learn where a message is. Returns where it was known to be before, or `NOWHERE`."""
+        """Record where a message is. Returns its former location, or `NOWHERE`."""
         if sequence > self._last:
             self._last = sequence
             self.highest = max(self.highest, sequence)
@@ -67,7 +67,7 @@ class QueueTable:
         return location
 
     def _index(self, sequence: i64) -> i64:
-        # Most queues are consumed in order: the next one to go is often the one after the last.
+        # Most queues are consumed in order: the next one to remove is often the one after the last.
         cursor = self._cursor
         sequences = self._sequences
         if cursor < len(sequences) and sequences[cursor] == sequence:

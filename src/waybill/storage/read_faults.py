@@ -13,7 +13,7 @@ from waybill.model.operator_log import OperatorLog
 
 PASSING: Final = (EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM)
 TRIES_MAX: Final = 8
-SUSPECT_TRIES_MAX: Final = 2  # of a place in a file of which another place was given up
+SUSPECT_TRIES_MAX: Final = 2  # of a place in a file that has another damaged place
 PLACES_MAX: Final = 4096
 
 

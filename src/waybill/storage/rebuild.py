@@ -1,7 +1,7 @@
-"""Making definitions for what a data directory holds, when its own are lost for good.
+"""Makes new definitions for a data directory whose own are lost for good.
 
-Every queue with messages and every stream gets a name of its own, `recovered.` and its id. Nobody gets any right: users
-are for an operator to import. The old file, if any is left, is kept beside the new one, and so are older ones.
+Every queue with messages and every stream is named `recovered.` and its id. There are no users or permissions: an
+operator must import them. The old file, if there is one, is kept beside the new one, and so are older ones.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ def rebuild(filesystem: Filesystem, formats: list[MessageFormat]) -> tuple[dict[
         filesystem.sync_directory("")
     manifest = read_manifest(filesystem)
     if MANIFEST_NAME in filesystem.list_directory(""):
-        # Without the definitions: what it says of all else stays.
+        # Without the definitions; all other entries stay.
         extents = [extent.encoded() for extent in manifest.extents.values() if extent.name != NAME]
         write_manifest(filesystem, encode_manifest(manifest.next_id, extents, is_clean=False))
     definitions = Definitions(filesystem)

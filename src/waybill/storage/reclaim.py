@@ -37,7 +37,7 @@ GARBAGE_SHARE: Final = 2  # ... and at least one byte in so many, over all and i
 
 
 class Checkpoint:
-    """The dead of `sources` are written again in a batch; segments before `head` need not remember them after it."""
+    """Rewrites the settles of `sources` in a batch. Segments before `head` need not remember them after it."""
 
     def __init__(self, batch: i64, head: i64, sources: list[int]) -> None:
         self.batch: i64 = batch
@@ -186,7 +186,7 @@ class Reclaimer:
                 return
             is_whole = reader.load(self._offset)
             if not is_whole or reader.bad_count > 0:
-                # What is copied already is valid in either place, and the rest is left where it is.
+                # Messages that are copied already are valid in either place; the others stay.
                 log.reading.note_damage(source, self._offset, "a batch fails its checksums")
                 self._end()
                 return

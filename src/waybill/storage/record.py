@@ -9,7 +9,7 @@
     15      1      priority
     16      ...    fields, by kind
 
-A record with a message (PUT, SPILL, ENTRY) goes on so; all integers are big-endian:
+A record with a message (PUT, SPILL, ENTRY) continues like this; all integers are big-endian:
 
     16      8      queue id (ENTRY: timestamp in Unix milliseconds)
     24      8      sequence (ENTRY: offset in the stream)
@@ -19,8 +19,8 @@ A record with a message (PUT, SPILL, ENTRY) goes on so; all integers are big-end
     50      2      length of the routing key
     52      ...    exchange, routing key, content
 
-The two chained digests let a message's content be checksummed where it lies: putting a message copies no content.
-Records know nothing about where they are, so that compaction can move them as they are.
+With two chained digests, a message's content is checksummed in place: putting a message copies no content. Records do
+not contain their own location, so compaction can move them unchanged.
 """
 
 from array import array
@@ -42,12 +42,12 @@ MARK: Final = 6  # queue id, delivering and redelivered up to these sequences, a
 SPILL: Final = 7  # a message that need not outlive the process
 ATOMIC_BEGIN: Final = 8
 ATOMIC_END: Final = 9
-START: Final = 10  # a segment begins: the marks that still hold follow, older ones do not count
-CLEAN: Final = 11  # the process has let go of the log in order
+START: Final = 10  # a segment begins: the marks in force follow, older ones do not count
+CLEAN: Final = 11  # a clean stop
 ENTRY: Final = 12  # a message of a stream
 DEFINE: Final = 13  # a definition or its end, as MessagePack
-VOID: Final = 14  # what repair leaves where a damaged record was
-MANIFEST: Final = 16  # what a data directory has, see `manifest`
+VOID: Final = 14  # what repair writes in place of a damaged record
+MANIFEST: Final = 16  # the files of a data directory, see `manifest`
 GIVEN: Final = 15  # queue id, the highest sequence by which a consumer of a former process may know a message
 
 DIGEST_SIZE: Final = 8
@@ -123,7 +123,7 @@ def message_record(
 
 
 def record_length(data: bytes, index: i64, end: i64) -> i64:
-    """The length that the record at `index` claims, or -1 if that cannot be."""
+    """The length of the record at `index`, or -1 if it is impossible."""
     if end - index < RECORD_HEAD_SIZE:
         return -1
     length: i64 = read_i64_be(data, index + DIGEST_SIZE) >> 32
@@ -133,7 +133,7 @@ def record_length(data: bytes, index: i64, end: i64) -> i64:
 
 
 def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
-    """Whether the record's digest fits its bytes."""
+    """Whether the record's digest matches its bytes."""
     stop = index + length
     if stop > len(data):
         return False
@@ -150,9 +150,9 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
 
 
 def record_fits(data: bytes, index: i64, length: i64) -> bool:
-    """Whether the fields of a record whose digest is right can be what a store has written.
+    """Whether the fields of a record with a matching digest are plausible.
 
-    A digest proves nothing against somebody who can write to the disk: numbers are checked before they are used.
+    A digest does not protect against somebody who can write to the disk: check numbers before using them.
     """
     kind: i64 = data[index + KIND_OFFSET]
     first = index + RECORD_HEAD_SIZE
@@ -181,7 +181,7 @@ def record_fits(data: bytes, index: i64, length: i64) -> bool:
 
 
 def _are_numbers(data: bytes, start: i64, stop: i64) -> bool:
-    """Whether all integers from one byte to another are sequences, or -1 for none."""
+    """Whether all integers in a range of bytes are sequences, or -1 for none."""
     while start < stop:
         if not -1 <= read_i64_be(data, start) <= MAX_NUMBER:
             return False
@@ -190,9 +190,9 @@ def _are_numbers(data: bytes, start: i64, stop: i64) -> bool:
 
 
 def is_flipped(record: bytes, *, is_last: bool) -> bool:
-    """Whether one wrong bit, and nothing else, is what makes a record bad. `is_last`: nothing follows it.
+    """Whether a record is bad because of a single wrong bit. `is_last`: nothing follows it.
 
-    A crash hardly ever leaves that behind: it leaves out sectors, which are zeros then or older bytes, or the end.
+    A crash hardly ever causes that: it leaves zeros or older bytes in whole sectors, or cuts the end.
     """
     if bytes(SECTOR_BYTES) in record:
         return False
@@ -203,13 +203,13 @@ def is_flipped(record: bytes, *, is_last: bool) -> bool:
 
 
 def lacks_end(data: bytes, good: bytes) -> bool:
-    """Whether zeros in the place of its end are all that makes `data` differ from `good`."""
+    """Whether `data` differs from `good` only by zeros in place of its end."""
     end = len(data.rstrip(b"\0"))
     return data[:end] == good[:end]
 
 
 def mended_length(data: bytes, index: i64, end: i64) -> i64:
-    """The length of a bad record of which one bit of the length, and no other, is wrong; -1 if it is not so."""
+    """The length of a record with a single wrong bit, in its length; -1 if that is not the case."""
     if end - index < RECORD_HEAD_SIZE:
         return -1
     claimed: i64 = read_i64_be(data, index + DIGEST_SIZE) >> 32 & 0xFFFFFFFF
@@ -223,7 +223,7 @@ def mended_length(data: bytes, index: i64, end: i64) -> i64:
 
 
 def mended(record: bytes) -> bytes | None:
-    """A bad record as it was, if only one bit of it is wrong. None if more are, or if it is too long to try."""
+    """A bad record with its one wrong bit corrected. None if more bits are wrong, or if it is too long to try."""
     length: i64 = len(record)
     if not RECORD_HEAD_SIZE <= length <= MAX_MENDED_BYTES:
         return None
@@ -245,7 +245,7 @@ def content_index(data: bytes, index: i64) -> i64:
 
 
 def with_holder(record: bytes, queue_id: i64, sequence: i64) -> bytes:
-    """A PUT record as another queue's."""
+    """A PUT record with another queue and sequence."""
     head_end = content_index(record, 0)
     writer = BytesWriter()
     writer.write(record[DIGEST_SIZE:RECORD_HEAD_SIZE])
@@ -265,12 +265,12 @@ class RecordReader:
         self._addresses: dict[bytes, Address] = {}
 
     def whole_messages(self, data: bytes, base: i64, locations: "array[int]", messages: list[Message | None]) -> None:
-        """Add the messages of the PUT and SPILL records at `data[location - base]`, as long as they are sound.
+        """Add the messages of the PUT and SPILL records at `data[location - base]`, up to the first bad one.
 
         `messages` has those of the first locations already.
         """
         size: i64 = len(data)
-        # Neighbours have the same traits (kind, flags, format, priority) and address, as a rule.
+        # Neighbours usually have the same traits (kind, flags, format, priority) and address.
         traits: i64 = -1
         durable = False
         priority: i64 = 0
@@ -309,7 +309,7 @@ class RecordReader:
             messages.append(Message(message_format, content, address, durable, priority, ttl_ms, published_at))
 
     def message(self, data: bytes, index: i64, length: i64) -> Message:
-        """The message of a record that is whole. DamagedMessage if its format is none that we know."""
+        """The message of an intact record. Raises DamagedMessage for an unknown format."""
         head_end = content_index(data, index)
         message_format = self._formats.get(data[index + 14])
         if message_format is None:
@@ -340,7 +340,7 @@ class RecordReader:
 
 
 class AddressWriter:
-    """Encodes addresses; one that was encoded lately is found by identity."""
+    """Encodes addresses, with a cache of the latest ones by identity."""
 
     def __init__(self) -> None:
         self._encoded: dict[Address, bytes] = {}

@@ -1,11 +1,11 @@
-"""Reading the message log back when a process takes it over.
+"""Recovery of the message log when a node starts.
 
-All segments are read once, in order, and every checksum is checked. What is found in bad order is judged as `log` says:
-beyond the highest position known to be durable it is cut off, together with everything that follows it, for what came
-later may build upon what was lost; before that position it is damage, which is reported and stepped over.
+All segments are read once, in order, and every checksum is checked. Bad bytes beyond the highest position known to be
+durable are cut off with everything that follows, which may depend on what was lost. Before that position they are
+damage, which is reported and skipped.
 
-What was read may have been in the page cache only, if it was a process that died and not the machine. It is synced
-before anybody builds on it: otherwise a power cut could take back what consumers were told after the restart.
+If only the process died and not the machine, what was read may be in the page cache only. It is synced before it is
+used: otherwise a power failure could undo what consumers were told after the restart.
 """
 
 from typing import Final
@@ -43,12 +43,12 @@ NO_MARK: Final = Mark()
 
 
 class Recovery:
-    """Reads the segments of `log` and fills it. `tables` has the live messages by queue."""
+    """Reads the segments of `log` and fills it. `tables`: the live messages by queue."""
 
     def __init__(self, log: MessageLog, report: RecoveryReport, manifest: Manifest) -> None:
         self.log = log
         self.report = report
-        # Files that the manifest knows and that are gone, or shorter than they were.
+        # Files that the manifest lists and that are missing or cut.
         self.lost: list[Extent] = []
         self._manifest = manifest
         self._marked_durable: i64 = manifest.durable_in(DIRECTORY)
@@ -61,7 +61,7 @@ class Recovery:
         self._is_group_bad = False
 
     def run(self) -> None:
-        """Read everything, cut off what is torn. Nothing is changed before all of it was read."""
+        """Read everything, then cut off a torn end. Nothing is changed before all has been read."""
         files = [self._open(number) for number in segment_numbers(self.log.filesystem)]
         self._files = files
         self._compare({segment.log.name: segment for segment in files})
@@ -87,7 +87,7 @@ class Recovery:
         return segment
 
     def _compare(self, files: dict[str, Segment]) -> None:
-        """Find files that are gone or cut."""
+        """Find files that are missing or cut."""
         for extent in self._manifest.within(DIRECTORY):
             segment = files.get(extent.name)
             if segment is None:
@@ -99,7 +99,7 @@ class Recovery:
                 self.lost.append(extent)
 
     def _scan(self, segment: Segment, index: i64, reader: LogReader) -> i64:
-        """Read one segment. Returns the offset at which the log ends, or -1 if it goes on."""
+        """Read one segment. Returns the offset at which the log ends, or -1 if it continues."""
         name = segment.log.name
         self.log.segments[segment.number] = segment
         reader.file = self.log.open_logs.file(segment.log)
@@ -128,7 +128,7 @@ class Recovery:
         self.report.damaged(segment.log.name, int(offset), detail)
 
     def _was_durable(self, index: i64, offset: i64) -> bool:
-        """Whether the disk had promised to keep what is at an offset of the segment with that index."""
+        """Whether data at an offset of the segment with that index had been synced."""
         position = (self._readers[index].number << 32) | offset
         if position < self._marked_durable:
             return True
@@ -146,7 +146,7 @@ class Recovery:
             return True
         unreadable = self._readers[index].unreadable
         if unreadable is not None:
-            # It may be readable another time: nothing is cut off for that.
+            # It may be readable another time: do not cut it off.
             raise unreadable
         return False
 
@@ -189,14 +189,14 @@ class Recovery:
             table.highest = max(table.highest, mark.given_up_to, mark.delivering_up_to)
             up_to = max(mark.delivering_up_to, mark.redelivered_up_to)
             log.marks[queue_id] = Mark(
-                # What comes from now on has higher sequences: it was not delivered, whatever had been allowed.
+                # New messages have higher sequences: no earlier mark applies to them.
                 redelivered_up_to=up_to,
                 given_up_to=table.highest,
                 redelivered=[sequence for sequence in mark.redelivered if sequence > up_to],
             )
         self.report.segments = len(files)
         self.report.messages = sum(int(table.live) for table in self.tables.values())
-        # A number that a lost segment had is not given again.
+        # Do not use the number of a lost segment again.
         last = max(self._readers[-1].number if self._readers else 0, self._marked_durable >> 32)
         log.start_segment(last + 1)
 
@@ -227,9 +227,9 @@ class Recovery:
             self._end_group(segment, reader)
 
     def _end_group(self, segment: Segment, reader: LogReader) -> None:
-        """Of a group that damage has hit, messages stay, and what it settled comes back: perhaps for the one it hit.
+        """End a damaged section: its messages stay, and what it settled comes back. That may include the lost record.
 
-        A group that a crash interrupted is never met here: the end of the log is cut off batch by batch.
+        A section that a crash interrupted never gets here: the end of the log is cut off batch by batch.
         """
         data = reader.data
         self._is_in_group = False
@@ -251,7 +251,7 @@ class Recovery:
                 self._remove(segment, read_i64_be(data, at), read_i64_be(data, at + 8))
         elif kind == REFERENCE:
             origin = index - read_i64_be(data, index + 32)
-            # Where a bad record was there is none to refer to, or what repair has put in its place.
+            # The record that it refers to was bad, or repair has replaced it.
             if (reader.bad_count == 0 or origin in reader.records) and data[origin + KIND_OFFSET] == PUT:
                 self._put(segment, data, index, (segment.number << 32) | (reader.base + origin))
         elif kind == REQUEUE:
@@ -273,7 +273,7 @@ class Recovery:
         elif kind == SPILL:
             segment.put_count += 1
         elif kind == START:
-            # Those that still hold follow.
+            # The marks in force follow.
             self.log.marks.clear()
 
     def _integers(self, data: bytes, index: i64) -> list[int]:

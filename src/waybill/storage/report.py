@@ -7,13 +7,13 @@ MISSING: Final = "the file is missing"
 
 
 def cut_short(size: int, durable_size: int) -> str:
-    """What is said of a file that has lost its end."""
+    """The report of a file that has lost its end."""
     return f"the file is cut: {size} of at least {durable_size} bytes are left"
 
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes that the disk had promised to keep and has not kept."""
+    """Synced bytes that the disk has lost or changed."""
 
     name: str
     offset: int
@@ -22,7 +22,7 @@ class Damage:
 
 @dataclass
 class RecoveryReport:
-    """`torn_bytes` were never confirmed to anybody: they are what a crash interrupts. `damage` is another matter."""
+    """`torn_bytes` were never confirmed: a crash interrupted their write. `damage`: synced data that is lost."""
 
     is_new: bool = False
     is_clean: bool = False
@@ -32,5 +32,5 @@ class RecoveryReport:
     damage: list[Damage] = field(default_factory=list)
 
     def damaged(self, name: str, offset: int, detail: str) -> None:
-        """Note a damaged place."""
+        """Record a damaged place."""
         self.damage.append(Damage(name, int(offset), detail))

@@ -1,4 +1,4 @@
-"""What the journal knows of one segment of its log while it is in use."""
+"""One segment of the journal's log, while the store is open."""
 
 from typing import Final
 
@@ -19,19 +19,19 @@ FORGOTTEN: Final = (
 
 
 def segment_numbers(filesystem: Filesystem) -> list[int]:
-    """The numbers of the segments that have a file, in order."""
+    """The numbers of the existing segments, in order."""
     return numbers_in(filesystem.list_directory(DIRECTORY), NUMBER_DIGITS, MAX_SEGMENTS)
 
 
 class Requeued:
-    """What is known of a message that went back to its queue. `changes`: what consumers have changed in it."""
+    """A message that was requeued. `changes`: what consumers have changed in it."""
 
     def __init__(self, delivery_count: i64, changes: bytes) -> None:
         self.delivery_count: i64 = delivery_count
         self.changes = changes
 
     def record(self, queue_id: i64, sequence: i64) -> bytes:
-        """As it is written."""
+        """The record as it is written."""
         return small_record(REQUEUE, integers([queue_id, sequence, self.delivery_count]) + self.changes)
 
 
@@ -48,7 +48,7 @@ class Segment:
         self.log = LogFile(DIRECTORY, f"{number:0{NUMBER_DIGITS}d}.log", JOURNAL, number)
         self.is_present = True
         self.is_from_before = False
-        # A part of it cannot be read now. The file stays until `waybill store repair` gives that part up.
+        # A part of it cannot be read. The file stays until `waybill store repair` gives that part up.
         self.is_damaged = False
         self.live: i64 = 0
         self.put_count: i64 = 0
@@ -56,31 +56,31 @@ class Segment:
         self.dead_batch: i64 = -1
         self.dependencies: set[int] = set()
         self.last_dependency: i64 = -1
-        # (queue id, sequence) of each holder that is gone, 8 bytes each.
+        # (queue id, sequence) of each former holder, 8 bytes each.
         self.dead = BytesWriter()
         self.requeued: dict[tuple[int, int], Requeued] = {}
         # Offset of a record -> location of its copy, once compaction has begun.
         self.moved: dict[int, int] | None = None
-        # (queue id, sequence) of holders that the copies do without: consumers have them still of queues that are gone.
+        # (queue id, sequence) of holders that get no copy: deliveries of deleted queues that are still unsettled.
         self.left_behind: set[tuple[int, int]] = set()
         self.is_emptied = False
         # A commit is about to remove the file.
         self.is_leaving = False
 
     def depend_on(self, number: i64) -> None:
-        """Outlive the segment `number`."""
+        """Keep this segment until `number` is removed."""
         if number not in (self.last_dependency, self.number):
             self.last_dependency = number
             self.dependencies.add(number)
 
     def add_dead(self, queue_id: i64, sequence: i64) -> None:
-        """A holder is gone."""
+        """Record that a holder has settled or dropped its message."""
         dead = self.dead
         write_i64_be(dead, queue_id)
         write_i64_be(dead, sequence)
 
     def garbage_bytes(self) -> i64:
-        """About how many bytes are no longer needed."""
+        """Roughly how many bytes are no longer needed."""
         if self.put_count == 0:
             return self.log.size
         dead = self.put_count - self.live

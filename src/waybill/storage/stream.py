@@ -1,8 +1,8 @@
 """Streams: append-only logs of messages with consecutive offsets, each in a directory of its own.
 
 A file is named after the first offset in it. An index in memory leads from offsets and times to places in the file,
-one entry for about 64 KiB; it is built from the batch headers when a file is first read, so that opening a large stream
-reads no more than its last file, the only one that a crash can have torn.
+one entry for about 64 KiB. It is built from the batch headers when a file is first read, so opening a large stream
+reads only its last file, the only one that a crash can have torn.
 """
 
 from bisect import bisect_right
@@ -51,7 +51,7 @@ MAX_PLACES: Final = 64
 
 
 class DiskStream(StoredStream):
-    """A stream on disk. It adds itself to `busy` when it has something that the next commit is to take."""
+    """A stream on disk. It adds itself to `busy` when it has something for the next commit."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DiskStream(StoredStream):
         self._taken_offset: i64 = 0
         self._places: dict[int, Place] = {}
         self._segments: list[StreamSegment] = [StreamSegment(stream_id, 0)]
-        # What the manifest knows and the disk has lost, by name.
+        # Manifest entries of files that are missing or cut, by name.
         self.lost: dict[str, Extent] = {}
         self._marked: dict[str, Extent] = {}
         self._known_end: i64 = 0
@@ -93,7 +93,7 @@ class DiskStream(StoredStream):
     # --- opening ---
 
     def recover(self, names: list[str] | None, extents: list[Extent], report: RecoveryReport) -> None:
-        """Open the files of the stream's directory; None: there is none. `extents`: what the manifest knows of them."""
+        """Open the files of the stream's directory; None: there is none. `extents`: their manifest entries."""
         firsts = numbers_in(names or [], OFFSET_DIGITS, MAX_NUMBER)
         self.is_new = names is None
         for extent in extents:
@@ -118,14 +118,14 @@ class DiskStream(StoredStream):
         self._note_missing({segment.log.name for segment in self._segments}, report)
         self._recover_last(report)
         if self._known_end > self.next_offset:
-            # What is lost had offsets that readers may know: no other message is given them.
+            # Readers may know the offsets of what is lost: no other message may get them.
             self._begin_at(self._known_end)
         self.committed_offset = self.next_offset
         self._taken_offset = self.next_offset
         self._batch_first = self.next_offset
 
     def _note_missing(self, names: set[str], report: RecoveryReport) -> None:
-        """Report files that are gone or shorter than they were."""
+        """Report files that are missing or cut."""
         for segment in self._segments:
             extent = self._marked.pop(segment.log.name, None)
             if extent is not None and segment.log.name in names:
@@ -142,7 +142,7 @@ class DiskStream(StoredStream):
         self._marked = {}
 
     def _begin_at(self, offset: i64) -> None:
-        """Go on in a new file, from an offset on."""
+        """Continue in a new file, from an offset on."""
         if offset == 0:
             return
         segment = StreamSegment(self.stream_id, offset)
@@ -276,7 +276,7 @@ class DiskStream(StoredStream):
         segment = self._segments[-1]
         if segment.log.size >= self.segment_bytes:
             timestamp_ms = segment.last_timestamp_ms
-            # Each batch of a stream was synced before the next one is taken.
+            # A batch of a stream is taken only after the one before was synced.
             self._open_logs.seal(segment.log)
             segment = StreamSegment(self.stream_id, self._batch_first)
             segment.last_timestamp_ms = timestamp_ms
@@ -307,7 +307,7 @@ class DiskStream(StoredStream):
             place = self._places.pop(offset, None)
             if place is None:
                 place = self._find_patiently(offset)
-            # Damage can leave nothing to read in a whole file: then the next one has the next record.
+            # If damage leaves nothing readable in a file, the next one has the next record.
             try:
                 offset = self._read_on(place, offset, max_count, max_bytes, records)
             except OSError as error:
@@ -316,7 +316,7 @@ class DiskStream(StoredStream):
         return records
 
     def _read_failed(self, segment: StreamSegment, offset: i64, error: OSError) -> None:
-        """Raises ReadPostponed, until it is certain that some page of a file cannot be read."""
+        """Raises ReadPostponed until it is clear that a page of a file is unreadable."""
         if segment.is_unreadable or not self._faults.is_final(segment.log.name, offset, error):
             raise ReadPostponed(str(error)) from None
         segment.is_unreadable = True
@@ -346,7 +346,7 @@ class DiskStream(StoredStream):
         return Place(segment, place, place)
 
     def _read_on(self, place: Place, offset: i64, max_count: i64, max_bytes: i64, records: list[StreamRecord]) -> i64:
-        """Collect records from a place on, up to the end of the file. Returns the offset to go on from."""
+        """Collect records from a place on, up to the end of the file. Returns the offset to continue from."""
         segment = place.segment
         file = self._open_logs.file(segment.log)
         limit = self.committed_offset
@@ -395,7 +395,7 @@ class DiskStream(StoredStream):
         return offset
 
     def _after(self, segment: StreamSegment, offset: i64) -> i64:
-        """Where to go on when a file has ended without the record at `offset`."""
+        """Where to continue when a file has ended without the record at `offset`."""
         index = self._segments.index(segment)
         if index + 1 < len(self._segments):
             return max(offset, self._segments[index + 1].first_offset)
@@ -407,7 +407,7 @@ class DiskStream(StoredStream):
             try:
                 return self._offset_at(timestamp_ms)
             except (OSError, ReadPostponed) as error:
-                # Nobody waits for this answer as for a message: it is tried again at once, a few times.
+                # No read_again follows here, unlike for messages: retry at once, a few times.
                 reason = str(error)
         raise ReadPostponed(reason)
 
@@ -423,7 +423,7 @@ class DiskStream(StoredStream):
                     if record.timestamp_ms >= timestamp_ms:
                         return record.offset
                     offset = record.offset + 1
-        # What is not committed yet cannot be read, but a reader must not miss it.
+        # Uncommitted records cannot be read yet, but a reader must not miss them.
         is_later = self._segments[-1].last_timestamp_ms < timestamp_ms
         return self.next_offset if is_later else self.committed_offset
 
@@ -432,7 +432,7 @@ class DiskStream(StoredStream):
     def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
         while len(self._segments) > 1:
             oldest = self._segments[0]
-            # The last file may have nothing durable, and only one that has tells the next life where to go on.
+            # Keep a file with durable records: the next start continues from its offsets.
             if self._segments[1].first_offset >= self.committed_offset:
                 break
             is_too_much = max_bytes >= 0 and self.size() > max_bytes
@@ -469,7 +469,7 @@ class DiskStream(StoredStream):
         return entries
 
     def take_retired(self) -> list[LogFile]:
-        """The files that retention has dropped since the last call, for a commit to remove."""
+        """The files that retention has dropped since the last call. A commit removes them."""
         retired = self._retired
         self._retired = []
         return retired
@@ -485,7 +485,7 @@ class DiskStream(StoredStream):
 
 
 def _after_bad(data: bytes, at: i64, batch_end: i64, length: i64) -> i64:
-    """Where to go on behind a bad record that claims to have that length. `data`: the rest of its batch."""
+    """Where to continue behind a bad record of that supposed length. `data`: the rest of its batch."""
     true_length = mended_length(data, 0, len(data))
     if true_length > 0:
         return at + true_length

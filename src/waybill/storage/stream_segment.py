@@ -32,7 +32,7 @@ class StreamSegment:
         )
         self.is_indexed = True
         self.marked_size: i64 = 0
-        # Some page of it cannot be read: what is on it is stepped over.
+        # A page of it is unreadable, and skipped.
         self.is_unreadable = False
         self.last_timestamp_ms: i64 = -1
         self.offsets: list[int] = []
@@ -40,7 +40,7 @@ class StreamSegment:
         self.places: list[int] = []
 
     def add_to_index(self, offset: i64, timestamp_ms: i64, place: i64) -> None:
-        """A batch begins here: remember it if the last one that is remembered is far away."""
+        """Index the batch that begins here if the last indexed one is far away."""
         if not self.places or place - self.places[-1] >= INDEX_BYTES:
             self.offsets.append(offset)
             self.timestamps.append(timestamp_ms)
@@ -48,7 +48,7 @@ class StreamSegment:
 
 
 class Place:
-    """Where a reader went on from: an offset is to be found at a byte of a file, in the batch that ends there."""
+    """A reader's place: the byte of a file where an offset is, and the end of its batch."""
 
     def __init__(self, segment: StreamSegment, at: i64, batch_end: i64) -> None:
         self.segment = segment

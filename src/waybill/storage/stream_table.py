@@ -1,4 +1,4 @@
-"""The streams of one data directory: those that are open, and those that no definition has claimed yet."""
+"""The streams of one data directory: open ones, and those that no definition has claimed yet."""
 
 from mypy_extensions import i64
 
@@ -13,7 +13,7 @@ from waybill.storage.stream_segment import DIRECTORY, stream_ids
 
 
 class StreamTable:
-    """`in_use` has the open streams by id. The next commit takes what `busy` have appended and what `removed` leave."""
+    """`in_use`: open streams by id. The next commit takes the appends of `busy`, and removes the files of `removed`."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class StreamTable:
         self.in_use: dict[int, DiskStream] = {}
         self.busy: list[DiskStream] = []
         self.removed: list[DiskStream] = []
-        # Of unclaimed streams: names in the directory, and entries of the manifest, which stay as they are.
+        # Of unclaimed streams: names in the directory, and manifest entries, which are kept.
         self._names: dict[int, list[str]] = {}
         self._extents: dict[int, list[Extent]] = {}
 
     def recover(self, manifest: Manifest) -> i64:
-        """Find out which streams there are. Returns the highest of their ids."""
+        """Find all streams. Returns the highest of their ids."""
         filesystem = self._filesystem
         highest_id: i64 = 0
         for stream_id in stream_ids(filesystem):
@@ -46,12 +46,12 @@ class StreamTable:
             stream_id = int(extent.name.split("/")[1])
             self._extents.setdefault(stream_id, []).append(extent)
             highest_id = max(highest_id, stream_id)
-        # As with messages: what is built upon must be durable, and the process before may have died before its sync.
+        # As with messages: what was read must be durable before it is used. Perhaps the last process did not sync it.
         filesystem.sync_directory(DIRECTORY)
         return highest_id
 
     def stream(self, stream_id: i64, segment_bytes: i64) -> DiskStream:
-        """The stream with an id; it is recovered, or begun, when it is asked for first."""
+        """The stream with an id. The first call recovers or creates it."""
         stream = self.in_use.get(stream_id)
         if stream is None:
             stream = DiskStream(
@@ -65,7 +65,7 @@ class StreamTable:
         return stream
 
     def remove(self, stream_id: i64) -> None:
-        """The stream is gone for good, and its files with the next commit."""
+        """Remove a stream; the next commit removes its files."""
         stream = self.stream(stream_id, 0)
         del self.in_use[stream_id]
         if stream.is_busy:
@@ -77,7 +77,7 @@ class StreamTable:
         return sorted({*self._names, *self._extents})
 
     def manifest_entries(self) -> list[bytes]:
-        """What a manifest says of all streams. All that was appended must have been taken by a commit."""
+        """The manifest entries of all streams. A commit must have taken all appends."""
         entries: list[bytes] = []
         for stream in self.in_use.values():
             entries.extend(stream.extents())

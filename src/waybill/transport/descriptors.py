@@ -5,12 +5,12 @@ import sys
 
 
 def descriptor_limit() -> int:
-    """The limit that is in force (`ulimit -n`)."""
+    """The present limit (`ulimit -n`)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def raise_descriptor_limit() -> None:
-    """Take all that the system allows this process."""
+    """Raise the limit to the maximum that the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

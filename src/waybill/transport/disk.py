@@ -1,7 +1,6 @@
 """The real disk: a data directory for the store, the thread that syncs it, and the lock that protects it.
 
-`DiskFilesystem` and `DiskFile` have the methods that storage asks of a disk (`waybill.storage.filesystem`), without
-knowing what storage puts there.
+`DiskFilesystem` and `DiskFile` implement `waybill.storage.filesystem` without importing it.
 """
 
 import asyncio
@@ -24,27 +23,27 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
-# Through a link, a store that runs as root could be made to write into any file.
+# Through a symbolic link, a store that runs as root could be made to write to any file.
 FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @mypyc_attr(native_class=False)
 class DataDirectoryInUse(OSError):
-    """Another process works on the data directory."""
+    """Another process uses the data directory."""
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a plain file. Raises OSError, for a link or a pipe as well."""
+    """A descriptor of a regular file. Raises OSError, also for a link or a pipe."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno != ELOOP:
             raise
-        raise OSError(ELOOP, "it is a symbolic link, and the store follows none", str(path)) from None
+        raise OSError(ELOOP, "it is a symbolic link, which the store does not follow", str(path)) from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISDIR(mode):
         os.close(descriptor)
-        raise OSError(EINVAL, "it is no plain file", str(path))
+        raise OSError(EINVAL, "it is not a regular file", str(path))
     return descriptor
 
 
@@ -58,7 +57,7 @@ class DiskFile:
         self._reserved_end = 0
 
     def append(self, *pieces: bytes) -> None:
-        """Write all of the pieces at the end, one behind the other."""
+        """Append all of the pieces, in order."""
         end = self._end
         if len(pieces) == 1:
             size = len(pieces[0])
@@ -78,14 +77,14 @@ class DiskFile:
         self._end = end
 
     def reserve(self, size: int) -> None:
-        """Put `size` zeros behind the end, as far as there is room, for appends to overwrite. `close` cuts the rest."""
+        """Write `size` zeros behind the end, as far as there is room, for appends to overwrite. `close` cuts them."""
         self._reserved_end = self._end + size
         with contextlib.suppress(OSError):
             os.pwrite(self._descriptor, bytes(size), self._end)
 
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`: fewer at the end of the file, and only there."""
-        # What is reserved is not read: a reader that keeps it would miss what is appended there later.
+        # Reserved space is not read: a reader that caches it would miss later appends.
         size = min(size, self._end - offset)
         if size <= 0:
             return b""
@@ -140,7 +139,7 @@ class DiskFilesystem:
             return []
 
     def make_directory(self, name: str) -> None:
-        """Make a directory unless it is there."""
+        """Make a directory unless it exists."""
         (self._root / name).mkdir(mode=0o700, exist_ok=True)
 
     def remove(self, name: str) -> None:
@@ -164,7 +163,7 @@ class DiskFilesystem:
             os.close(descriptor)
 
     def free_space(self) -> int:
-        """Bytes that may still be written."""
+        """Free space in bytes."""
         status = os.statvfs(self._root)
         return status.f_bavail * status.f_frsize
 
@@ -196,12 +195,12 @@ class DirectoryLock:
                 return descriptor
         except FileNotFoundError:
             pass
-        # Its last owner has just removed it, and another process may have locked a new one.
+        # The last owner has just removed the lock file, and another process may have locked a new one.
         os.close(descriptor)
         return -1
 
     def release(self) -> None:
-        """Let others in, and leave nothing behind. A second call does nothing."""
+        """Release the lock and remove its file. A second call does nothing."""
         if self._descriptor >= 0:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -210,7 +209,7 @@ class DirectoryLock:
 
 @mypyc_attr(native_class=False)
 class CommitThread:
-    """One thread that does blocking jobs in order, so that the event loop need not wait for a disk."""
+    """A thread that does blocking jobs in order, so that the event loop does not wait for a disk."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -233,8 +232,8 @@ class CommitThread:
             failure: BaseException | None = None
             try:
                 job()
-            except BaseException as error:  # noqa: BLE001 - handed on to whoever submitted the job
+            except BaseException as error:  # noqa: BLE001 - passed to `done`
                 failure = error
-            # The loop may have been closed without waiting: then there is nobody left to tell.
+            # If the loop was closed without waiting, there is nobody left to tell.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(done, failure)

@@ -1,14 +1,14 @@
-"""Accepts connections: one pump for each, and a place for each from the moment on at which it is accepted.
+"""Accepts connections. Each has a pump, and a place from the moment it is accepted.
 
     accept -> a place --plain--> pump
-                      --TLS----> something is heard -> handshake, in time -> pump
+                      --TLS----> first octets arrive -> handshake, in time -> pump
 
 A socket costs a descriptor before its peer has sent anything, so `Admission` counts it when it is accepted. When all
 places are taken, the oldest connection that has not logged in is cut, and no other is accepted until a place is free:
 new ones wait in the kernel's backlog. So descriptors are left for the store, and idle connections keep no client out.
 
-The costly part of a TLS handshake is our answer to the first octets. It begins when they are there, and a few at a time
-in each round of the loop, so that many that begin at once do not delay other connections for long.
+The costly part of a TLS handshake is our answer to the first octets. A few are answered in each round of the loop, so
+that many handshakes at once do not delay other connections for long.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ logger: Final = logging.getLogger("waybill.broker")
 
 
 class Visitor:
-    """A socket that was accepted, and its pump once that has it."""
+    """An accepted socket, and its pump once there is one."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -48,7 +48,7 @@ class Visitor:
     def cut(self) -> None:
         """Close the connection in any state."""
         if self.task is not None:
-            # Cancelling what is half way there may leave the socket open; an end of the input ends it in order.
+            # Cancelling an unfinished handshake may leave the socket open. An end of input ends it in order.
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
         elif self.pump is not None:
@@ -58,7 +58,7 @@ class Visitor:
 
 
 class Admission:
-    """The places of all listeners of a broker. `is_settled(pump)`: it has logged in, and is not cut for others."""
+    """The places of all listeners of a broker. `is_settled(pump)`: it has logged in, and is never cut for others."""
 
     def __init__(self, places: int, is_settled: Callable[[Pump[Any]], bool]) -> None:
         self.places = places
@@ -82,7 +82,7 @@ class Admission:
         self._newcomers[visitor] = None
 
     def pumped(self, visitor: Visitor, pump: Pump[Any]) -> None:
-        """A visitor has a pump, which will leave for it."""
+        """A visitor has a pump now: `pump_lost` will free its place."""
         visitor.pump = pump
         self._by_pump[pump] = visitor
 
@@ -92,7 +92,7 @@ class Admission:
             self.leave(visitor)
 
     def leave(self, visitor: Visitor) -> None:
-        """A socket is gone. A second call does nothing."""
+        """Free the place of a socket that is closed. A second call does nothing."""
         if visitor not in self._visitors:
             return
         del self._visitors[visitor]
@@ -105,7 +105,7 @@ class Admission:
             resume()
 
     async def emptied(self) -> None:
-        """Return when no socket stands."""
+        """Return when no socket is open."""
         while self._visitors:
             left = asyncio.Event()
             self._waiting.append(left.set)
@@ -133,8 +133,8 @@ class Admission:
 class Listener:
     """Listens on `host`:`port` (0: a free one), with TLS if a context is given.
 
-    `pump_factory` makes the protocol of each connection; whoever makes the pumps tells `admission` when one is lost. A
-    TLS handshake has `handshake_timeout_s` seconds. Raises OSError from `start` if the address cannot be bound.
+    `pump_factory` makes the protocol of each connection; its owner must tell `admission` when a pump is lost. A TLS
+    handshake has `handshake_timeout_s` seconds. Raises OSError from `start` if the address cannot be bound.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that is really bound, once started."""
+        """The bound port, once started."""
         if self._sockets:
             port: int = self._sockets[0].getsockname()[1]
             return port
@@ -187,7 +187,7 @@ class Listener:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more connections. Those that stand go on, but for those who have no pump yet."""
+        """Accept no more connections. Those that have a pump continue; the others are closed."""
         self._port = self.port
         self._pause()
         if self._retry is not None:
@@ -220,15 +220,15 @@ class Listener:
             return
         for _ in range(ACCEPT_BATCH):
             if not self._admission.has_room():
-                # If anybody else is there, the loop says so again.
+                # If there are more connections, the loop calls again.
                 return
             try:
                 connection, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Whatever it is (no descriptor, a firewall, a network that is down), it passes or the operator hears
-                # of it again. The socket stays readable: to try again at once would be to do nothing else.
+                # No descriptor, a firewall, a network that is down: try again later, and tell the operator each time.
+                # The socket stays readable, so trying again at once would be a busy loop.
                 logger.warning("no connection can be accepted: %s; trying again in %g s", error, RETRY_S)
                 self._pause()
                 self._retry = self._loop.call_later(RETRY_S, self._resume)
@@ -250,7 +250,7 @@ class Listener:
     # --- TLS ---
 
     def _hear(self, visitor: Visitor) -> None:
-        """The first octets are there."""
+        """The first octets have arrived."""
         self._loop.remove_reader(visitor.connection)
         del self._silent[visitor]
         self._heard.append(visitor)
@@ -301,13 +301,13 @@ class Listener:
                 ssl_handshake_timeout=None if self._tls is None else self._handshake_timeout_s,
             )
         except (OSError, asyncio.CancelledError) as error:
-            logger.debug("a connection did not get through its handshake: %s", error)
+            logger.debug("a connection failed in its handshake: %s", error)
             # The loop closes the socket in its next round.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             self._admission.leave(visitor)
         except Exception as error:
-            logger.exception("a fault ended a connection that had just come: %r", error)  # noqa: TRY401
+            logger.exception("a fault ended a connection that had just been accepted: %r", error)  # noqa: TRY401
             visitor.connection.close()
             self._admission.leave(visitor)
         finally:

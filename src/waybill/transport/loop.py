@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A fresh loop of the best kind that there is."""
+    """A new event loop: uvloop's if it is installed."""
     try:
         import uvloop  # noqa: PLC0415 - there is none for Windows
     except ImportError:

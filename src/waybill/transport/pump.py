@@ -7,16 +7,16 @@ once: there a broker flushes its node (which flushes the pumps that have output)
     loop timer ------------> engine.handle_timeout(now) ----> after_receive()
     socket gone -----------> engine.connection_lost(now) ---> after_receive()
 
-It is a `Protocol` of asyncio, not a `BufferedProtocol`: engines keep slices of what they are given, so they need
-`bytes`, and making those from a shared buffer costs the same copy plus a second callback a read (measured with uvloop
-and 64 KiB reads: 10 % dearer; with asyncio: equal). Both loops read up to 256 KiB at once.
+It is a `Protocol` of asyncio, not a `BufferedProtocol`: engines keep slices of their input, so they need `bytes`, and
+making those from a shared buffer costs the same copy plus a second callback for each read (measured with uvloop and
+64 KiB reads: 10 % slower; with asyncio: equal). Both loops read up to 256 KiB at once.
 
 Closing. Once `engine.closed` is true its last output is written and our side of the connection is shut down, but
 reading goes on, and what arrives is dropped until the peer closes too (at most `LINGER_S`). Closing a socket that has
 unread input makes the kernel send a reset, which would destroy the error message that the peer has not read yet.
 
 Faults. An exception of the engine, or of `after_receive`, ends this connection and no other; it is logged once, with
-its traceback. (The loop does that itself if it comes from `data_received`.) `on_lost` is called whatever happened.
+its traceback. (The loop does that itself if it comes from `data_received`.) `on_lost` is always called.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Engine(Protocol):
     def handle_timeout(self, now: float) -> None: ...
 
     def pause_writing(self) -> None:
-        """The transport buffers more than its high-water mark: produce no more than necessary."""
+        """The transport buffers more than its high-water mark: produce only necessary output."""
 
     def resume_writing(self, now: float) -> None: ...
 
@@ -66,7 +66,7 @@ EngineT = TypeVar("EngineT", bound=Engine)
 
 
 class Pump(Generic[EngineT]):
-    """Drives the engine that `engine_factory(pump)` makes once the connection stands.
+    """Drives the engine that `engine_factory(pump)` makes once the connection is made.
 
     It has the methods of `asyncio.Protocol` without deriving from it, for classes of which mypyc's code is slow.
 
@@ -117,7 +117,7 @@ class Pump(Generic[EngineT]):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a transport that takes output."""
+        """Whether a transport takes output."""
         return self._transport is not None and not self._closing
 
     def flush(self) -> None:
@@ -133,8 +133,8 @@ class Pump(Generic[EngineT]):
             self._close()
             return
         at = engine.next_timeout()
-        # A deadline that moved later keeps the armed timer: it looks again when it fires. So a busy connection, whose
-        # heartbeat deadlines move with each read, does not touch the loop's timers at all.
+        # A deadline that moves later keeps the armed timer, which checks again when it fires. A busy connection, whose
+        # heartbeat deadlines move with each read, does not touch the loop's timers.
         if at is not None and (self._timer is None or at < self._timer_at):
             self._arm(at)
 
@@ -151,7 +151,7 @@ class Pump(Generic[EngineT]):
                 self._transport.resume_reading()
 
     def tighten(self) -> None:
-        """Buffer little of the output from now on."""
+        """Keep the output buffer small from now on."""
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER_BYTES, low=TIGHT_HIGH_WATER_BYTES >> 2)
 
@@ -172,7 +172,7 @@ class Pump(Generic[EngineT]):
             self._has_engine = True
             self._after_receive()
             self.flush()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this connection's
+        except Exception as error:  # noqa: BLE001 - any fault ends only this connection
             self._fail(error)
 
     def data_received(self, data: bytes) -> None:
@@ -211,7 +211,7 @@ class Pump(Generic[EngineT]):
                 self._on_lost(self, exc)
 
     def _fail(self, error: Exception) -> None:
-        """A fault in the engine: nothing good can come from this connection any more."""
+        """End the connection after a fault in its engine."""
         where = self.peer_address or "a peer that has gone"
         logger.error("a fault ended the connection with %s: %r", where, error, exc_info=error)
         self.abort()
@@ -232,8 +232,8 @@ class Pump(Generic[EngineT]):
             return
         now = self._now()
         if now - self._timer_at > LATE_TIMER_S:
-            # The loop was held up, and it runs timers before it reads sockets: what looks like the silence of the
-            # peer may be waiting in the socket, so one round of reads goes first.
+            # The loop is late, and runs timers before it reads sockets: input of a silent peer may be waiting
+            # in the socket, so one round of reads goes first.
             self._arm(now + LATE_TIMER_S / 10)
             return
         try:
@@ -254,7 +254,7 @@ class Pump(Generic[EngineT]):
         if self._reading_paused and not transport.is_closing():
             transport.resume_reading()
         if transport.can_write_eof():
-            with contextlib.suppress(OSError, RuntimeError):  # The peer was faster.
+            with contextlib.suppress(OSError, RuntimeError):  # The peer has closed first.
                 transport.write_eof()
         else:
             transport.close()

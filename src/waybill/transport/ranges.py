@@ -1,4 +1,4 @@
-"""Checks of settings that are numbers: what is out of range is refused at once, with the range named."""
+"""Checks of numeric settings: a value out of range is refused with an error that names the range."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ PORTS: Final = (0, 65_535)
 
 
 def check_whole(name: str, value: int | None, least: int, most: int) -> None:
-    """Raise ValueError unless `value` is a whole number of the range, or None."""
+    """Raise ValueError unless `value` is an integer in the range, or None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -14,7 +14,7 @@ def check_whole(name: str, value: int | None, least: int, most: int) -> None:
 
 
 def check_number(name: str, value: float | None, least: float, most: float) -> None:
-    """Raise ValueError unless `value` is a number of the range, or None. Not-a-number is in no range."""
+    """Raise ValueError unless `value` is a number in the range, or None. NaN is in no range."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:

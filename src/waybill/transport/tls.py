@@ -7,7 +7,7 @@ from pathlib import Path
 def server_context(
     certificate: Path, key: Path, *, client_authority: Path | None = None, require_client: bool = False
 ) -> ssl.SSLContext:
-    """A context for listeners. With `client_authority` clients may (`require_client`: must) show a certificate of it.
+    """A context for listeners. With `client_authority`, clients may (`require_client`: must) show a certificate of it.
 
     Raises OSError or ssl.SSLError if a file cannot be read or does not fit.
     """
