@@ -1,4 +1,4 @@
-"""`waybill bench`: how fast jobs go through a broker, from here."""
+"""`waybill bench`: measure the throughput and latency of jobs on a broker."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Bench:
         self._done += 1
 
     async def run(self) -> Figures:
-        """Measure single pushes, bulk pushes, a full queue being worked off, and the latency of single jobs."""
+        """Measure single pushes, bulk pushes, draining a full queue, and the latency of single jobs."""
         single = [await self._timed_push(f"single-{number}") for number in range(SINGLE_PUSHES)]
         task = self._bar.add_task("pushing", total=self._job_count)
         started = time.perf_counter()

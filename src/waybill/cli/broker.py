@@ -21,7 +21,7 @@ FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
 def default_data_dir() -> Path:
-    """Where a user's own data belongs (XDG Base Directory Specification)."""
+    """The directory for a user's data (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "waybill"
 
@@ -46,12 +46,12 @@ def default_data_dir() -> Path:
     type=click.Choice(LOGIN_FROM),
     default=DISTINGUISHED_NAME,
     show_default=True,
-    help="What of a client's certificate is the user's name (SASL EXTERNAL).",
+    help="Which part of a client's certificate names the user (SASL EXTERNAL).",
 )
 @click.option(
     "--strict-amqp10",
     is_flag=True,
-    help="Keep rules of AMQP 1.0 that RabbitMQ waives (see docs/reference/amqp-1.0.md).",
+    help="Enforce rules of AMQP 1.0 that RabbitMQ waives (see docs/reference/amqp-1.0.md).",
 )
 def command(
     host: str,
@@ -68,13 +68,13 @@ def command(
     memory: bool,
     verify_peer: bool,
 ) -> None:
-    """Run an AMQP 0-9-1 broker until SIGTERM or Ctrl-C, which drain it.
+    """Run an AMQP 0-9-1 and 1.0 broker until SIGTERM or Ctrl-C, which drain it.
 
     Prints `ready amqp://...` when it accepts connections. On a new data directory guest/guest may log in, from this
     machine only.
     """
     if memory and data_dir is not None:
-        raise click.UsageError("--memory and --data-dir exclude each other.")
+        raise click.UsageError("--memory and --data-dir cannot be combined.")
     directory = None if memory else data_dir or default_data_dir()
     raise_descriptor_limit()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
@@ -113,7 +113,7 @@ async def _serve(broker: Broker) -> None:
     async with broker:
         if broker.import_report is not None:
             show_report(broker.import_report)
-        # A backlog makes a look at the whole heap long.
+        # With a backlog, a collection of the whole heap takes long.
         collect_rarely(young=50_000, whole_heap=1000)
         if broker.tls_port is not None:
             click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")

@@ -27,11 +27,11 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 @click.argument("uri")
-@click.option("--management", help="URL of RabbitMQ's management plugin, with its login: lets `doctor` see more.")
+@click.option("--management", help="URL of RabbitMQ's management plugin, with login: lets `doctor` check more.")
 @click.option("--names", type=click.Choice(["spec", "web"]), default="spec", help="The naming profile.")
-@click.option("--prefix", default="", help="What all names there begin with.")
+@click.option("--prefix", default="", help="Prefix of all names on the broker.")
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of job queues.")
-@click.option("--use", is_flag=True, help="Use it from now on. The first one is used anyway.")
+@click.option("--use", is_flag=True, help="Make it the current context. The first one always becomes current.")
 @json_option
 def add(
     name: str,
@@ -44,7 +44,7 @@ def add(
     use: bool,
     as_json: bool,
 ) -> None:
-    """Remember the broker at URI as NAME. URI `-` is read from standard input: arguments are seen by other users."""
+    """Remember the broker at URI as NAME. URI `-` reads standard input: other users can see command arguments."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
     context = Context(uri, management, names, prefix, queue_type)
@@ -72,7 +72,7 @@ def use(name: str, *, as_json: bool) -> None:
 @command.command(name="list")
 @json_option
 def list_contexts(*, as_json: bool) -> None:
-    """Show all, the one in use marked. Passwords are not shown."""
+    """Show all contexts, with the current one marked. Passwords are not shown."""
     known = _load()
     rows = [
         {

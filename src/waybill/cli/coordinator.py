@@ -20,16 +20,16 @@ from waybill.transport.loop import run
 @click.option(
     "--database",
     default=":memory:",
-    help="Where the state of all jobs is: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
+    help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
     " memory, read from the events at each start]",
 )
-@click.option("--rebuild", is_flag=True, help="Make the state anew from the first event.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel and list all jobs.")
 @broker_options
 def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: bool, trust: tuple[str, ...]) -> None:
     """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
 
-    Several may run: the broker lets one of them work, and the next one takes over when that ends.
+    Several may run: one is active, and the next one takes over when it ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:

@@ -1,4 +1,4 @@
-"""`waybill definitions`: what is defined in a data directory, as RabbitMQ's JSON, while no broker works on it."""
+"""`waybill definitions`: export and import the definitions of a data directory that no broker uses."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ data_dir_option = click.option(
 def command() -> None:
     """Users, permissions, policies, exchanges, queues and bindings, as RabbitMQ's JSON.
 
-    Works on a data directory while no broker does. `waybill broker --definitions FILE` imports at each start.
+    Use it on a data directory while no broker runs there. `waybill broker --definitions FILE` imports at each start.
     """
 
 
@@ -37,7 +37,7 @@ def command() -> None:
 @data_dir_option
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
 def export_command(data_dir: Path, file: Path) -> None:
-    """Write the definitions to FILE (default: standard output), readable for you only: it holds password hashes."""
+    """Write the definitions to FILE (default: standard output). Only you can read it: it has password hashes."""
     with opened_node(data_dir) as node:
         try:
             document = export_definitions(node)
@@ -85,7 +85,7 @@ def read_document(file: Path) -> Document:
 
 
 def show_report(report: ImportReport) -> None:
-    """Say what an import did."""
+    """Print the result of an import."""
     taken = ", ".join(f"{count} {section}" for section, count in report.counts.items())
     click.echo(f"imported {taken or 'nothing'}", err=True)
     for note in report.notes:
@@ -96,7 +96,7 @@ def show_report(report: ImportReport) -> None:
 
 @contextmanager
 def opened_node(data_dir: Path, *, makes_guest: bool = True) -> Iterator[Node]:
-    """The node of a data directory, without a listener. What is changed is durable afterwards."""
+    """The node of a data directory, without a listener. Changes are durable afterwards."""
     try:
         lock = DirectoryLock(data_dir)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which OJS queues there are. AMQP cannot list queues, but pushes and workers leave events that name them."""
+"""Finds OJS queues. AMQP cannot list queues, but the events of pushes and workers name them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from waybill.ojs.spec.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
-"""A stream has no end: after so long without a message all of it was read."""
+"""A stream has no end: after this time without a message, all of it was read."""
 MOST_SECONDS: Final = 10.0
 
 
 async def known_queues(connection: Connection, topology: Topology, since: timedelta) -> list[str]:
-    """The queues that the events of some time name, by name; none if there are no events.
+    """The queues named in the events of the last hours, by name.
 
-    Reads for at most ten seconds: of a very busy broker the queues of the oldest events are known.
+    Reads for at most ten seconds: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
     channel = await connection.channel(prefetch_count=PREFETCH)

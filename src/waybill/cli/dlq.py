@@ -1,4 +1,4 @@
-"""`waybill dlq`: look at dead letters, and get them out again."""
+"""`waybill dlq`: list, retry and discard dead letters."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,12 +16,12 @@ from waybill.client import Inspector, connect
 from waybill.ojs import DeadJob, DeadLetters
 from waybill.ojs.spec.envelope import check_queue
 
-queue_option = click.option("--queue", default="default", show_default=True, help="The queue whose dead letters.")
+queue_option = click.option("--queue", default="default", show_default=True, help="The queue of the dead letters.")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
 group_option = click.option("--group", help="All jobs of this error's fingerprint.")
 all_option = click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
-rate_option = click.option("--rate", type=RATE, help="At most so many a second.")
-dry_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+rate_option = click.option("--rate", type=RATE, help="At most this many per second.")
+dry_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 
 @click.group()
@@ -32,7 +32,7 @@ def command() -> None:
 @command.command(name="list")
 @queue_option
 @click.option("--groups", is_flag=True, help="One line for each error.")
-@click.option("--limit", type=click.IntRange(1, 10**9), help="At most so many of the oldest.")
+@click.option("--limit", type=click.IntRange(1, 10**9), help="At most this many, the oldest first.")
 @broker_options
 @json_option
 def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as_json: bool) -> None:
@@ -56,7 +56,7 @@ def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as
 @broker_options
 @json_option
 def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
-    """Show all of one dead letter."""
+    """Show one dead letter in full."""
     job = next((job for job in ask(target, _all(target, queue)) if job.id == job_id), None)
     if job is None:
         raise click.ClickException(f"there is no dead letter {job_id}")
@@ -93,7 +93,7 @@ def retry(
 ) -> None:
     """Put dead letters back into their queue, with all their attempts.
 
-    Each is confirmed there before it leaves the dead letter queue: stopped half-way, nothing is lost.
+    Each is confirmed there before it leaves the dead letter queue, so nothing is lost if the command is stopped.
     """
     chosen = _choose(target, queue, ids, group, everything=everything)
     edited = dict(_change(text) for text in changes)
@@ -140,7 +140,7 @@ def purge(queue: str, target: Target, *, as_json: bool) -> None:
 
 def _choose(target: Target, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
     if bool(ids) + (group is not None) + everything != 1:
-        raise click.UsageError("Say which: IDs, --group or --all.")
+        raise click.UsageError("Choose the dead letters: IDs, --group or --all.")
     if group is None and ids:
         return list(ids)
     return [job.id for job in ask(target, _all(target, queue)) if group in {None, job.fingerprint}]
@@ -199,11 +199,13 @@ def _summary(job: DeadJob) -> dict[str, object]:
 
 @asynccontextmanager
 async def _opened(target: Target, queue: str) -> AsyncIterator[DeadLetters]:
-    """The dead letters of a queue that is there: a mistyped name must not create one. Raises Failed."""
+    """The dead letters of an existing queue: a mistyped name must not create one. Raises Failed."""
     check_queue(queue)
     async with connect(target.uri, name="waybill dlq") as connection:
         if await Inspector(connection).queue(target.topology().dead_letter_queue(queue)) is None:
-            raise Failed(f"queue {queue} has no dead letter queue", f"see the name, or `waybill queue declare {queue}`")
+            raise Failed(
+                f"queue {queue} has no dead letter queue", f"check the name, or `waybill queue declare {queue}`"
+            )
     async with DeadLetters(target.jobs(), queue) as dead:
         yield dead
 
@@ -221,7 +223,7 @@ async def _purge(target: Target, queue: str) -> int:
 async def _settle(
     target: Target, queue: str, chosen: list[str], rate: float | None, changes: dict[str, object] | None
 ) -> int:
-    """Retry with `changes`, or discard if they are None, and show how far it is."""
+    """Retry with `changes`, or discard if they are None, and show the progress."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("dead letters", total=len(chosen))
         async with _opened(target, queue) as dead:

@@ -1,4 +1,4 @@
-"""`waybill doctor`: what is unsafe about a broker, why, and what to do."""
+"""`waybill doctor`: find unsafe settings of a broker, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLES = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "d
 @click.option(
     "--consumer-timeout", type=SECONDS, help="The broker's consumer_timeout in seconds; AMQP cannot ask for it."
 )
-@click.option("--management", help="URL of RabbitMQ's management plugin, with its login: sees more.  [of the context]")
+@click.option("--management", help="URL of RabbitMQ's management plugin, with login: checks more.  [of the context]")
 @broker_options
 @json_option
 def command(
@@ -38,9 +38,10 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Look for unsafe settings of a broker and of the OJS QUEUES on it, and name cause and way out.
+    """Look for unsafe settings of a broker and of the OJS QUEUES on it, and name cause and remedy.
 
-    Changes nothing, and needs AMQP only; with --management it sees alarms, bindings and other programs' channels too.
+    Changes nothing, and needs only AMQP. With --management it also checks alarms, bindings and the channels of other
+    programs.
     Exits with 1 if there is a problem.
     """
     longest = float(DEFAULT_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Asks a broker, and explains every failure: the cause, and a way out."""
+"""Runs a request to the broker, and explains every failure: the cause, and a remedy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Failed(click.ClickException):
-    """A cause, and a way out. With `--json` both go to the standard error as JSON."""
+    """A cause, and a remedy. With `--json` both go to standard error as JSON."""
 
     def __init__(self, cause: str, way_out: str = "") -> None:
         super().__init__(cause)
@@ -46,8 +46,8 @@ class Failed(click.ClickException):
 
 
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
-    """Run a question to the broker on a fresh loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
-    # What the client logs of a refusal is said again below, in words for users.
+    """Run a request to the broker on a new loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
+    # The client logs refusals; the text below explains them to users.
     logger = logging.getLogger("waybill")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -67,7 +67,7 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
 
 
 def explained(error: Exception, target: Target) -> Failed:
-    """The cause of an error in its own words, and what users can do about it."""
+    """The error's own text, and what users can do about it."""
     return Failed(str(error) or "no answer in time", _way_out(error, target))
 
 
@@ -77,16 +77,16 @@ def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one li
     match error:
         case AuthenticationFailed():
             return (
-                f"see that user {user!r} and the password in the URI are right; guest may log in from the broker's own"
+                f"check user {user!r} and the password in the URI; guest may log in only from the broker's own"
                 " machine only"
             )
         case ConnectFailed():
             return (
-                "see that the broker runs and listens there (`waybill broker` starts one); --uri, --context or"
+                "check that the broker runs and listens there (`waybill broker` starts one); --uri, --context or"
                 " WAYBILL_URL name another"
             )
         case NotAllowed():
-            return f"make the virtual host {virtual_host!r} and let user {user!r} use it (see `waybill doctor`)"
+            return f"create the virtual host {virtual_host!r} and give user {user!r} access (see `waybill doctor`)"
         case AccessRefused():
             return (
                 f"give user {user!r} configure, write and read permissions on {virtual_host!r}; `waybill doctor` says"
@@ -105,5 +105,5 @@ def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one li
         case MessageReturned() | PushFailed(code="NOT_FOUND"):
             return "declare the queue: `waybill queue declare QUEUE`"
         case ConnectionLost() | ConnectionClosed() | PushFailed() | TimeoutError():
-            return "`waybill doctor` tells whether the broker is well; then try again"
+            return "run `waybill doctor` to check the broker, then try again"
     return "`waybill doctor` looks for causes"

@@ -1,4 +1,4 @@
-"""How often Python looks for cyclic garbage in the processes that the command runs."""
+"""Settings of Python's garbage collector for the processes of the command."""
 
 import gc
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def no_collection() -> Iterator[None]:
     """Pause the collector during imports: they make hardly any garbage, and collecting takes a tenth of their time.
 
-    What was made meanwhile is never looked at: it lives as long as the process.
+    Objects made meanwhile are never examined: they live as long as the process.
     """
     gc.disable()
     try:
@@ -20,11 +20,11 @@ def no_collection() -> Iterator[None]:
 
 
 def collect_rarely(*, young: int = 20_000, whole_heap: int = 100) -> None:
-    """Collect rarely, and never look again at objects that exist now: they live as long as the process.
+    """Collect rarely, and never examine objects that exist now: they live as long as the process.
 
-    By default Python looks after every 700 new objects, of which a job, or a message, has a dozen; and next to none of
-    them are in a cycle. `young`: after how many new objects it looks at those; `whole_heap`: after how many times fifty
-    such looks at all.
+    By default Python collects after every 700 new objects. A job, or a message, has a dozen, hardly ever in a cycle.
+    `young`: new objects until they are collected; `whole_heap`: collects the whole heap after this many times 50 such
+    collections.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What becomes of an error that no verb has explained: its cause in one line, as JSON with `--json`."""
+"""Prints errors that no verb has explained: the cause in one line, as JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final
 import click
 
 INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, like a shell."""
 JSON_WANTED: Final = "waybill.json_wanted"
 
 
 class GuardedGroup(click.Group):
-    """The root of the command. Faults of our own still show their traceback: they are for us to read."""
+    """The root of the command. Bugs still show their traceback, for a report."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note whether a machine reads the answer, also where a verb's own options cannot be parsed."""
+        """Record whether `--json` is given, even if a verb's own options cannot be parsed."""
         ctx.meta[JSON_WANTED] = "--json" in args
         return super().parse_args(ctx, args)
 
@@ -33,7 +33,7 @@ class GuardedGroup(click.Group):
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
-            raise  # Whoever read the output has enough: click ends in silence.
+            raise  # The reader of a pipe has closed it: end silently, as click does.
         except OSError as error:
             self._fail(ctx, str(error))
         except Exception as error:

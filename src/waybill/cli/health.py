@@ -1,7 +1,7 @@
-"""Probes for whoever runs workers: alive, and consuming.
+"""Health probes of a worker: live and ready.
 
-`/live` answers 200 while the event loop does, `/ready` while new jobs reach the worker and those that it has end. They
-are served in a thread, so that a loop that is blocked is told by 503 and not by silence.
+`/live` answers 200 while the event loop responds, `/ready` while new jobs reach the worker and running jobs end. They
+are served in a thread, so that a blocked loop causes a 503 and not a timeout.
 """
 
 import asyncio
@@ -56,12 +56,12 @@ class _Probe(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class names it
-        """Say nothing: a probe comes every few seconds."""
+        """Log nothing: probes come every few seconds."""
 
 
 @contextlib.contextmanager
 def serve_health(worker: Worker, host: str, port: int) -> Iterator[int]:
-    """Answer probes while the running loop works; gives the port. Raises click.ClickException."""
+    """Serve probes for the running loop; yields the port. Raises click.ClickException."""
     loop = asyncio.get_running_loop()
 
     def ask() -> dict[str, object] | None:

@@ -38,10 +38,10 @@ def command() -> None:
 @click.option("--queue", help="Queue to push to.  [default: the handler's with --app, or `default`]")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.  [default: the handler's, or 0]")
 @click.option("--delay", type=DELAY, help="Seconds to wait before the job becomes available.")
-@click.option("--scheduled-at", help="The same as a time: RFC 3339, or a duration like +PT1H.")
-@click.option("--expires-at", help="Not to be started after this time: RFC 3339, or a duration like +PT1H.")
-@click.option("--max-attempts", type=click.IntRange(0, 2**31 - 1), help="Attempts in all.  [default: 3]")
-@click.option("--unique-key", help="Key that marks jobs which are the same.")
+@click.option("--scheduled-at", help="When the job becomes available: RFC 3339, or a duration like +PT1H.")
+@click.option("--expires-at", help="Do not start the job after this time: RFC 3339, or a duration like +PT1H.")
+@click.option("--max-attempts", type=click.IntRange(0, 2**31 - 1), help="Attempts in total.  [default: 3]")
+@click.option("--unique-key", help="Key that identifies duplicates.")
 @broker_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole envelope as JSON.")
 def push(
@@ -59,7 +59,7 @@ def push(
     *,
     as_json: bool,
 ) -> None:
-    """Enqueue one job, wait until the broker has it, and print its id.
+    """Enqueue one job, wait for the broker's confirm, and print its id.
 
     ARGS_JSON is a JSON array: `waybill job push email.send '["a@example.com"]' --queue email`.
     """
@@ -90,7 +90,7 @@ def push(
 @click.option("--type", "job_type", help="The type of jobs whose line does not name one.")
 @click.option("--queue", default="default", show_default=True, help="The queue of jobs whose line does not name one.")
 @click.option(
-    "--count", type=click.IntRange(1, 100_000_000), help="Read no FILE; push so many jobs of --type with --args."
+    "--count", type=click.IntRange(1, 100_000_000), help="Read no FILE; push this many jobs of --type with --args."
 )
 @click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: the arguments of each.")
 @broker_options
@@ -107,7 +107,7 @@ def push_many(
 ) -> None:
     """Enqueue many jobs, pipelined, with a progress bar.
 
-    FILE (default: standard input) has one job a line: a JSON array of arguments, or an object with `type`, `args` and
+    FILE (default: standard input) has one job per line: a JSON array of arguments, or an object with `type`, `args` and
     `queue`, `priority`, `id`, `meta` or `tags`. All lines are read and checked before the first is pushed.
     """
     collect_rarely()
@@ -115,7 +115,7 @@ def push_many(
         if job_type is None:
             raise click.UsageError("--count needs --type.")
         options: Options = {"queue": queue}
-        # One object for all of them: what they have in common is made once.
+        # One object for all of them, so that what they have in common is made once.
         made = [NewJob(job_type, parse_args(args), options) for _ in range(count)]
     else:
         made = [_read_line(number, line, job_type, queue) for number, line in enumerate(file, 1) if line.strip()]
@@ -139,7 +139,7 @@ def push_many(
 @broker_options
 @json_option
 def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> None:
-    """Show a job. Asks a coordinator, and fails if that does not know the job."""
+    """Show a job. Asks a coordinator, and fails if it does not know the job."""
     found = ask(target, _info(target, job_id, queue))
     if found is None:
         raise click.ClickException(f"nothing is known of job {job_id}")
@@ -153,7 +153,7 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
 @command.command(name="list")
 @click.option("--queue", default="default", show_default=True, help="Jobs of this queue.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Jobs in this state only.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most this many.")
 @broker_options
 @json_option
 def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
@@ -197,7 +197,7 @@ async def _info(target: Target, job_id: str, queue: str | None) -> JobInfo | Non
 
 
 async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: bool) -> str:
-    """Print what changes, and return the last state."""
+    """Print each change, and return the last state."""
     before: JobInfo | None = None
     async with target.jobs() as jobs:
         while before is None or not has_ended(before):
@@ -236,7 +236,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _read_line(number: int, line: bytes, job_type: str | None, queue: str) -> NewJob:
-    """Read a job of a file. Raises click.UsageError naming the line."""
+    """Parse a line of a file. Raises click.UsageError, which names the line."""
     try:
         if line.lstrip().startswith(b"["):
             job = _Line(msgspec.json.decode(line, type=list[object]))
@@ -254,7 +254,7 @@ def _read_line(number: int, line: bytes, job_type: str | None, queue: str) -> Ne
 
 
 async def _push_many(target: Target, made: list[NewJob]) -> tuple[int, list[str]]:
-    """Push in batches, and show how far it is; how many were pushed, and why others were not."""
+    """Push in batches, and show the progress. Returns how many were pushed, and why others were not."""
     pushed = 0
     failures: list[str] = []
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -274,7 +274,7 @@ async def _push_many(target: Target, made: list[NewJob]) -> tuple[int, list[str]
 
 
 def parse_args(text: str) -> list[object]:
-    """Read the arguments of a job. Raises click.BadParameter for what is not a JSON array."""
+    """Parse the arguments of a job. Raises click.BadParameter for anything but a JSON array."""
     try:
         args = json.loads(text)
     except ValueError as error:

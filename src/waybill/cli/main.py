@@ -10,8 +10,7 @@ from waybill import __version__
 from waybill.cli.garbage import no_collection
 from waybill.cli.guarded import GuardedGroup
 
-# The verbs in the order in which `waybill --help` shows them, each with the line that it shows there: help must not
-# import what a verb needs.
+# The verbs in the order of `waybill --help`, each with its line there: help must not import the verbs.
 VERBS: Final = {
     "broker": "Run a broker.",
     "context": "Remember brokers by name.",
@@ -48,7 +47,7 @@ class LazyVerbs(GuardedGroup):
         with no_collection():
             command = import_module(f"waybill.cli.{cmd_name}").command
         if not isinstance(command, click.Command):
-            raise TypeError(f"waybill.cli.{cmd_name}.command is no click command")
+            raise TypeError(f"waybill.cli.{cmd_name}.command is not a click command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

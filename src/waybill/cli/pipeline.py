@@ -29,12 +29,12 @@ _SLO: Final = click.option(
     "objectives",
     multiple=True,
     metavar="[TYPE=]TIME",
-    help="In which time a job should be completed: 30s for all, or email.send=5s (several times). Default: 1m.",
+    help="Target time until a job completes: 30s for all, or email.send=5s (repeatable). Default: 1m.",
 )
 
 
 class _Place(click.Path):
-    """A directory, which need not be there, or the URI of one."""
+    """A directory, which need not exist, or the URI of one."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -49,7 +49,7 @@ _TABLE_FORMAT: Final = click.option(
     type=click.Choice(("parquet", "delta", "iceberg")),
     default="parquet",
     show_default=True,
-    help="What the tables are; with delta, --data may be a URI that Spark can write.",
+    help="The table format; with delta, --data may be a URI that Spark can write to.",
 )
 
 
@@ -66,10 +66,10 @@ def command() -> None:
 @click.option(
     "--once/--continuous",
     default=False,
-    help="Read what is there, bring all tables up to date and end; or follow the stream (default).",
+    help="Read existing events, update all tables and end; or follow the stream (default).",
 )
 @_SLO
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object at the end of --once, else one a step.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object at the end of --once, else one per step.")
 def run(
     uri: str, data: str, table_format: str, stream: str, once: bool, objectives: tuple[str, ...], as_json: bool
 ) -> None:
@@ -126,7 +126,7 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
-@click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop the events of days before so many days ago.")
+@click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop events older than this many days.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) -> None:
     """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
@@ -155,7 +155,7 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
-    click.echo(f"{done.files_before:,} files are {done.files_after:,} now; {done.days_rewritten:,} days written anew, ")
+    click.echo(f"{done.files_before:,} files are {done.files_after:,} now; {done.days_rewritten:,} days rewritten, ")
     click.echo(f"{done.days_dropped:,} days dropped")
 
 
@@ -193,23 +193,21 @@ def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json:
 
 @command.command()
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--queue", "queues", multiple=True, required=True, help="A queue whose dead letters are looked at.")
-@click.option(
-    "--where", default="true", help="Which of them, in Spark SQL: \"error_type = 'Timeout' and attempt < 5\"."
-)
-@click.option("--rate", type=RATE, help="At most so many jobs a second.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
+@click.option("--queue", "queues", multiple=True, required=True, help="A queue whose dead letters to read.")
+@click.option("--where", default="true", help="A condition in Spark SQL: \"error_type = 'Timeout' and attempt < 5\".")
+@click.option("--rate", type=RATE, help="At most this many jobs per second.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:
     """Choose dead letters with Spark SQL, and put their jobs back into their queues.
 
     Columns: queue, job_id, job_type, attempt, died_at, reason, error_type, error_message, fingerprint, args. Each job
-    is confirmed in its queue before it leaves its dead letter queue: stopped half-way, nothing is lost.
+    is confirmed in its queue before it leaves its dead letter queue, so nothing is lost if the command is stopped.
     """
     console = Console(stderr=True)
     with _explained_failures(), _spark(console, None, "parquet", short=True) as spark:
         from pyspark.errors import AnalysisException, ParseException
-        from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+        from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
         from waybill.pipeline import dead_letters
 
@@ -218,7 +216,7 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
             chosen = letters.where(where)
         except (AnalysisException, ParseException) as problem:
             raise click.UsageError(f"--where: {str(problem).splitlines()[0]}") from None
-        # Looked at once: what is shown is what is moved.
+        # Read once, so that exactly the jobs shown are moved.
         chosen = spark.createDataFrame(chosen.toPandas(), letters.schema)
         groups = chosen.groupBy("queue", "job_type", "error_type", "fingerprint").agg(F.count("*").alias("jobs"))
         found = [row.asDict() for row in groups.orderBy(F.desc("jobs"), "fingerprint").collect()]
@@ -261,11 +259,11 @@ def _objectives(given: tuple[str, ...]) -> Objectives:
 
 def _check_directory(data: str) -> None:
     if "://" not in data and not Path(data).is_dir():
-        raise click.ClickException(f"{data} is no directory: run `waybill pipeline run --data {data}` first")
+        raise click.ClickException(f"{data} is not a directory: run `waybill pipeline run --data {data}` first")
 
 
 class _Steps:
-    """Prints each step of a run as it is done, and keeps count. `as_lines`: as a line of JSON, too."""
+    """Prints each step of a run, and counts. `as_lines`: also prints a line of JSON."""
 
     def __init__(self, console: Console, *, as_lines: bool) -> None:
         self._console = console
@@ -296,7 +294,7 @@ class _Steps:
             self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
 
     def as_json(self) -> dict[str, object]:
-        """What this run has done: seconds by table, the rest counts."""
+        """The totals of this run: seconds by table, and counts."""
         return {
             "batches": self._batches,
             "events": self._events,
@@ -306,7 +304,7 @@ class _Steps:
         }
 
     def summary(self) -> str:
-        """What has come in during this run."""
+        """Print how many events this run has read."""
         return f"{self._events:,} events read, {self._malformed:,} to quarantine."
 
 
@@ -335,7 +333,7 @@ def _spark(console: Console, data: str | None, table_format: str, *, short: bool
 
 @contextmanager
 def _explained_failures() -> Iterator[None]:
-    """What users can do something about becomes one line, without a trace."""
+    """Turn errors that users can act on into one line without a traceback."""
     try:
         yield
     except ImportError as problem:

@@ -34,14 +34,14 @@ def command() -> None:
     default=24.0,
     type=Number(min=0, max=87_600),
     show_default=True,
-    help="Without QUEUES: hours of events to look for their names in.",
+    help="Without QUEUES: how many hours of events to search for names.",
 )
 @broker_options
 @json_option
 def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_json: bool) -> None:
-    """Show how many jobs wait in QUEUES, for a retry too, and how many are dead.
+    """Show how many jobs in QUEUES are available, wait for a retry, or are dead.
 
-    Without QUEUES, in all that pushes and workers of the last day have used: AMQP itself cannot list queues.
+    Without QUEUES: in all queues that pushes and workers of the last day have used, since AMQP cannot list queues.
     """
     rows = ask(target, counts(target, queues, timedelta(hours=since)))
     if as_json:
@@ -56,11 +56,11 @@ def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_jso
 
 @command.command()
 @click.argument("queue")
-@click.confirmation_option(prompt="Drop all jobs that wait in the queue?")
+@click.confirmation_option(prompt="Drop all available jobs of the queue?")
 @broker_options
 @json_option
 def purge(queue: str, target: Target, *, as_json: bool) -> None:
-    """Delete the jobs that wait in QUEUE. Running, retrying and scheduled jobs stay."""
+    """Delete the available jobs of QUEUE. Running, retrying and scheduled jobs stay."""
     count = ask(target, _purge(target, queue))
     click.echo(json.dumps({"queue": queue, "purged": count}) if as_json else f"purged {count}")
 
@@ -103,7 +103,7 @@ def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: 
 
 
 async def counts(target: Target, queues: Sequence[str], since: timedelta) -> list[dict[str, object]]:
-    """What waits in some OJS queues, or in all that events tell of. Raises Failed for a named one that is not there."""
+    """The counts of some OJS queues, or of all that events name. Raises Failed for a missing one that was named."""
     topology = target.topology()
     rows: list[dict[str, object]] = []
     async with connect(target.uri, name="waybill queue") as connection:
@@ -132,7 +132,7 @@ async def counts(target: Target, queues: Sequence[str], since: timedelta) -> lis
 
 
 async def declare_all(target: Target, queues: tuple[str, ...], topology: Topology) -> None:
-    """Declare everything that some OJS queues can ever need."""
+    """Declare everything that some OJS queues may need."""
     for queue in queues:
         check_queue(queue)
     async with connect(target.uri, name="waybill queue") as connection:

@@ -1,4 +1,4 @@
-"""The ranges of options that are numbers. Every numeric option has one with both ends; a test walks all commands."""
+"""The ranges of numeric options. Every numeric option has a range with both ends; a test checks all commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Number(click.FloatRange):
-    """A number with two ends. click alone takes not-a-number, which is neither below nor above."""
+    """A float range that refuses NaN, which click's own accepts."""
 
     name = "number"
 
@@ -22,6 +22,6 @@ class Number(click.FloatRange):
 
 PORT: Final = click.IntRange(0, 65_535)
 RATE: Final = Number(min=0, min_open=True, max=1_000_000)
-"""Messages or jobs a second."""
+"""Messages or jobs per second."""
 SECONDS: Final = Number(min=0, max=31_536_000)
 """Up to a year."""

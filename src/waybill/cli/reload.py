@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 DEBOUNCE_MS: Final = 400
-"""How long more changes are waited for after the first one: editors write several files."""
+"""How long to wait for more changes after the first one: editors write several files."""
 
 
 def run_again_on_changes(arguments: list[str], stop_seconds: float) -> None:
@@ -26,7 +26,7 @@ def run_again_on_changes(arguments: list[str], stop_seconds: float) -> None:
         target=command,
         target_type="command",
         watch_filter=PythonFilter(),
-        callback=lambda changes: click.echo(f"{len(changes)} files have changed, starting again", err=True),
+        callback=lambda changes: click.echo(f"{len(changes)} files have changed, restarting", err=True),
         debounce=DEBOUNCE_MS,
         sigint_timeout=max(1, round(stop_seconds)),
         sigkill_timeout=1,

@@ -1,4 +1,4 @@
-"""`waybill store`: look through a data directory, and repair what is damaged in it."""
+"""`waybill store`: check a data directory, and repair damage in it."""
 
 import os
 import sys
@@ -31,17 +31,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 class CannotLook(click.ClickException):
-    """The directory could not be read, or belongs to a broker that runs."""
+    """The directory cannot be read, or a running broker uses it."""
 
     exit_code = UNREADABLE
 
 
 @click.group()
 def command() -> None:
-    """Check or repair a data directory while no broker works on it.
+    """Check or repair a data directory while no broker uses it.
 
-    Exit codes: 0 nothing is damaged (or it is repaired now), 1 something is, 2 the directory cannot be read, is none of
-    a broker, or a broker uses it.
+    Exit codes: 0 no damage (or it is repaired now), 1 damage, 2 the directory cannot be read, is not a broker's, or is
+    in use by a broker.
     """
 
 
@@ -51,7 +51,7 @@ def command() -> None:
 def check_command(directory: Path, *, as_json: bool) -> None:
     """Read everything in DIRECTORY and compare the checksums.
 
-    Changes nothing: the directory may be a backup that cannot be written to.
+    Changes nothing: the directory may be a read-only backup.
     """
     report = _examine(directory, check, changes=False)
     _show(report, as_json=as_json, is_repaired=False)
@@ -63,22 +63,22 @@ def check_command(directory: Path, *, as_json: bool) -> None:
 @directory_argument
 @json_option
 def repair_command(directory: Path, *, as_json: bool) -> None:
-    """Take damaged records out of DIRECTORY. What they held is lost; everything else stays."""
+    """Remove damaged records from DIRECTORY. Their content is lost; everything else stays."""
     _show(_examine(directory, repair, changes=True), as_json=as_json, is_repaired=True)
 
 
 @command.command("rebuild")
 @directory_argument
-@click.option("--yes", is_flag=True, help="Do it: the definitions that are left are put aside.")
+@click.option("--yes", is_flag=True, help="Confirm: the remaining definitions are put aside.")
 @json_option
 def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
     """Make new definitions for the messages in DIRECTORY, when its own are lost and there is no backup.
 
     Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
-    `waybill definitions import`. What is left of the old definitions is kept in `definitions.log.lost`.
+    `waybill definitions import`. The old definitions file, if any, is kept as `definitions.log.lost`.
     """
     if not yes:
-        raise click.UsageError("All names, users and rights that are left are put aside: say so with --yes.")
+        raise click.UsageError("This puts aside all remaining names, users and permissions: confirm with --yes.")
     lock = _lock(directory, changes=True)
     try:
         queues, streams = rebuild(DiskFilesystem(directory), list(FORMATS))
@@ -94,18 +94,18 @@ def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
         click.echo(f"{name}: {count:,} messages")
     for name in streams:
         click.echo(f"{name}: a stream")
-    click.echo("no user is defined: import some with `waybill definitions import`")
+    click.echo("no user is defined: import users with `waybill definitions import`")
 
 
 def _said(directory: Path, error: Exception) -> str:
-    """What went wrong, and where, without the number of an error."""
+    """The file and the text of an error, without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return f"{directory}: {error}"
     return f"{error.filename or directory}: {error.strerror}"
 
 
 def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
-    """Keep brokers out. None where nothing can be written, if nothing is to be: no broker works there either."""
+    """Lock out brokers. None on a read-only file system if nothing is to be written: no broker runs there either."""
     try:
         return DirectoryLock(directory)
     except DataDirectoryInUse as error:
@@ -136,13 +136,13 @@ def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport], *, 
 
 
 def _size(directory: Path) -> int:
-    """Bytes that are to be read, for the bar."""
+    """Bytes to read, for the progress bar."""
     logs = [path for pattern in ("*.log", "messages/*.log", "streams/*/*.log") for path in directory.glob(pattern)]
     return sum(path.lstat().st_size for path in logs)
 
 
 class WatchedFilesystem(DiskFilesystem):
-    """A disk that tells how much was read from it. Its files are opened with `flags`."""
+    """A disk that reports how much was read. Its files are opened with `flags`."""
 
     def __init__(self, root: Path, flags: int, when_read: Callable[[int], None]) -> None:
         super().__init__(root)
@@ -151,7 +151,7 @@ class WatchedFilesystem(DiskFilesystem):
         self._when_read = when_read
 
     def open(self, name: str) -> DiskFile:
-        """A file whose reads are told."""
+        """A file that reports its reads."""
         return WatchedFile(open_file(self._directory / name, self._flags), self._when_read)
 
 
@@ -179,8 +179,8 @@ def _show(report: CheckReport, *, as_json: bool, is_repaired: bool) -> None:
         return
     click.echo(f"{report.files} files, {report.bytes:,} bytes, {report.batches:,} batches, {report.records:,} records")
     if report.torn_bytes:
-        click.echo(f"{report.torn_bytes:,} bytes at the ends were interrupted while they were written: nobody was told")
-        click.echo("that they are kept, and the next start cuts them off")
+        click.echo(f"{report.torn_bytes:,} bytes at the ends of files were not completely written: they were never")
+        click.echo("confirmed, and the next start cuts them off")
     for damage in report.damage:
         click.echo(f"damaged: {damage.name} at {damage.offset}: {damage.detail}")
     if not report.damage:

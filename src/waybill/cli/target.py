@@ -1,4 +1,4 @@
-"""The options that say which broker a command talks to, and what is named how there.
+"""The options for the broker of a command, and for the names there.
 
 See `waybill.ojs.connection.target` for what counts: the rules are those of `Jobs()`.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 ID_WIDTH: Final = 36
-"""What the id of a job takes: it is of no use cut short."""
+"""The width of a column of job ids, which must not be cut."""
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -34,7 +34,7 @@ class Target(Broker):
 
     @property
     def address(self) -> Address:
-        """The URI read. Raises click.UsageError, which never repeats it."""
+        """The parsed URI. Raises click.UsageError, which never repeats it."""
         from waybill.client.uri import InvalidURI, parse_uri
 
         try:
@@ -43,7 +43,7 @@ class Target(Broker):
             raise click.UsageError(str(error)) from None
 
     def jobs(self) -> Jobs:
-        """The jobs on this broker."""
+        """A client for the jobs of this broker."""
         from waybill.ojs import Jobs
 
         _ = self.address
@@ -51,11 +51,11 @@ class Target(Broker):
 
 
 def broker_options(command: F) -> F:
-    """Give a command the options of a broker; it takes what they say as `target`."""
+    """Add the options of a broker to a command, which gets them as `target`."""
 
     @click.option("--uri", "--url", "uri", help="The broker: amqp://user:password@host/vhost.  [WAYBILL_URL]")
     @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
-    @click.option("--prefix", help="What all names on the broker begin with, for tenants.")
+    @click.option("--prefix", help="Prefix of all names on the broker, for tenants.")
     @click.option("--names", type=click.Choice(["spec", "web"]), help="The naming profile.  [default: spec]")
     @functools.wraps(command)
     def with_target(
@@ -75,7 +75,7 @@ def broker_options(command: F) -> F:
 
 
 def chosen(uri: str | None, context_name: str | None) -> Target:
-    """Find the broker that is meant. Raises click.UsageError for a context that is not there."""
+    """Find the broker. Raises click.UsageError for an unknown context."""
     if uri is not None and context_name is not None:
         raise click.UsageError("--uri and --context exclude each other.")
     try:

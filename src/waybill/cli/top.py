@@ -1,4 +1,4 @@
-"""`waybill top`: what goes on right now."""
+"""`waybill top`: live view of queues, workers and running jobs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from waybill.ojs.spec.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
-"""A stream has no end: after so long without a message all of it was read."""
+"""A stream has no end: after this time without a message, all of it was read."""
 SHOWN_JOBS: Final = 20
 
 
 class Depth(msgspec.Struct):
-    """How many jobs wait in a queue, are dead, and how many consumers it has."""
+    """The available and dead jobs of a queue, and its consumers."""
 
     ready: int
     dead: int
@@ -36,7 +36,7 @@ class Depth(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """All that `top` shows."""
+    """The data that `top` shows."""
 
     time: str
     queues: list[QueueState]
@@ -48,11 +48,11 @@ class Snapshot(msgspec.Struct):
 
 @click.command()
 @click.argument("queues", nargs=-1)
-@click.option("--once", is_flag=True, help="Print it once instead of staying.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit.")
 @click.option(
     "--interval", default=1.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds between looks."
 )
-@click.option("--since", default=300.0, type=SECONDS, show_default=True, help="Seconds of past events to begin with.")
+@click.option("--since", default=300.0, type=SECONDS, show_default=True, help="Seconds of past events to start with.")
 @broker_options
 @json_option
 def command(
@@ -60,12 +60,12 @@ def command(
 ) -> None:
     """Show queues with their rates, workers, running jobs, and why jobs fail, until Ctrl-C.
 
-    QUEUES are added to those that the events tell of. With --json each look is one line.
+    QUEUES are added to those that the events name. With --json each snapshot is one line.
     """
     try:
         ask(target, _watch(target, queues, interval, since, once=once, as_json=as_json))
     except SystemExit:
-        # Ctrl-C is how one leaves the live view.
+        # Ctrl-C ends the live view.
         if once:
             raise
 
@@ -104,7 +104,7 @@ async def _watch(
 
 
 async def _read(consumer: Consumer, overview: Overview, *, seconds: float | None) -> None:
-    """Fold what comes in for some seconds; with None, all that is there already."""
+    """Fold the events of some seconds; with None, all existing ones."""
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     with suppress(TimeoutError):
         while True:
@@ -140,7 +140,7 @@ async def _snapshot(connection: Connection, target: Target, overview: Overview, 
 
 
 def _screen(snapshot: Snapshot) -> Group:
-    """What a person sees."""
+    """The view for a terminal."""
     queues = Table("queue", "ready", "dead", "consumers", "in/s", "done/s", "failed/s", "", box=None, title="Queues")
     for one in snapshot.queues:
         depth = snapshot.depths.get(one.queue)

@@ -1,4 +1,4 @@
-"""`waybill topology`: what jobs need on a broker, declared, compared, and moved when it is to be different."""
+"""`waybill topology`: declare, check and migrate the queues and exchanges of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAVE_SECONDS = 30.0
 
 @click.group()
 def command() -> None:
-    """Declare, check and migrate what jobs need on a broker.
+    """Declare, check and migrate the queues and exchanges of jobs.
 
     The names, the prefix and the queue type are those of the context or the options.
     """
@@ -35,7 +35,7 @@ def command() -> None:
 @broker_options
 @json_option
 def declare(queues: tuple[str, ...], queue_type: str | None, target: Target, *, as_json: bool) -> None:
-    """Declare exchanges, streams, and all queues that the OJS QUEUES can ever need. Repeating it changes nothing."""
+    """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
     target = _typed(target, queue_type)
     ask(target, declare_all(target, queues, target.topology()))
     click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
@@ -44,13 +44,13 @@ def declare(queues: tuple[str, ...], queue_type: str | None, target: Target, *, 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
-@click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
+@click.option("--all", "everything", is_flag=True, help="Also show what matches.")
 @broker_options
 @json_option
 def check(queues: tuple[str, ...], queue_type: str | None, target: Target, *, everything: bool, as_json: bool) -> None:
-    """Compare what is there with what QUEUES need; exits with 1 if something is missing or different.
+    """Compare the broker with what QUEUES need; exits with 1 if something is missing or different.
 
-    Changes nothing. AMQP cannot tell of bindings: `waybill topology declare` makes them whole.
+    Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
     """
     target = _typed(target, queue_type)
     found = ask(target, _check(target, queues))
@@ -68,9 +68,9 @@ def check(queues: tuple[str, ...], queue_type: str | None, target: Target, *, ev
 @click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile to move to.")
 @click.option("--to-prefix", help="The prefix to move to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
-@click.option("--rate", type=RATE, help="At most so many messages a second.")
+@click.option("--rate", type=RATE, help="At most this many messages per second.")
 @click.option("--delete", is_flag=True, help="Remove old queues of other names once they are empty.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @broker_options
 @json_option
 def migrate(
@@ -88,13 +88,13 @@ def migrate(
     """Move all jobs of QUEUES, waiting, scheduled and dead, to other names, another prefix or queue type.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
-    confirmed in its new place before it leaves the old one; if this is stopped half-way, run it again. Name all queues
-    of a prefix when the queue type changes: they share the queues in which scheduled jobs wait.
+    confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
+    a prefix when the queue type changes: they share the queues of scheduled jobs.
     """
     changes = {"names": to_names, "prefix": to_prefix, "queue_type": to_queue_type}
     goal = replace(target, **{key: value for key, value in changes.items() if value is not None})
     if goal == target:
-        raise click.UsageError("Say what is to change: --to-names, --to-prefix or --to-queue-type.")
+        raise click.UsageError("Choose what to change: --to-names, --to-prefix or --to-queue-type.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
     if as_json:
         click.echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
@@ -161,4 +161,4 @@ async def _pause(target: Target, queues: tuple[str, ...]) -> None:
                         await asyncio.sleep(0.05)
         except TimeoutError:
             text = f"queue {queue} still has {found.consumer_count if found else 0} consumers although it is paused"
-            raise Failed(text, "end the programs that consume it: they take no notice of pauses") from None
+            raise Failed(text, "end the programs that consume it: they ignore pauses") from None

@@ -25,7 +25,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
 
 @contextlib.contextmanager
 def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
-    """Serve a worker's metrics on loopback, in a thread; gives the port. Raises click.ClickException."""
+    """Serve a worker's metrics on loopback, in a thread; yields the port. Raises click.ClickException."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
 
@@ -47,7 +47,7 @@ def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
 
 
 def read_queues(text: str | None) -> dict[str, int] | None:
-    """Read `critical=6,default`: queues with their weights, 1 unless given. Raises click.BadParameter."""
+    """Parse `critical=6,default`: queues with their weights, 1 by default. Raises click.BadParameter."""
     if not text:
         return None
     weights = {}
@@ -62,7 +62,7 @@ def read_queues(text: str | None) -> dict[str, int] | None:
 
 
 async def work(worker: Worker, health_host: str, health_port: int | None, *, as_json: bool) -> None:
-    """Run a worker to its end, with probes if a port is given for them, and print what it did."""
+    """Run a worker until it ends, with health probes if a port is given, and print its counts."""
     collect_rarely()
     if health_port is None:
         await worker.run()
@@ -73,7 +73,7 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
             await worker.run()
     click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_handlers:
-        # The loop would wait for coroutines that ignore their cancellation, the interpreter for threads.
+        # The loop would wait for coroutines that ignore cancellation, the interpreter for threads.
         sys.stdout.flush()
         os._exit(0)
 
@@ -112,20 +112,22 @@ def connect_elsewhere(jobs: Jobs, uri: str | None, context_name: str | None) -> 
 @click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
-    "--processes", type=click.IntRange(1, 1024), help="Processes of CPU-bound handlers.  [default: a CPU each]"
+    "--processes", type=click.IntRange(1, 1024), help="Processes for CPU-bound handlers.  [default: 1 per CPU]"
 )
-@click.option("--prefetch", type=click.IntRange(1, 65_535), help="Jobs held at a time.  [default: the concurrency]")
 @click.option(
-    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for jobs at the end."
+    "--prefetch", type=click.IntRange(1, 65_535), help="How many jobs are prefetched.  [default: the concurrency]"
 )
-@click.option("--coordinator", is_flag=True, help="Coordinate the queues too: cancel jobs, answer questions.")
+@click.option(
+    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
+)
+@click.option("--coordinator", is_flag=True, help="Also run the coordinator: cancel jobs, answer questions about them.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
-@click.option("--health-port", type=PORT, help="Answer the probes /live and /ready on this port.")
+@click.option("--health-port", type=PORT, help="Serve the probes /live and /ready on this port.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="The address for the probes.")
-@click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
+@click.option("--reload", is_flag=True, help="Restart when a Python file below this directory changes.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
-@click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON in the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON at the end.")
 def command(
     target: str,
     uri: str | None,

@@ -1,4 +1,4 @@
-"""An asyncio client for AMQP 0-9-1 brokers that reconnects, restores and reports honestly.
+"""An asyncio client for AMQP 0-9-1 brokers. It reconnects, and restores channels, consumers and declarations.
 
     from waybill.client import connect
 
@@ -7,7 +7,7 @@
         await channel.declare_queue("greetings", durable=True)
         await channel.publish(b"hello", routing_key="greetings")
 
-`waybill.client.blocking` is the same for programs without an event loop.
+Programs without an event loop use `waybill.client.blocking`.
 """
 
 from waybill.client.channel import Channel

@@ -8,11 +8,11 @@
         for delivery in channel.consume("greetings", inactivity_timeout=1.0):
             delivery.ack()
 
-The asyncio client runs on a thread of its own; any number of threads may use one connection. Methods have the names,
-the arguments, the defaults and the errors of their asyncio counterparts, where they are described, and return when they
-are done. Only `consume` differs: it is iterated over. Callbacks are called on the client's thread, must be quick, and
-cannot call the client (RuntimeError). Ctrl-C interrupts a call at once. After `close` every call raises
-ConnectionClosed, also those that other threads wait in.
+The asyncio client runs on a thread of its own; any number of threads may share a connection. Methods have the names,
+arguments, defaults and errors of their asyncio counterparts, which document them, and return when they are done. Only
+`consume` differs: iterate over it. Callbacks run on the client's thread, must be quick, and cannot call the client
+(RuntimeError). Ctrl-C interrupts a call at once. After `close` every call raises ConnectionClosed, including those that
+other threads are waiting in.
 """
 
 import time
@@ -129,8 +129,8 @@ class Connection:
 class Delivery:
     """A message for this thread; see `waybill.client.Delivery`.
 
-    Settlements are written soon, on the client's thread, so they return nothing. Like there, one of a delivery that is
-    settled, or whose channel is gone, does nothing: the broker delivers it again.
+    Settlements are written soon, on the client's thread, so they return nothing. Settling a delivery twice does
+    nothing, nor does settling after its channel was closed: then the broker redelivers it.
     """
 
     def __init__(self, thread: LoopThread, delivery: AsyncDelivery) -> None:
@@ -147,7 +147,7 @@ class Delivery:
 
     @property
     def properties(self) -> BasicProperties:
-        """Decoded when first asked for. Raises DecodeError."""
+        """The properties, decoded on first use. Raises DecodeError."""
         return self._delivery.properties
 
     @property
@@ -155,20 +155,20 @@ class Delivery:
         return self._delivery.is_current
 
     def ack(self, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - the bit of basic.ack
-        """Acknowledge it (`multiple`: and all before it on this channel)."""
+        """Acknowledge the delivery (`multiple`: and all before it on this channel)."""
         self._thread.soon(self._delivery.ack, multiple)
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - bits of basic.nack
-        """Refuse it: back to the queue, or with `requeue=False` to the dead letter exchange."""
+        """Refuse the delivery: back to the queue, or with `requeue=False` to the dead letter exchange."""
         self._thread.soon(self._delivery.nack, requeue, multiple)
 
     def reject(self, requeue: bool = True) -> None:  # noqa: FBT001, FBT002 - the bit of basic.reject
-        """As `nack`, but with the method of plain 0-9-1."""
+        """Like `nack`, with basic.reject, which brokers without RabbitMQ's extensions know."""
         self._thread.soon(self._delivery.reject, requeue)
 
 
 class Channel:
-    """See `waybill.client.Channel`; every method waits for its end."""
+    """See `waybill.client.Channel`. Methods block until they are done."""
 
     def __init__(self, thread: LoopThread, connection: Connection, channel: AsyncChannel) -> None:
         self._thread = thread
@@ -224,7 +224,7 @@ class Channel:
         mandatory: bool = False,
         window: int = WINDOW,
     ) -> list[Unpublished]:
-        """As the asyncio client's. An iterable is read on the client's thread."""
+        """See `Channel.publish_many`. An iterable is read on the client's thread."""
         publishing = self._channel.publish_many(
             messages,
             exchange=exchange,
@@ -319,9 +319,9 @@ class Channel:
         arguments: Arguments | None = None,
         inactivity_timeout: float | None = None,
     ) -> Iterator[Delivery]:
-        """Iterate over the messages of a queue as they come; leaving the loop cancels the consumer.
+        """Iterate over the messages of a queue as they arrive; leaving the loop cancels the consumer.
 
-        Ends after `inactivity_timeout` seconds without a message (None: never). Deliveries that were fetched but not
+        Ends after `inactivity_timeout` seconds without a message (None: never). Deliveries that were prefetched but not
         iterated over go back to the queue. Raises NotFound, AccessRefused, ... at the first step, ConnectionClosed if
         the connection is closed or given up.
         """
@@ -369,7 +369,7 @@ class Channel:
 def _next_delivery(
     deliveries: SimpleQueue[AsyncDelivery], consumer: Consumer, inactivity_timeout: float | None
 ) -> AsyncDelivery | None:
-    """The next delivery, None after the timeout. Looks up now and then: the connection may have been given up."""
+    """The next delivery, None after the timeout. Checks from time to time whether the connection was given up."""
     deadline = None if inactivity_timeout is None else time.monotonic() + inactivity_timeout
     while True:
         left = POLL_INTERVAL_S if deadline is None else min(POLL_INTERVAL_S, deadline - time.monotonic())
@@ -385,7 +385,7 @@ def _next_delivery(
 
 
 def _hand_back(deliveries: SimpleQueue[AsyncDelivery], no_ack: bool) -> None:  # noqa: FBT001 - called by the loop
-    """Return what was fetched but not iterated over."""
+    """Requeue deliveries that were prefetched but not iterated over."""
     while not deliveries.empty():
         delivery = deliveries.get_nowait()
         if not no_ack:

@@ -49,11 +49,11 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
-    """Made by `Connection.channel`. Belongs to the loop it was made in; not for use from other threads.
+    """Made by `Connection.channel`. Belongs to the loop it was made in; other threads must not use it.
 
-    Calls that await wait for the connection to come back if it is away. They raise ConnectionLost if it breaks with
-    the call in flight, and the error of the broker's reply code if it closes the channel over them; the next call opens
-    the channel anew, with the same prefetch count and confirms, and its consumers are registered again after a delay.
+    Coroutines wait for the connection while it is lost. They raise ConnectionLost if it breaks while the call is in
+    flight, and the error of the broker's reply code if the broker closes the channel. The next call then reopens the
+    channel, with the same prefetch count and confirms; its consumers are registered again after a delay.
     """
 
     def __init__(self, connection: ChannelHost, *, confirms: bool, prefetch_count: int, coalesce_acks: bool) -> None:
@@ -69,7 +69,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         self._closed = False
         self._flow_active = asyncio.Event()
         self._flow_active.set()
-        # Nobody looks after confirms that do not come: to be started by the next publish.
+        # The timer for confirms that do not arrive is off: the next publish starts it.
         self._unwatched = connection.request_timeout_s is not None
         self._watch: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = self._new_future()
@@ -86,7 +86,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
 
     @property
     def is_open(self) -> bool:
-        """Whether the channel stands at this moment."""
+        """Whether the channel is open at this moment."""
         return self._current is not None and self._current.usable
 
     @property
@@ -111,7 +111,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     ) -> None:
         """Publish; on a channel with confirms, return when the broker has confirmed.
 
-        Waits first while publishing is held back, see `drain`. `properties` may be given encoded. Raises
+        Waits first while publishing is paused, see `drain`. `properties` may be encoded already. Raises
         MessageReturned, MessageNacked (QueueFull), ConnectionLost, ChannelClosed, RequestTimeout if no confirm comes
         within once to twice the URI's `request_timeout`, or EncodeError for properties or names that AMQP has no
         encoding for.
@@ -136,19 +136,19 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     ) -> asyncio.Future[None]:
         """Publish without waiting: the future is done when the broker has confirmed, or at once without confirms.
 
-        What `publish` raises, the future holds; ConnectionLost also if the connection is away at this moment. It is
-        written at the end of this turn of the loop, or when much has piled up. Nothing limits how much may pile up:
-        await `drain` now and then. Raises WrongEventLoop from another thread or loop.
+        The future has the errors of `publish`, and ConnectionLost if the connection is lost at this moment. The message
+        is written at the end of this iteration of the loop, or once the buffer is large. Nothing limits the buffer:
+        await `drain` from time to time. Raises WrongEventLoop from another thread or loop.
         """
         if running_loop() is not self._loop:
-            # As `check_loop`, in the place that every job comes by.
+            # `check_loop` inlined: every job is published here.
             raise wrong_loop("this channel")
         channel = self._current
         if channel is None or not channel.usable:
             try:
                 self._connection.require_ready()
                 channel = self.open_now()
-            except Exception as error:  # noqa: BLE001 - it belongs into the future, whatever it is
+            except Exception as error:  # noqa: BLE001 - any error belongs in the future
                 failed = self._new_future()
                 failed.set_exception(error)
                 return failed
@@ -173,21 +173,20 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         mandatory: bool = False,
         window: int = WINDOW,
     ) -> list[Unpublished]:
-        """Publish in order, with at most `window` confirms awaited at a time; the messages that failed, in order.
+        """Publish in order, awaiting at most `window` confirms at a time. Returns the messages that failed, in order.
 
-        A message that is bytes is a body, published as `exchange`, `routing_key`, `properties` and `mandatory` say; an
-        OutgoingMessage says that itself. An iterable is read as it goes: it need not fit into memory. Raises
-        ConnectionClosed, PublishTimeout, or EncodeError for a message that AMQP cannot express; those before it are on
-        their way then.
+        A message of type bytes is a body, published with `exchange`, `routing_key`, `properties` and `mandatory`; an
+        OutgoingMessage has its own. Iterables are read lazily: they need not fit into memory. Raises ConnectionClosed,
+        PublishTimeout, or EncodeError for a message that AMQP cannot express; those before it are published then.
         """
         kind = OutgoingMessage(b"", routing_key, exchange, properties, mandatory)
         return await publish_all(self, messages, kind, window)
 
     async def drain(self) -> None:
-        """Return when publishing is welcome: the transport is not above its high-water mark, the broker blocks nobody.
+        """Wait until publishing may continue: the output buffer is not full, and the broker does not block.
 
-        While the connection is away, waits for it to come back. Raises ConnectionClosed, or PublishTimeout after the
-        URI's `blocked_timeout`; without that, waits for as long as it takes.
+        While the connection is lost, waits for it to come back. Raises ConnectionClosed, or PublishTimeout after the
+        URI's `blocked_timeout`; without one, waits for ever.
         """
         self.check_loop()
         if self._flows():
@@ -199,16 +198,16 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
                     await self._connection.wait_flowing()
                     await self._flow_active.wait()
         except TimeoutError:
-            raise PublishTimeout(f"the broker has taken no publishes for {timeout_s} s") from None
+            raise PublishTimeout(f"the broker has accepted no publishes for {timeout_s} s") from None
 
     @property
     def unconfirmed_count(self) -> int:
-        """How many publishes wait for their confirm."""
+        """How many publishes await their confirm."""
         channel = self._current
         return 0 if channel is None else channel.unconfirmed_count
 
     def on_return(self, callback: Callable[[ReturnedMessage], None] | None) -> None:
-        """Call `callback` for mandatory messages that come back; the only way to learn of it without confirms."""
+        """Call `callback` for mandatory messages that are returned. Without confirms there is no other way to know."""
         self._on_return = callback
 
     # Consuming
@@ -264,7 +263,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         return reply if isinstance(reply, Delivery) else None
 
     async def recover(self, *, requeue: bool = True) -> None:
-        """Have all unacknowledged deliveries of this channel delivered again."""
+        """Ask the broker to redeliver all unacknowledged deliveries of this channel."""
         await self.call(BasicRecover(requeue))
 
     async def flow(self, active: bool) -> None:  # noqa: FBT001 - the argument of channel.flow
@@ -274,20 +273,20 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     # Transactions
 
     async def tx_select(self) -> None:
-        """Make the channel transactional. Does not survive a reopening: a transaction never does.
+        """Make the channel transactional, until it is closed or the connection is lost.
 
-        Raises ValueError for a channel with confirms: the protocol has one or the other.
+        Raises ValueError for a channel with confirms: the protocol allows only one of them.
         """
         if self._confirming:
             raise ValueError("a channel with confirms has no transactions: open it with confirms=False")
         await self.call(TxSelect())
 
     async def tx_commit(self) -> None:
-        """Do what was published and settled since the last commit. ConnectionLost leaves its fate unknown."""
+        """Commit all publishes and settlements since the last commit. After ConnectionLost the outcome is unknown."""
         await self.call(TxCommit())
 
     async def tx_rollback(self) -> None:
-        """Undo what was published and settled since the last commit."""
+        """Undo all publishes and settlements since the last commit."""
         await self.call(TxRollback())
 
     # The end
@@ -302,7 +301,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
             try:
                 await ask(channel.close, CLOSE_TIMEOUT_S)
             except (ChannelClosed, ConnectionLost, ConnectionClosed, RequestTimeout):
-                return  # It ended in another way meanwhile, or the broker does not care.
+                return  # It was closed in another way meanwhile, or the broker did not answer.
 
     def give_up(self, error: Exception) -> None:
         """The connection is closed for good."""
@@ -311,7 +310,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         self._consumers.end_all(error)
 
     def abandon(self) -> None:
-        """Close the channel without waiting: nobody has got to know it."""
+        """Close the channel without waiting: nobody uses it yet."""
         channel = self._end(None)
         if channel is not None:
             channel.close(ignore)
@@ -319,7 +318,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     # For the connection and the consumers
 
     async def restore(self) -> None:
-        """Open the channel on the connection's new socket and register its consumers. Raises ClientError."""
+        """Reopen the channel on the connection's new socket and register its consumers. Raises ClientError."""
         if not self.is_open:
             await ask(self._start, self._connection.request_timeout_s)
         await self._consumers.restore(self.open_now())
@@ -333,7 +332,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         return channel if channel is not None and channel.usable else None
 
     def open_now(self) -> ClientChannel:
-        """The channel, opened if need be. Requests may follow at once: the broker works on them in order."""
+        """The channel, opened if necessary. Requests may follow at once: the broker processes them in order."""
         return self.present() or self._start(ignore)
 
     async def call(
@@ -399,14 +398,14 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
     # Helpers
 
     def _watch_confirms(self, channel: ClientChannel) -> None:
-        """See to it that no publish waits for ever on a broker that answers other things: one timer for all of them."""
+        """Start the timer for confirms, one for all publishes: a broker may omit confirms and still answer requests."""
         timeout_s, confirms = self._connection.request_timeout_s, channel.publisher.confirms
         if timeout_s is not None and confirms is not None:
             self._unwatched = False
             self._watch = self._loop.call_later(timeout_s, self._look_at_confirms, channel, confirms.next_number)
 
     def _look_at_confirms(self, channel: ClientChannel, number: int) -> None:
-        """Publishes before `number` have waited for a whole period. While the broker is blocked that is no wonder."""
+        """Fail publishes before `number`, which have waited for a whole period, unless the broker blocks."""
         confirms = channel.publisher.confirms
         if confirms is not None and self._connection.flowing:
             text = f"the broker did not confirm within {self._connection.request_timeout_s} s"
@@ -422,7 +421,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         return self._connection.flowing and self._flow_active.is_set()
 
     def _end(self, error: Exception | None) -> ClientChannel | None:
-        """Be closed for good; the engine's channel if that is still to be closed."""
+        """Close for good. Returns the engine's channel if it is still to be closed."""
         channel = self.present()
         self._closed = True
         self._flow_active.set()
@@ -431,7 +430,7 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
         return channel
 
     def _start(self, reply: Callable[[Reply], None]) -> ClientChannel:
-        """Open a new incarnation and set it up; `reply` hears when that is done."""
+        """Open a channel on the socket and set it up, then call `reply`."""
         if self._closed:
             raise ChannelClosed("the channel is closed")
         channel = self._connection.open_engine_channel(self, coalesce_acks=self._coalesce_acks)
@@ -450,4 +449,4 @@ class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
 def _bytes_of(body: object) -> bytes:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    raise TypeError(f"a message body is bytes, not {type(body).__name__}")
+    raise TypeError(f"a message body must be bytes, not {type(body).__name__}")

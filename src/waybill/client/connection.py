@@ -1,4 +1,4 @@
-"""A connection that comes back."""
+"""A connection that reconnects."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | 
         async with connect("amqp://guest:guest@localhost:5672/%2Fojs", name="worker") as connection: ...
 
     Raises InvalidURI. Opening raises ConnectFailed, AuthenticationFailed or a ProtocolError such as NotAllowed for an
-    unknown virtual host. Once it was open it reconnects by itself, as `reconnect` says.
+    unknown virtual host. Once open, it reconnects by itself according to `reconnect`.
     """
     return Connection(parse_uri(uri, name=name) if isinstance(uri, str) else uri, reconnect or ReconnectPolicy())
 
@@ -46,9 +46,9 @@ def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | 
 class Connection(ChannelHost):
     """Made by `connect`. Belongs to one event loop.
 
-    After a loss it connects again, declares again what was declared through its channels (exchanges, queues,
-    bindings, in this order), reopens the channels with their prefetch counts and confirms, and registers the consumers.
-    Then it calls what was given to `on_reconnect`.
+    After a loss it reconnects, repeats the declarations of its channels (exchanges, queues, bindings, in this order),
+    reopens the channels with their prefetch counts and confirms, and registers the consumers. Then it calls the
+    callbacks of `on_reconnect`.
     """
 
     def __init__(self, address: Address, policy: ReconnectPolicy) -> None:
@@ -60,7 +60,7 @@ class Connection(ChannelHost):
         self._clock = Clock()
         self._state = ReconnectState.NEW
         self._socket: SocketConnection | None = None
-        # Set while the state is OPEN or CLOSED: whoever waits is to look.
+        # Set while the state is OPEN or CLOSED, to wake waiters.
         self._settled = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,7 +71,7 @@ class Connection(ChannelHost):
         self._on_loss: list[Callable[[Exception], None]] = []
         self._on_blocked: list[Callable[[str | None], None]] = []
         self.reconnections = 0
-        """How many times it has come back."""
+        """How many times it has reconnected."""
         self.consumer_cancellations = 0
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -87,7 +87,7 @@ class Connection(ChannelHost):
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection stands at this moment, with everything restored."""
+        """Whether the connection is open at this moment, with everything restored."""
         return self._is(ReconnectState.OPEN)
 
     @property
@@ -97,23 +97,23 @@ class Connection(ChannelHost):
 
     @property
     def open_channel_count(self) -> int:
-        """How many of its channels stand at this moment."""
+        """How many of its channels are open at this moment."""
         return sum(channel.is_open for channel in list(self._channels.values()))
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no publishes for now (connection.blocked), None if it does."""
+        """Why the broker blocks publishes (connection.blocked), None if it does not."""
         return None if self._socket is None else self._socket.blocked_reason
 
     @property
     def flowing(self) -> bool:
-        """Whether publishing is welcome: open, not blocked, and the transport not above its high-water mark."""
+        """Whether publishing may continue: open, not blocked, and the output buffer not full."""
         current = self._socket
         return current is not None and current.flowing and self._settled.is_set()
 
     @property
     def server_properties(self) -> dict[str, object]:
-        """What the broker tells of itself: product, version, capabilities ..."""
+        """The broker's description of itself: product, version, capabilities ..."""
         return {} if self._socket is None else self._socket.engine.server_properties
 
     @property
@@ -122,7 +122,7 @@ class Connection(ChannelHost):
         return 0 if self._socket is None else self._socket.engine.heartbeat_s
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
-        """Call `callback` in the loop each time the connection has come back and all is restored."""
+        """Call `callback` in the loop each time the connection has reconnected and everything is restored."""
         self._on_reconnect.append(callback)
 
     def on_loss(self, callback: Callable[[Exception], None]) -> None:
@@ -130,23 +130,23 @@ class Connection(ChannelHost):
         self._on_loss.append(callback)
 
     def on_blocked(self, callback: Callable[[str | None], None]) -> None:
-        """Call `callback` in the loop with the reason each time the broker stops to take publishes.
+        """Call `callback` in the loop: with the reason when the broker blocks publishes, with None when it ends that.
 
-        When it takes them again, with None. A connection that is lost while it is blocked is not blocked any more.
+        A connection that is lost is no longer blocked.
         """
         self._on_blocked.append(callback)
 
     def current_queue_name(self, queue: str) -> str:
-        """The name that a server-named queue of this connection has on the present incarnation."""
+        """The present name of a server-named queue of this connection: it changes with each reconnect."""
         return self.declarations.current_name(queue)
 
     async def channel(self, *, confirms: bool = True, prefetch_count: int = 0, coalesce_acks: bool = False) -> Channel:
-        """A new channel, opened anew by itself after errors and reconnects. Waits while the connection is away.
+        """Open a channel, which reopens by itself after errors and reconnects. Waits while the connection is lost.
 
-        `confirms`: the broker confirms each publish; False for publishes without an answer, and for transactions.
+        `confirms`: the broker confirms each publish; use False for publishes without an answer, and for transactions.
         `prefetch_count`: how many deliveries a consumer may hold unacknowledged, 0 to 65,535, 0 for no limit.
-        `coalesce_acks`: acknowledgements of one turn of the loop are sent as one with the `multiple` bit where that
-        means the same, which saves the broker work. Raises ChannelLimitReached, ConnectionClosed, ConnectionLost,
+        `coalesce_acks`: send the acknowledgements of one iteration of the loop as one with the `multiple` bit where
+        that is equivalent, which saves the broker work. Raises ChannelLimitReached, ConnectionClosed, ConnectionLost,
         RequestTimeout, or ValueError for a prefetch count out of range.
         """
         self.check_loop()
@@ -161,7 +161,7 @@ class Connection(ChannelHost):
         return channel
 
     async def close(self) -> None:
-        """Close for good. What is buffered is written before; publishes in flight fail with ConnectionClosed."""
+        """Write the buffered output, and close for good. Publishes in flight fail with ConnectionClosed."""
         self.check_loop()
         if self._is(ReconnectState.CLOSED):
             return
@@ -198,7 +198,7 @@ class Connection(ChannelHost):
         if self._is(ReconnectState.CLOSED):
             raise self._final_error()
         if not self._is(ReconnectState.OPEN):
-            raise ConnectionLost("the connection is away")
+            raise ConnectionLost("the connection is lost")
 
     async def wait_flowing(self) -> None:
         while not self.flowing:
@@ -228,15 +228,15 @@ class Connection(ChannelHost):
         await restore_one(self._present_socket(), self.declarations, name, self.request_timeout_s)
 
     async def ask_aside(self, *methods: Method) -> Reply:
-        """Request one thing after the other on a channel of its own; the last reply.
+        """Send requests one after the other on a temporary channel. Returns the last reply.
 
-        Nothing is recorded for reconnects, and no other channel suffers from a refusal. Raises its error: NotFound,
+        Nothing is recorded for reconnects, and a refusal affects no other channel. Raises its error: NotFound,
         PreconditionFailed, AccessRefused ..., or ConnectionLost.
         """
         await self.wait_ready()
         return cast("Reply", await ask_all(self._present_socket(), methods, self.request_timeout_s))
 
-    # The life of the connection
+    # States
 
     def _is(self, state: ReconnectState) -> bool:
         return self._state is state
@@ -255,7 +255,7 @@ class Connection(ChannelHost):
         if self._is(ReconnectState.CLOSED):
             raise self._final_error()
         if not self._is(ReconnectState.NEW):
-            raise RuntimeError("the connection has been opened before")
+            raise RuntimeError("the connection was opened before")
         self._loop = asyncio.get_running_loop()
         self._move(ReconnectState.OPENING)
         try:
@@ -286,7 +286,7 @@ class Connection(ChannelHost):
     def _present_socket(self) -> SocketConnection:
         current = self._socket
         if current is None or current.ended.done():
-            raise ConnectionLost("the connection is away")
+            raise ConnectionLost("the connection is lost")
         return current
 
     def _blocked_changed(self, reason: str | None) -> None:
@@ -298,7 +298,7 @@ class Connection(ChannelHost):
             await self._keep_open()
         except asyncio.CancelledError:
             if not self._is(ReconnectState.CLOSED) and self._socket is not None:
-                # Not `close`, so the loop itself ends: nobody could use or close the socket any more.
+                # Not `close`, so the loop is ending: nobody could use or close the socket any more.
                 self._socket.pump.abort()
             raise
 
@@ -329,7 +329,7 @@ class Connection(ChannelHost):
                 break
         self.reconnections += 1
         self._move(ReconnectState.OPEN)
-        log.info("connection to %s is back", self.address)
+        log.info("reconnected to %s", self.address)
         for callback in list(self._on_reconnect):
             _call_back(callback)
 
@@ -343,7 +343,7 @@ class Connection(ChannelHost):
         try:
             await self._restore(current)
         except ClientError as error:
-            log.warning("connection to %s lost while it was restored: %s", self.address, error)
+            log.warning("connection to %s lost during restoration: %s", self.address, error)
             await current.close()
             return False
         return True
@@ -355,7 +355,7 @@ class Connection(ChannelHost):
             try:
                 await channel.restore()
             except ChannelClosed as error:
-                # The channel itself goes on trying, as after any error of its own.
+                # The channel itself keeps trying, as after any error of its own.
                 log.warning("a channel could not be restored: %s", error)
         if current.ended.done():
             raise ConnectionLost("the connection ended")

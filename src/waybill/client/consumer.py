@@ -1,4 +1,4 @@
-"""A consumer that outlives the channels and connections it runs on."""
+"""A consumer that survives the loss of its channel or connection."""
 
 import asyncio
 from collections import deque
@@ -10,13 +10,13 @@ from waybill.engine.amqp091.client.delivery import Delivery
 
 
 class Consumer:
-    """Made by `Channel.consume`. With a callback, that is called; without one, it is iterated over.
+    """Made by `Channel.consume`. Without a callback, iterate over it.
 
         async for delivery in consumer:
             delivery.ack()
 
-    The iteration ends when the consumer or its channel is closed by us, and raises ConnectionClosed if the connection
-    was given up. Deliveries wait in memory until they are iterated over: the channel's prefetch count is their limit.
+    The iteration ends when the program closes the consumer or its channel, and raises ConnectionClosed if the
+    connection was given up. Deliveries wait in memory, as many as the channel's prefetch count allows.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Consumer:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self.error: Exception | None = None
-        """Why it was closed, None if we did it."""
+        """Why it was closed, None if the program closed it."""
 
     @property
     def closed(self) -> bool:
@@ -50,7 +50,7 @@ class Consumer:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the broker knows of it at this moment: its channel stands, and its queue has not cancelled it."""
+        """Whether it is registered at this moment: its channel is open, and the broker has not cancelled it."""
         return self._channel.has_registered(self.consumer_tag)
 
     async def cancel(self) -> None:
@@ -62,17 +62,17 @@ class Consumer:
         try:
             await self._channel.cancel_consumer(self.consumer_tag)
         finally:
-            # Not before: what goes back to the queue while the consumer stands is delivered to it again.
+            # Not earlier: the broker would deliver requeued messages to this consumer again.
             self.hand_back()
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more is to be iterated over."""
+        """End the iteration."""
         self._closed = True
         self.error = error
         self._wake()
 
     def hand_back(self) -> None:
-        """Return what was not iterated over. On a channel that is gone, the broker has done that."""
+        """Requeue what was not iterated over. If the channel is closed, the broker has done that."""
         backlog = self._backlog
         while backlog:
             delivery = backlog.popleft()
@@ -95,14 +95,14 @@ class Consumer:
         raise StopAsyncIteration
 
     async def batches(self, size: int, *, wait_s: float = 0.05) -> AsyncIterator[list[Delivery]]:
-        """Iterate over lists of at least one and at most `size` deliveries: what comes within `wait_s` of the first.
+        """Iterate over lists of 1 to `size` deliveries: those that arrive within `wait_s` of the first.
 
             async for batch in consumer.batches(100):
                 store(batch)
                 batch[-1].ack(multiple=True)
 
-        The channel's prefetch count must be `size` or more, or 0, or no batch is ever full. Ends and raises as the
-        iteration over single deliveries does.
+        The channel's prefetch count must be at least `size`, or 0; otherwise no batch is ever full. Ends and raises
+        like the iteration over single deliveries.
         """
         check_whole("size", size, 1, 1_000_000)
         check_number("wait_s", wait_s, 0, 86_400)
@@ -119,7 +119,7 @@ class Consumer:
                         batch.append(await anext(self))
                 except (TimeoutError, StopAsyncIteration):
                     break
-                except Exception:  # noqa: BLE001 - the next round raises it again; what is here must not get lost
+                except Exception:  # noqa: BLE001 - the next round raises it again; the batch must not get lost
                     break
             yield batch
 

@@ -1,4 +1,4 @@
-"""The consumers of one channel: which the broker knows of, and how the others get back there."""
+"""The consumers of one channel: which are registered at the broker, and when to register the others again."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ class Consumers(ConsumerHost):
         self._all: dict[str, Consumer] = {}
         self._registered: set[str] = set()
         self._starting: set[str] = set()
-        """Consumers whose `start` has not returned: it registers them itself, when the connection is there."""
+        """Consumers whose `start` has not returned: it registers them itself, once the connection is open."""
         self._last_number = 0
         self._restoring: asyncio.Task[None] | None = None
 
@@ -38,7 +38,7 @@ class Consumers(ConsumerHost):
         return f"ctag-{self._last_number}"
 
     async def start(self, consumer: Consumer) -> None:
-        """Register a new consumer. Raises what the broker answers, or ValueError if its tag is in use."""
+        """Register a new consumer. Raises the broker's error, or ValueError if its tag is in use."""
         tag = consumer.consumer_tag
         if tag in self._all:
             raise ValueError(f"the channel has a consumer {tag!r}")
@@ -55,13 +55,13 @@ class Consumers(ConsumerHost):
             self._starting.discard(tag)
 
     async def restore(self, channel: ClientChannel) -> None:
-        """Register all consumers on a channel that was opened anew. Raises ClientError."""
+        """Register all consumers on a reopened channel. Raises ClientError."""
         for tag, consumer in list(self._all.items()):
             if self._is_missing(tag):
                 await self._register(consumer, channel)
 
     def end_all(self, error: Exception | None) -> None:
-        """The channel is closed for good, by us (None) or with its connection."""
+        """The channel is closed for good, by the program (None) or with its connection."""
         if self._restoring is not None:
             self._restoring.cancel()
         for consumer in list(self._all.values()):
@@ -69,13 +69,13 @@ class Consumers(ConsumerHost):
         self._all.clear()
 
     def channel_gone(self) -> None:
-        """The engine's channel is closed, and the broker has taken back what was unsettled."""
+        """The engine's channel is closed, and the broker has requeued unsettled deliveries."""
         self._registered.clear()
         for consumer in self._all.values():
             consumer.hand_back()
 
     def cancelled(self, consumer_tag: str) -> None:
-        """The broker has ended a consumer."""
+        """The broker has cancelled a consumer."""
         self._registered.discard(consumer_tag)
         consumer = self._all.get(consumer_tag)
         if consumer is not None:
@@ -84,7 +84,7 @@ class Consumers(ConsumerHost):
             self.restore_later()
 
     def restore_later(self) -> None:
-        """Register what is missing in a task."""
+        """Start a task that registers missing consumers."""
         if self._restoring is None or self._restoring.done():
             self._restoring = self._connection.spawn(self._restore_missing())
 
@@ -106,7 +106,7 @@ class Consumers(ConsumerHost):
         try:
             await ask(request_of(channel, BasicCancel(consumer_tag)), self._connection.request_timeout_s)
         except (ChannelClosed, ConnectionLost, ConnectionClosed):
-            return  # With its channel, the consumer is gone too.
+            return  # The consumer has ended with its channel.
 
     # Helpers
 
@@ -135,11 +135,11 @@ class Consumers(ConsumerHost):
             raise
 
     def _is_missing(self, consumer_tag: str) -> bool:
-        """Whether a consumer that should be at the broker is not, and nobody is about to put it there."""
+        """Whether a consumer is not registered, and nothing is about to register it."""
         return consumer_tag in self._all and consumer_tag not in self._registered and consumer_tag not in self._starting
 
     async def _restore_missing(self) -> None:
-        """Register consumers again that the broker has ended, with growing delays."""
+        """Register consumers again that the broker has cancelled, with growing delays."""
         attempt = 0
         while any(self._is_missing(tag) for tag in self._all):
             attempt += 1
@@ -149,7 +149,7 @@ class Consumers(ConsumerHost):
                     continue
                 try:
                     await self._connection.wait_ready()
-                    # First on a channel of its own: a queue that is missing must not cost the other consumers theirs.
+                    # Check on another channel first: a missing queue must not close the channel of the other consumers.
                     await self._connection.restore_queue(consumer.queue)
                     if self._is_missing(tag):
                         await self._register(consumer, self._channel.open_now())

@@ -1,7 +1,7 @@
-"""What a connection has declared, to be declared again after a reconnect.
+"""The declarations of a connection, to be repeated after a reconnect.
 
-The broker then gives a server-named queue a new name. Its first name stays valid for calls on this connection:
-`current_name` maps it to the present one.
+The broker then gives a server-named queue a new name. The first name stays valid for calls on this connection:
+`current_name` maps it to the new one.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Declarations:
     def __init__(self) -> None:
         self._exchanges: dict[str, ExchangeDeclare] = {}
         self._queues: dict[str, QueueDeclare] = {}
-        # By their encoding, since arguments have no hash.
+        # By their encoding, since arguments are not hashable.
         self._bindings: dict[bytes, Binding] = {}
         self._server_named: dict[str, str] = {}
 
@@ -36,7 +36,7 @@ class Declarations:
         )
 
     def queue_declared(self, method: QueueDeclare, name: str) -> None:
-        """`name` is what the server answered; it named the queue itself if the method names none."""
+        """Record a queue. `name`: from the server's reply, which names the queue if the method does not."""
         if method.passive:
             return
         if not method.queue:
@@ -44,7 +44,7 @@ class Declarations:
         self._queues[name] = method
 
     def queue_renamed(self, first_name: str, name: str) -> None:
-        """A server-named queue is declared anew."""
+        """Record the new name of a server-named queue."""
         self._server_named[first_name] = name
 
     def queue_deleted(self, name: str) -> None:
@@ -63,11 +63,11 @@ class Declarations:
         self._bindings.pop(self._by_first_name(method).encode(), None)
 
     def current_name(self, queue: str) -> str:
-        """The name that the broker knows the queue by now."""
+        """The present name of the queue at the broker."""
         return self._server_named.get(queue, queue)
 
     def first_name(self, queue: str) -> str:
-        """The name that the user knows the queue by."""
+        """The name that the program knows the queue by."""
         for first_name, name in self._server_named.items():
             if name == queue:
                 return first_name
@@ -81,7 +81,7 @@ class Declarations:
         return list(self._queues.items())
 
     def bindings(self) -> list[Binding]:
-        """The methods that make the bindings, with current names."""
+        """The methods that bind, with current names."""
         return [_of_queue(binding, self.current_name) for binding in self._bindings.values()]
 
     def _by_first_name(self, binding: Binding) -> Binding:

@@ -1,11 +1,11 @@
-"""What can go wrong, typed. Each error knows its scope and, where the broker gave one, the reply code.
+"""The client's errors. Each has its scope and, if the broker gave one, the reply code.
 
 - `ClientError`: the base of all
-  - `ConnectFailed`: no connection could be made; `AuthenticationFailed` among them
-  - `ConnectionLost`: the connection broke, or was closed, with this in flight, whose fate is unknown
-  - `ConnectionClosed`: the connection was closed by us or given up
-  - `RequestTimeout`: the broker did not answer a request in time; `PublishTimeout`: it took no publishes for so long
-  - `ChannelClosed`: the channel was closed, by us or (see below) over an error
+  - `ConnectFailed`: no connection could be made; `AuthenticationFailed` is one of them
+  - `ConnectionLost`: the connection was lost while this was in flight; the outcome is unknown
+  - `ConnectionClosed`: the program closed the connection, or reconnecting was given up
+  - `RequestTimeout`: the broker did not answer in time; `PublishTimeout`: it accepted no publishes for that long
+  - `ChannelClosed`: the channel was closed, by the program or (see below) after an error
   - `ChannelLimitReached`: the connection has no free channel number
   - `MessageReturned`: a mandatory message found no queue
   - `MessageNacked`: the broker refused a message; `QueueFull` is the usual reason
@@ -27,7 +27,7 @@ from waybill.wire.amqp091.reply_codes import CONNECTION_FORCED, REPLY_SUCCESS
 
 
 class Scope(Enum):
-    """What an error takes with it."""
+    """What an error ends."""
 
     MESSAGE = "message"
     CHANNEL = "channel"
@@ -42,7 +42,7 @@ class ClientError(Exception):
 
 
 class WrongEventLoop(ClientError, RuntimeError):
-    """An object is used from a thread or an event loop that is not its own; nothing was done."""
+    """An object was used from another thread or event loop than its own. Nothing was done."""
 
 
 class ConnectFailed(ClientError):
@@ -56,11 +56,11 @@ class AuthenticationFailed(ConnectFailed):
 
 
 class ConnectionClosed(ClientError):
-    """The connection was closed by us, or reconnecting was given up."""
+    """The program closed the connection, or reconnecting was given up."""
 
 
 class ConnectionLost(ClientError):
-    """The connection is gone and what was in flight on it has an unknown fate: it may or may not have been done."""
+    """The connection was lost. Whether the broker did what was in flight is unknown."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
@@ -68,29 +68,29 @@ class ConnectionLost(ClientError):
 
 
 class RequestTimeout(ClientError):
-    """The broker did not answer in time. Whether it did what was asked is unknown; a late answer is still recorded."""
+    """The broker did not answer in time. The outcome is unknown; a late answer is still recorded."""
 
     scope = Scope.CHANNEL
 
 
 class PublishTimeout(ClientError):
-    """The broker took no publishes for `blocked_timeout` (connection.blocked or channel.flow); nothing was sent."""
+    """The broker accepted no publishes for `blocked_timeout` (connection.blocked or channel.flow). Nothing was sent."""
 
     scope = Scope.MESSAGE
 
 
 class ChannelClosed(ClientError):
-    """The channel was closed: by us if it is not one of the subclasses."""
+    """The channel was closed: by the program, unless it is one of the subclasses."""
 
     scope = Scope.CHANNEL
 
 
 class ChannelLimitReached(ClientError):
-    """All channel numbers that the broker grants to a connection are in use."""
+    """All channel numbers that the broker allows for a connection are in use."""
 
 
 class MessageReturned(ClientError):
-    """A mandatory message found no queue (basic.return). `message` is what came back."""
+    """A mandatory message reached no queue (basic.return). `message`: the returned message."""
 
     scope = Scope.MESSAGE
 
@@ -110,15 +110,15 @@ class MessageNacked(ClientError):
 
 
 class QueueFull(MessageNacked):
-    """A queue on the message's way is full and refuses more (x-overflow: reject-publish).
+    """A queue that the message was routed to is full and refuses more (x-overflow: reject-publish).
 
-    basic.nack gives no reason; a broker that failed to store a message sends it too. To publish again later is the
-    answer to either.
+    basic.nack gives no reason: a broker that failed to store a message sends it too. In both cases, publish again
+    later.
     """
 
 
 class ProtocolError(ClientError):
-    """The broker closed a channel or the connection over what we asked. `method` is the one that it objects to."""
+    """The broker closed a channel or the connection because of a request. `method`: the refused one."""
 
     def __init__(self, code: int, text: str, scope: Scope = Scope.CHANNEL, method: str = "") -> None:
         super().__init__(text or f"reply code {code}")
@@ -153,7 +153,7 @@ class AccessRefused(ChannelRefused):
 
 
 class NotFound(ChannelRefused):
-    """404: there is no such queue or exchange."""
+    """404: no such queue or exchange."""
 
 
 class ResourceLocked(ChannelRefused):
@@ -189,7 +189,7 @@ class ResourceExhausted(ProtocolError):
 
 
 class NotAllowed(ProtocolError):
-    """530: no such virtual host, or a use of it that the broker forbids."""
+    """530: no such virtual host, or the broker forbids this use of it."""
 
 
 class NotSupported(ProtocolError):
@@ -224,7 +224,7 @@ METHOD_NAMES: Final = {(method.CLASS_ID, method.METHOD_ID): method.NAME for meth
 
 
 def error_of(reason: CloseReason) -> ClientError:
-    """The error for a request that a closed channel or connection left without answer."""
+    """The error for a request that was not answered before its channel or connection was closed."""
     if reason.initiator is Initiator.CLIENT and reason.code == REPLY_SUCCESS:
         return ChannelClosed(reason.text) if reason.number else ConnectionClosed(reason.text)
     if reason.initiator is Initiator.TRANSPORT or reason.code in {0, REPLY_SUCCESS, CONNECTION_FORCED}:
@@ -235,7 +235,7 @@ def error_of(reason: CloseReason) -> ClientError:
 
 
 def publish_error_of(reason: CloseReason) -> ClientError:
-    """The error for a publish in flight: ConnectionLost for any end of the connection but our own."""
+    """The error for a publish in flight: ConnectionLost, unless the program closed the connection."""
     error = error_of(reason)
     if reason.number == 0 and not isinstance(error, ConnectionClosed):
         return ConnectionLost(str(error), reason.code)

@@ -1,4 +1,4 @@
-"""What channels need of their connection and consumers of their channel, so that neither imports its maker."""
+"""The interfaces that channels need of their connection, and consumers of their channel. They avoid import cycles."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,20 +12,20 @@ from waybill.wire.amqp091.properties import BasicProperties
 
 
 class ChannelHost:
-    """A connection, as far as its channels know it."""
+    """The connection of a channel."""
 
     policy: ReconnectPolicy
     declarations: Declarations
     request_timeout_s: float | None
-    """How long a request may stay without an answer, None for ever."""
+    """How long a request may wait for its answer, None for ever."""
     blocked_timeout_s: float | None
-    """How long a publish may wait while publishing is held back, None for ever."""
+    """How long a publish may wait while publishing is paused, None for ever."""
     consumer_cancellations: int
     """How many consumers the broker has cancelled."""
 
     @property
     def flowing(self) -> bool:
-        """Whether publishing is welcome: open, not blocked, and the transport not above its high-water mark."""
+        """Whether publishing may continue: open, not blocked, and the output buffer not full."""
         raise NotImplementedError
 
     async def wait_ready(self) -> None:
@@ -37,11 +37,11 @@ class ChannelHost:
         raise NotImplementedError
 
     async def wait_flowing(self) -> None:
-        """Return when publishing is welcome. Raises ConnectionClosed if it never will be."""
+        """Wait until publishing may continue. Raises ConnectionClosed if it never will."""
         raise NotImplementedError
 
     def open_engine_channel(self, events: ChannelEvents, *, coalesce_acks: bool) -> ClientChannel:
-        """A channel on the present socket. Raises ConnectionLost, ConnectionClosed or ChannelLimitReached."""
+        """Open a channel on the present socket. Raises ConnectionLost, ConnectionClosed or ChannelLimitReached."""
         raise NotImplementedError
 
     def forget_channel(self, channel: ChannelEvents) -> None:
@@ -53,34 +53,34 @@ class ChannelHost:
         raise NotImplementedError
 
     async def restore_queue(self, name: str) -> None:
-        """Declare a queue and its bindings again if this connection once did; else see that it exists.
+        """Repeat the declarations of a queue and its bindings; if this connection made none, check that it exists.
 
-        Raises ChannelClosed or ConnectionLost; no open channel suffers.
+        Raises ChannelClosed or ConnectionLost; no open channel is affected.
         """
         raise NotImplementedError
 
 
 class ConsumerHost:
-    """A channel, as far as its consumers know it."""
+    """The channel of a consumer."""
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop unless the running loop is the channel's."""
         raise NotImplementedError
 
     def has_registered(self, consumer_tag: str) -> bool:
-        """Whether the broker knows of a consumer at this moment."""
+        """Whether a consumer is registered at the broker at this moment."""
         raise NotImplementedError
 
     async def cancel_consumer(self, consumer_tag: str) -> None:
-        """Take a consumer off the broker."""
+        """Cancel a consumer at the broker."""
         raise NotImplementedError
 
 
 class Publisher:
-    """A channel, as far as `publish_all` knows it."""
+    """The channel that `publish_all` uses."""
 
     async def drain(self) -> None:
-        """Return when publishing is welcome."""
+        """Wait until publishing may continue."""
         raise NotImplementedError
 
     def publish_nowait(
@@ -97,16 +97,16 @@ class Publisher:
 
 
 class ChannelOwner:
-    """A channel, as far as its set of consumers knows it."""
+    """The channel of a set of consumers."""
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop unless the running loop is the channel's."""
         raise NotImplementedError
 
     def present(self) -> ClientChannel | None:
-        """The engine's channel if it stands at this moment."""
+        """The engine's channel if it is open at this moment."""
         raise NotImplementedError
 
     def open_now(self) -> ClientChannel:
-        """The engine's channel, opened if need be. Raises ConnectionLost, ConnectionClosed or ChannelClosed."""
+        """The engine's channel, opened if necessary. Raises ConnectionLost, ConnectionClosed or ChannelClosed."""
         raise NotImplementedError

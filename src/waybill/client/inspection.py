@@ -1,7 +1,6 @@
-"""Looking at a broker without leaving a trace: what is there, and is it as we would declare it.
+"""Inspects a broker without changing it: which queues and exchanges exist, and do they have the expected settings.
 
-Each question goes over a channel of its own, which a refusal closes. What AMQP cannot answer, such as whether a binding
-exists, is not answered here.
+Each question uses a channel of its own, which a refusal closes. AMQP cannot tell whether a binding exists.
 """
 
 from typing import cast
@@ -13,13 +12,13 @@ from waybill.wire.amqp091.methods import ExchangeDeclare, Method, QueueDeclare, 
 
 
 class Inspector:
-    """Asks over one connection. All methods raise AccessRefused, ConnectionLost ... as declarations do."""
+    """Inspects over one connection. All methods raise AccessRefused, ConnectionLost ... like declarations."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def queue(self, name: str) -> QueueDeclared | None:
-        """What is in a queue, None if there is none of this name."""
+        """The message and consumer counts of a queue, None if it does not exist."""
         try:
             reply = await self._connection.ask_aside(QueueDeclare(name, passive=True))
         except NotFound:
@@ -28,7 +27,7 @@ class Inspector:
         return QueueDeclared(declared.queue, declared.message_count, declared.consumer_count)
 
     async def has_exchange(self, name: str) -> bool:
-        """Whether there is an exchange of this name."""
+        """Whether an exchange exists."""
         try:
             await self._connection.ask_aside(ExchangeDeclare(name, passive=True))
         except NotFound:
@@ -36,14 +35,14 @@ class Inspector:
         return True
 
     async def queue_difference(self, name: str, arguments: Arguments) -> str | None:
-        """In what an existing queue differs from a durable one with these arguments, in the broker's words.
+        """How an existing queue differs from a durable one with these arguments, in the broker's words.
 
-        None if it does not. A queue that is not there would be made: ask for it first.
+        None if it does not. A missing queue would be declared: check first that it exists.
         """
         return await self._difference(QueueDeclare(name, durable=True, arguments=arguments))
 
     async def exchange_difference(self, name: str, kind: str, arguments: dict[str, object] | None = None) -> str | None:
-        """The same for a durable exchange of a type."""
+        """How an existing exchange differs from a durable one of this type, as for queues."""
         return await self._difference(ExchangeDeclare(name, kind, durable=True, arguments=arguments or {}))
 
     async def _difference(self, method: Method) -> str | None:

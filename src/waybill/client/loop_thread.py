@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers without one."""
+"""An event loop on its own thread, for callers without one."""
 
 import asyncio
 import concurrent.futures
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs work on its loop until it is stopped. Any number of threads may call."""
+    """Runs coroutines on its loop until it is stopped. Any number of threads may call."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
-        # A submission comes before the end of the loop, which then ends it, or is refused.
+        # Work is submitted before the loop stops, which then cancels it, or it is refused.
         self._lock = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="waybill-client", daemon=True)
@@ -25,11 +25,11 @@ class LoopThread:
 
     @property
     def stopped(self) -> bool:
-        """Whether it takes no more work."""
+        """Whether it accepts no more work."""
         return self._stopped
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop; its result or exception. An interrupted caller cancels it.
+        """Run `work` on the loop. Returns its result, or raises its exception. An interrupted caller cancels it.
 
         Raises ConnectionClosed if the loop is stopped, before or meanwhile, and RuntimeError on the loop's own thread.
         """
@@ -59,13 +59,13 @@ class LoopThread:
             raise
 
     def soon(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Call on the loop without waiting; not at all once it is stopped."""
+        """Call on the loop without waiting; do nothing once it is stopped."""
         with self._lock:
             if not self._stopped:
                 self.loop.call_soon_threadsafe(callback, *arguments)
 
     def stop(self) -> None:
-        """End the loop and its thread; what runs there is cancelled. A second call does nothing."""
+        """Stop the loop and its thread, and cancel what runs there. A second call does nothing."""
         with self._lock:
             if not self._stopped:
                 self._stopped = True
@@ -84,7 +84,7 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """End what still runs, so that the threads that wait for it are told."""
+    """Cancel what still runs, which wakes the threads that wait for it."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

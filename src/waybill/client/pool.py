@@ -1,4 +1,4 @@
-"""Pools: channels for many tasks, connections for many cores' worth of traffic."""
+"""Pools of channels, for many tasks, and of connections, for heavy traffic."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from waybill.client.uri import MAX_SHORT, Address
 
 
 class ChannelPool:
-    """Lends channels of one connection, at most `size` at a time; they are opened when first needed.
+    """Lends channels of one connection, at most `size` at a time. They are opened when needed.
 
         async with pool.channel() as channel:
             await channel.publish(...)
@@ -34,12 +34,12 @@ class ChannelPool:
 
     @property
     def idle_count(self) -> int:
-        """Open channels that nobody uses."""
+        """The number of open channels that nobody uses."""
         return len(self._idle)
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[Channel]:
-        """Borrow a channel; waits while all are lent. Raises what `Connection.channel` raises."""
+        """Borrow a channel; waits while all are lent. Raises the errors of `Connection.channel`."""
         async with self._slots:
             channel = self._idle.pop() if self._idle else await self._connection.channel(confirms=self._confirms)
             try:
@@ -51,7 +51,7 @@ class ChannelPool:
                     self._idle.append(channel)
 
     async def close(self) -> None:
-        """Close the idle channels; those that are lent are closed when they come back."""
+        """Close the idle channels; lent ones are closed when they are returned."""
         self._closed = True
         while self._idle:
             await self._idle.pop().close()
@@ -66,9 +66,9 @@ class ChannelPool:
 
 
 class ConnectionPool:
-    """Up to `size` connections (default: one for each core) to one broker, opened when needed, handed out in turn.
+    """Up to `size` connections (default: one per core) to one broker, opened when needed and returned round-robin.
 
-    One connection is shared by any number of users: its channels keep them apart.
+    Any number of users may share a connection: its channels keep them apart.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ConnectionPool:
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
-        """Open the first connection. Raises what `connect` raises."""
+        """Open the first connection. Raises the errors of `connect`."""
         await self.connection()
 
     async def connection(self) -> Connection:
-        """The next connection in turn; one that was given up is replaced. Raises what `connect` raises."""
+        """The next connection, round-robin; one that was given up is replaced. Raises the errors of `connect`."""
         async with self._opening:
             for given_up in [one for one in self._connections if one.closed]:
                 self._connections.remove(given_up)

@@ -1,4 +1,4 @@
-"""Many publishes at the speed of the broker, not of its answers."""
+"""Bulk publishing: many publishes await their confirms at the same time."""
 
 import asyncio
 from collections import deque
@@ -18,7 +18,7 @@ DRAIN_EVERY: Final = 100
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """What `Channel.publish` takes, as a value."""
+    """The arguments of `Channel.publish`, as a value."""
 
     body: bytes
     routing_key: str = ""
@@ -29,7 +29,7 @@ class OutgoingMessage:
 
 @dataclass(frozen=True)
 class Unpublished:
-    """A message that was not published, or whose fate is unknown (ConnectionLost), and why."""
+    """A message that was not published, or whose outcome is unknown (ConnectionLost), and why."""
 
     message: OutgoingMessage
     error: ClientError
@@ -38,7 +38,7 @@ class Unpublished:
 async def publish_all(
     channel: Publisher, messages: Iterable[OutgoingMessage | bytes], kind: OutgoingMessage, window: int
 ) -> list[Unpublished]:
-    """See `Channel.publish_many`. A body alone is published as `kind` says."""
+    """See `Channel.publish_many`. `kind`: how to publish a plain body."""
     check_whole("window", window, 1, MAX_WINDOW)
     failures: list[Unpublished] = []
     waiting: deque[tuple[OutgoingMessage, asyncio.Future[None]]] = deque()

@@ -1,4 +1,4 @@
-"""The checks of settings that are numbers, for everything that is built on the client."""
+"""Checks of numeric settings, for packages that build on the client."""
 
 from waybill.transport.ranges import check_number, check_whole
 

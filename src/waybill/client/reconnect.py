@@ -1,4 +1,4 @@
-"""When to try again."""
+"""When to reconnect."""
 
 from dataclasses import dataclass
 from random import SystemRandom
@@ -14,9 +14,9 @@ _RANDOM: Final = SystemRandom()
 class ReconnectPolicy:
     """Exponential backoff: before attempt n (from 1) `min(first_delay_s * factor**(n - 1), max_delay_s)`.
 
-    `jitter` 0.25 spreads each delay by 25 % to either side. `max_attempts` ends the connection for good after so many
-    failures in a row, 0 at once; None never does. The defaults are those of the Open Job Spec's AMQP binding, section
-    11.3.
+    `jitter` 0.25 varies each delay by up to 25 % in either direction. After `max_attempts` failures in a row the
+    connection is given up: with 0 at once, with None never. The defaults are those of the Open Job Spec's AMQP binding,
+    section 11.3.
     """
 
     first_delay_s: float = 1.0
@@ -26,7 +26,7 @@ class ReconnectPolicy:
     max_attempts: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a figure that is out of its range."""
+        """Raises ValueError for a number out of range."""
         check_number("first_delay_s", self.first_delay_s, 0, YEAR_S)
         check_number("factor", self.factor, 1, 1000)
         check_number("max_delay_s", self.max_delay_s, 0, YEAR_S)
@@ -35,6 +35,6 @@ class ReconnectPolicy:
 
     def delay_s(self, attempt: int) -> float:
         """How long to wait before attempt `attempt`, counted from 1."""
-        # An exponent that large would overflow a float long after the cap is reached.
+        # The cap is reached long before; a larger exponent would overflow a float.
         delay_s = min(self.first_delay_s * self.factor ** min(attempt - 1, 64), self.max_delay_s)
         return delay_s * (1 + self.jitter * _RANDOM.uniform(-1, 1))

@@ -1,4 +1,4 @@
-"""The life of a connection that comes back, as a table.
+"""The states of a connection that reconnects, as a table.
 
 NEW --dial--> OPENING --opened--> OPEN --lost--> AWAY --restored--> OPEN
 |                  |              |
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ReconnectState(Enum):
-    """See the diagram of the module."""
+    """See the module's diagram."""
 
     NEW = "not open"
     OPENING = "being opened"

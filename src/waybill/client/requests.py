@@ -1,4 +1,4 @@
-"""Turns an engine's reply callback into something to await, safe to cancel."""
+"""Makes an engine's reply callback awaitable. Cancelling is safe."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class Send(Protocol):
 class PendingReply:
     """The reply of one request.
 
-    A cancelled caller does not take the request back: the broker carries it out. So `on_success` sees the reply in any
-    case, and `on_orphan` undoes what nobody waits for any more.
+    Cancelling the caller does not cancel the request: the broker executes it. So `on_success` always gets the reply,
+    and `on_orphan` undoes what nobody awaits any more.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ async def ask(
     on_success: Callable[[Reply], None] | None = None,
     on_orphan: Callable[[Reply], None] | None = None,
 ) -> Reply:
-    """Send a request and wait for its reply. Raises what `error_of` makes of a close, or RequestTimeout."""
+    """Send a request and wait for its reply. Raises `error_of(close)` if it is closed, or RequestTimeout."""
     pending = PendingReply(on_success, on_orphan)
     send(pending)
     try:
@@ -68,14 +68,14 @@ async def _reply_of(future: asyncio.Future[Reply], on_orphan: Callable[[Reply], 
     try:
         return await future
     except asyncio.CancelledError:
-        # The reply may have come in the same turn of the loop in which the caller was cancelled.
+        # The reply may have arrived in the iteration of the loop in which the caller was cancelled.
         if future.done() and not future.cancelled() and future.exception() is None and on_orphan is not None:
             on_orphan(future.result())
         raise
 
 
 def request_of(channel: ClientChannel, method: Method) -> Send:
-    """What sends `method` on `channel`."""
+    """A request that sends `method` on `channel`."""
 
     def send(reply: Callable[[Reply], None]) -> None:
         channel.request(method, reply)
@@ -84,4 +84,4 @@ def request_of(channel: ClientChannel, method: Method) -> Send:
 
 
 def ignore(_reply: Reply) -> None:
-    """For requests whose failure closes the channel, which tells enough."""
+    """For requests whose failure closes the channel, which reports the error."""

@@ -1,4 +1,4 @@
-"""Declaring things again on a new socket, and asking aside from the channels of the user."""
+"""Repeats declarations on a new socket, and sends requests on channels apart from the program's."""
 
 import logging
 from collections import deque
@@ -18,12 +18,12 @@ from waybill.wire.amqp091.methods import Method, QueueBind, QueueDeclare, QueueD
 log: Final = logging.getLogger("waybill.client")
 
 Step = tuple[str, Method]
-"""A method, and for a queue the name that the user knows it by."""
+"""A method and, for a queue, the name that the program knows it by."""
 
 
 @asynccontextmanager
 async def side_channel(connection: SocketConnection, timeout_s: float | None) -> AsyncIterator[ClientChannel]:
-    """A channel for a few requests, closed afterwards in any case.
+    """A channel for a few requests. It is always closed afterwards.
 
     Raises ConnectionLost, ChannelLimitReached, ChannelClosed or RequestTimeout.
     """
@@ -42,7 +42,7 @@ async def side_channel(connection: SocketConnection, timeout_s: float | None) ->
 
 
 async def ask_all(connection: SocketConnection, methods: tuple[Method, ...], timeout_s: float | None) -> Reply | None:
-    """Request one thing after the other on a side channel; the last reply. Raises as `side_channel` does."""
+    """Send requests one after the other on a side channel. Returns the last reply. Raises as `side_channel` does."""
     reply: Reply | None = None
     async with side_channel(connection, timeout_s) as channel:
         for method in methods:
@@ -51,7 +51,7 @@ async def ask_all(connection: SocketConnection, methods: tuple[Method, ...], tim
 
 
 async def restore_all(connection: SocketConnection, declarations: Declarations, timeout_s: float | None) -> None:
-    """Declare exchanges, queues and bindings again; what the broker refuses is logged and left as it is.
+    """Declare exchanges, queues and bindings again. A refusal is logged, and the rest continues.
 
     Raises ConnectionLost and what else `side_channel` raises.
     """
@@ -65,7 +65,7 @@ async def restore_all(connection: SocketConnection, declarations: Declarations, 
 async def restore_one(
     connection: SocketConnection, declarations: Declarations, name: str, timeout_s: float | None
 ) -> None:
-    """Declare a queue and its bindings again, or see that it exists if it was never declared here.
+    """Declare a queue and its bindings again; if they were not declared here, check that the queue exists.
 
     Raises ChannelClosed and what else `side_channel` raises.
     """
@@ -95,8 +95,8 @@ async def _declare_all(
                     await _declare(channel, declarations, step, timeout_s)
         except ChannelClosed as error:
             if step is None:
-                raise  # Not over a declaration: this broker opens no channels.
-            log.error("could not declare again: %s: %s", step[1], error)  # noqa: TRY400 - the broker's text says it all
+                raise  # Not because of a declaration: the broker opens no channels.
+            log.error("could not repeat a declaration: %s: %s", step[1], error)  # noqa: TRY400 - the broker's text is enough
 
 
 async def _declare(channel: ClientChannel, declarations: Declarations, step: Step, timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""One socket's worth of a connection: a pump, its engine, and futures for its beginning and its end."""
+"""The connection over one socket: a pump, its engine, and futures for its start and end."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ NONCE_BYTES: Final = 18
 
 
 class SocketConnection(ConnectionEvents):
-    """Made by `dial`, with the handshake done. A connection that reconnects makes another one."""
+    """Made by `dial`, after the handshake. Each reconnect makes another one."""
 
     pump: Pump[ClientEngine]
 
@@ -31,11 +31,11 @@ class SocketConnection(ConnectionEvents):
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[CloseReason] = self._loop.create_future()
-        """Done as soon as the connection is of no more use."""
+        """Done as soon as the connection has ended."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self.blocked_reason: str | None = None
         self.on_blocked: Callable[[str | None], None] | None = None
-        """Called with the reason when the broker takes no publishes any more, with None when it does again."""
+        """Called with the reason when the broker blocks publishes, with None when it unblocks them."""
         self._writing_paused = False
         self._flowing = asyncio.Event()
 
@@ -45,18 +45,18 @@ class SocketConnection(ConnectionEvents):
 
     @property
     def flowing(self) -> bool:
-        """Neither the broker nor the transport holds publishing back."""
+        """Whether publishing may continue: neither the broker nor the transport holds it back."""
         return self._flowing.is_set()
 
     async def wait_flowing(self) -> None:
-        """Return when publishing is welcome, or the connection is over."""
+        """Wait until publishing may continue, or the connection has ended."""
         await self._flowing.wait()
 
     @staticmethod
     async def dial(address: Address, clock: Clock, on_end: Callable[[], None]) -> "SocketConnection":
         """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
 
-        `on_end` is called at the very moment in which the connection is of no more use.
+        `on_end` is called at the moment in which the connection ends.
         """
         made = SocketConnection(address, on_end)
         settings = replace(address.settings, nonce=urandom(NONCE_BYTES).hex())
@@ -71,7 +71,7 @@ class SocketConnection(ConnectionEvents):
         except TimeoutError:
             pump.abort()
             raise ConnectFailed(f"{address}: no answer within {address.connect_timeout_s:g} s") from None
-        except (OSError, UnicodeError) as error:  # The latter for a host that is no name.
+        except (OSError, UnicodeError) as error:  # The latter for an invalid host name.
             pump.abort()
             raise ConnectFailed(f"{address}: {error}") from error
         except BaseException:
@@ -91,7 +91,7 @@ class SocketConnection(ConnectionEvents):
             self.pump.abort()
 
     async def wait_lost(self) -> None:
-        """Return when the transport is gone, by force after `CLOSE_TIMEOUT_S`."""
+        """Wait until the transport is closed; force it after `CLOSE_TIMEOUT_S`."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -149,7 +149,7 @@ class SocketConnection(ConnectionEvents):
             self._flowing.clear()
 
     def _handshake_error(self, reason: CloseReason) -> Exception:
-        """RabbitMQ answers a bad login with 403, or (for a client that could not take that) by hanging up."""
+        """RabbitMQ answers a bad login with 403, or (to clients without that capability) by closing the socket."""
         if reason.code == ACCESS_REFUSED:
             return AuthenticationFailed(f"{self._address}: {reason.text}")
         error = error_of(reason)

@@ -35,7 +35,7 @@ class QueueDeclared:
 
 
 class TopologyMethods:
-    """What a channel inherits. Every success is recorded, to be declared again after a reconnect."""
+    """The base of a channel. Declarations that succeed are recorded, and repeated after a reconnect."""
 
     _connection: ChannelHost
 
@@ -59,12 +59,12 @@ class TopologyMethods:
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        """Declare, or with `passive` ask for, an exchange. Raises PreconditionFailed, NotFound, AccessRefused ..."""
+        """Declare an exchange, or with `passive` check it. Raises PreconditionFailed, NotFound, AccessRefused ..."""
         method = ExchangeDeclare(name, type, passive, durable, auto_delete, internal, arguments=arguments or {})
         await self.call(method, lambda _: self._connection.declarations.exchange_declared(method))
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange; one that does not exist is no error. Raises PreconditionFailed if it is in use."""
+        """Delete an exchange. A missing exchange is no error. Raises PreconditionFailed if it is in use."""
         await self.call(ExchangeDelete(name, if_unused), lambda _: self._connection.declarations.exchange_deleted(name))
 
     async def bind_exchange(
@@ -91,10 +91,10 @@ class TopologyMethods:
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> QueueDeclared:
-        """Declare, or with `passive` ask for, a queue; without a name the broker gives one.
+        """Declare a queue, or with `passive` check that it exists. Without a name the broker chooses one.
 
-        The name of a server-named queue stays valid on this connection after a reconnect, when the broker names it
-        anew; others learn the new one from `Connection.current_queue_name`. Raises PreconditionFailed, NotFound,
+        After a reconnect the broker chooses another. The first name stays valid on this connection;
+        `Connection.current_queue_name` has the new one, for others. Raises PreconditionFailed, NotFound,
         ResourceLocked, AccessRefused ...
         """
         declarations = self._connection.declarations
@@ -110,14 +110,14 @@ class TopologyMethods:
         return QueueDeclared(name or reply.queue, reply.message_count, reply.consumer_count)
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; how many messages it held. One that does not exist is no error."""
+        """Delete a queue. Returns how many messages it held. A missing queue is no error."""
         declarations = self._connection.declarations
         method = QueueDelete(declarations.current_name(name), if_unused, if_empty)
         reply = await self.call(method, lambda _: declarations.queue_deleted(name))
         return cast("QueueDeleteOk", reply).message_count
 
     async def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of a queue; how many."""
+        """Drop the ready messages of a queue. Returns how many."""
         reply = await self.call(QueuePurge(self._connection.declarations.current_name(name)))
         return cast("QueuePurgeOk", reply).message_count
 

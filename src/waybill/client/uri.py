@@ -5,7 +5,7 @@
 | heartbeat | seconds, 0: none (default 60) |
 | connection_timeout | milliseconds for TCP, TLS and the handshake together (default 30000) |
 | request_timeout | milliseconds for the answer to a request or the confirm of a publish, 0: no limit (default 120000) |
-| blocked_timeout | milliseconds that a publish waits while the broker takes none, 0: no limit (default) |
+| blocked_timeout | milliseconds that a publish waits while the broker blocks, 0: no limit (default) |
 | channel_max, frame_max | limits to propose |
 | auth_mechanism | plain, amqplain, scram-sha-256 or external |
 | cacertfile, certfile, keyfile | PEM files for amqps |
@@ -43,7 +43,7 @@ MAX_LONG: Final = 0xFFFFFFFF
 
 
 class InvalidURI(ValueError):
-    """A URI that does not tell where to connect. The text never repeats the URI, which may hold a password."""
+    """An invalid URI. The text never repeats the URI, which may contain a password."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Address:
         return f"{scheme}://{host}:{self.port}/{quote(self.settings.virtual_host, safe='')}"
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """None without TLS. Raises OSError or ssl.SSLError for files that cannot be used."""
+        """The TLS context, None without TLS. Raises OSError or ssl.SSLError for unusable files."""
         if not self.tls:
             return None
         return client_context(authority=self.authority, certificate=self.certificate, key=self.key, verify=self.verify)
@@ -81,7 +81,7 @@ def parse_uri(uri: str, *, name: str = "") -> Address:
         parts = urlsplit(uri)
         port = parts.port  # Within 0 to 65535, or it raises.
     except ValueError:
-        raise InvalidURI("the host of the AMQP URI is malformed, or its port is no number from 0 to 65535") from None
+        raise InvalidURI("the host of the AMQP URI is malformed, or its port is not a number from 0 to 65535") from None
     if parts.scheme not in PORTS:
         raise InvalidURI("an AMQP URI starts with amqp:// or amqps://")
     if parts.fragment:
@@ -133,14 +133,14 @@ def _number(options: dict[str, str], name: str, default: int, highest: int) -> i
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or int(text) > highest:
-        raise InvalidURI(f"the option {name} of the AMQP URI is a number up to {highest}")
+        raise InvalidURI(f"the option {name} of the AMQP URI must be a number up to {highest}")
     return int(text)
 
 
 def _choice(options: dict[str, str], name: str, values: dict[str, str], default: str) -> str:
     value = values.get(options.pop(name, default).lower())
     if value is None:
-        raise InvalidURI(f"the option {name} of the AMQP URI is one of {', '.join(values)}")
+        raise InvalidURI(f"the option {name} of the AMQP URI must be one of {', '.join(values)}")
     return value
 
 

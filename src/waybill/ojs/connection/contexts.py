@@ -1,4 +1,4 @@
-"""Named brokers of a user, kept in one file that only the user can read: the URIs in it hold passwords."""
+"""The named brokers of a user, in a file that only the user can read, because its URIs contain passwords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NamesProfile = Literal["spec", "web"]
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A broker and what is to be known to use it. `management` is the URL of RabbitMQ's management plugin."""
+    """A broker and its settings. `management` is the URL of RabbitMQ's management plugin."""
 
     uri: str
     management: str | None = None
@@ -33,13 +33,13 @@ class Contexts(msgspec.Struct, omit_defaults=True):
 
 
 def contexts_file() -> Path:
-    """Where a user's own settings belong (XDG Base Directory Specification)."""
+    """The directory for a user's settings (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "waybill" / FILE
 
 
 def load() -> Contexts:
-    """Read the contexts; none if there is no file. Raises UnusableContexts, which repeats nothing of the content."""
+    """Read the contexts; none if there is no file. Raises UnusableContexts, which never quotes the content."""
     path = contexts_file()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contexts)
