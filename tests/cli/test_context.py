@@ -106,13 +106,13 @@ def test_errors_name_the_cause_and_the_way_out(waybill_uri: str) -> None:
     wrong = waybill_uri.replace("guest:guest@", f"ada:{SECRET}@")
     refused = waybill("queue", "list", "email", "--uri", wrong)
     assert refused.exit_code == 1
-    assert "Way out: see that user 'ada' and the password" in refused.output
+    assert "Way out: check user 'ada' and the password" in refused.output
     unreachable = waybill("queue", "list", "email", "--uri", f"amqp://ada:{SECRET}@127.0.0.1:1", "--json")
     document = json.loads(unreachable.stderr)
     assert "127.0.0.1:1" in document["error"]
     assert "waybill broker" in document["way_out"]
     no_host = waybill("queue", "list", "email", "--uri", waybill_uri.replace("%2Fojs", "nowhere"))
-    assert "make the virtual host 'nowhere'" in no_host.output
+    assert "create the virtual host 'nowhere'" in no_host.output
     missing = waybill("queue", "list", "no-such-queue", "--uri", waybill_uri)
     assert "Way out: `waybill queue declare no-such-queue`" in missing.output
     unanswered = waybill("job", "list", "--queue", "no-coordinator", "--uri", waybill_uri)

@@ -112,5 +112,5 @@ def test_a_port_in_a_uri_is_a_port(uri: str) -> None:
 
 @pytest.mark.parametrize("name", ["prefetch", "pollTimeoutMs", "maxOffsetsPerTrigger"])
 def test_an_option_of_spark_beyond_its_range_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match=f"option {name} is a whole number"):
+    with pytest.raises(OptionError, match=f"option {name} must be a whole number"):
         parse_options({"uri": "amqp://h", "stream": "s", name: "9" * 30}, default_stream=None, streaming=False)

@@ -41,4 +41,4 @@ def test_a_topology_is_declared_checked_and_migrated(waybill_uri: str) -> None:
 def test_it_must_be_said_what_changes(waybill_uri: str) -> None:
     result = topology(waybill_uri, "migrate", "inbox", "--to-prefix", "cli-topology.")
     assert result.exit_code == 2
-    assert "Say what is to change" in result.output
+    assert "Choose what to change" in result.output

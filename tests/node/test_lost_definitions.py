@@ -24,6 +24,6 @@ def test_a_definition_that_makes_no_sense_is_named(kind: str) -> None:
     journal = open_journal(disk)
     journal.define(kind, *SENSELESS[kind])
     journal.close()
-    with pytest.raises(DefinitionsLost, match=r"the definitions make no sense: .*waybill store rebuild"):
+    with pytest.raises(DefinitionsLost, match=r"invalid definition of .*waybill store rebuild"):
         Node.open(disk, options, 2.0)
     assert disk.open_files == 0

@@ -277,7 +277,7 @@ def test_a_row_that_is_refused_fails_the_task(spark: SparkSession, queue: Queue)
         ("ojs", {"uri": NOWHERE, "type": "a.b"}, "127.0.0.1:1"),
         ("amqp", {"uri": NOWHERE, "routingKey": "q"}, "127.0.0.1:1"),
         ("ojs", {"uri": NOWHERE, "type": "a.b", "quueue": "x"}, "did you mean 'queue'"),
-        ("amqp", {"uri": NOWHERE, "mandatory": "perhaps"}, "mandatory is true or false"),
+        ("amqp", {"uri": NOWHERE, "mandatory": "perhaps"}, "mandatory must be true or false"),
         ("ojs", {"uri": NOWHERE}, "needs a type"),
         ("ojs", {"uri": NOWHERE, "type": "a.b", "profile": "other"}, "profile is spec or web"),
     ],

@@ -77,8 +77,7 @@ def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one li
     match error:
         case AuthenticationFailed():
             return (
-                f"check user {user!r} and the password in the URI; guest may log in only from the broker's own"
-                " machine only"
+                f"check user {user!r} and the password in the URI; guest may log in from the broker's own machine only"
             )
         case ConnectFailed():
             return (

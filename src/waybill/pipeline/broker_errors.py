@@ -1,4 +1,4 @@
-"""Errors of the client in the words of the pipeline: with the broker's address, and never with its password."""
+"""The client's errors as errors of the pipeline: with the broker's address, never with its password."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from waybill.client import ClientError, InvalidURI
 from waybill.pipeline.named_options import address
 
 BROKER_ERRORS: Final = (ClientError, InvalidURI, OSError)
-"""What working with a broker raises: it is away, refuses, or its URI is none. Jobs have errors of their own beside."""
+"""The client's errors: the broker is unreachable or refuses, or the URI is invalid."""
 
 
 def explained(doing: str, uri: str, problem: BaseException) -> str:

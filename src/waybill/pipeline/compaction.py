@@ -1,12 +1,12 @@
-"""Compaction and retention of bronze: few large files in place of many small ones, and old days dropped.
+"""Compaction and retention of bronze: merge many small files into a few large ones, and drop old days.
 
-Every trigger adds a file for each task, so that days have thousands of them, and reading them costs more than their
-rows. Compaction writes bronze anew, as a version beside the old one: days with many files are read and written in few,
-the files of the others are linked. Then the new version takes the old one's place in one step. A crash before that
-changes nothing, and whoever reads the old version can go on.
+Each trigger adds a file per task, so a day may have thousands, and opening them costs more than reading their rows.
+Compaction writes a new version of bronze beside the old one: days with many files are rewritten in a few, the files of
+the others are linked. Then the new version replaces the old one in one step. A crash before that changes nothing, and
+readers of the old version can continue.
 
-The last batch that Spark has noted, and one that it has not, stay as they are: after a crash Spark may run them again,
-and they replace themselves by their number.
+The last batch that Spark has recorded, and one that it has not, stay as they are: after a crash Spark may run them
+again, and they replace themselves by their number.
 """
 
 import os
@@ -27,12 +27,12 @@ from waybill.pipeline.tables import Tables
 _FILE_BYTES: Final = 128 << 20
 _FILES_MIN: Final = 4
 _COMPACTED: Final = 0
-"""The number of the batch under which compacted rows are kept: Spark's first, which it never runs again by then."""
+"""The batch number of compacted rows: Spark's first, which it never runs again by then."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What compaction has done to bronze."""
+    """The result of a compaction."""
 
     files_before: int
     files_after: int
@@ -48,11 +48,10 @@ def compact(
     today: date | None = None,
     on_day: Callable[[int, int], None] | None = None,
 ) -> Compacted:
-    """Write bronze in few files; with `keep_days`, drop the days before. `on_day` hears of days done and days in all.
+    """Rewrite bronze in few files; with `keep_days`, drop older days. Calls `on_day` with days done and total days.
 
-    Gold of that time stays as the last run left it, and jobs that reach into the days that are kept stay whole: see
-    `retention`. Jobs that had ended before are gone from silver at the next run. Raises TablesError if the pipeline
-    runs.
+    Gold of the dropped days stays, and jobs that extend into the days that are kept stay complete: see `retention`.
+    Jobs that had ended before disappear from silver at the next run. Raises TablesError if the pipeline runs.
     """
     with store.locked():
         store.prepare()
@@ -78,7 +77,7 @@ def compact(
 def compact_delta(
     spark: SparkSession, store: DeltaTables, *, keep_days: int | None = None, today: date | None = None
 ) -> Compacted:
-    """The same for Delta tables, by Delta's own means, which need no other writer to be kept away."""
+    """The same for Delta tables, with Delta's own commands, which allow other writers."""
     store.prepare()
     before = store.file_count()
     dropped = 0
@@ -92,7 +91,7 @@ def compact_delta(
 
 
 def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> bool:
-    """Bring a day to the new version. True if it was written anew."""
+    """Bring a day into the new version. True if it was rewritten."""
     batches = [path for path in day.iterdir() if path.name.startswith("batch_id=")]
     merged = [path for path in batches if int(path.name.removeprefix("batch_id=")) < settled]
     files = [file for path in merged for file in _files(path)]
@@ -111,7 +110,7 @@ def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> boo
 
 
 def _settled_batches(store: Tables) -> int:
-    """Every batch with a lower number than this has another one after it that Spark has noted as done."""
+    """A batch number. Spark has recorded a later batch than each lower one as done."""
     commits = store.checkpoint / "commits"
     numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
     return max(numbers, default=0)
@@ -122,7 +121,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same files in another place, without a copy."""
+    """Link the same files in another place, without copying."""
     target.mkdir(parents=True)
     for file in _files(source):
         os.link(file, target / file.name)

@@ -1,9 +1,9 @@
-"""What a stream says of a message besides its body: the offset, and the properties that its publisher gave it.
+"""Reads content headers of stream messages: the offset, and the publisher's properties.
 
     flags | content-type | content-encoding | headers: length, ..., "x-stream-offset" l int64 | the other properties
 
-A broker adds the offset as the last header. All the rest hardly changes from one message of a publisher to the next, so
-what was decoded once is found again by its bytes, without the offset.
+A broker adds the offset as the last header. The rest hardly changes between messages of a publisher, so decoded
+properties are cached by their bytes, without the offset.
 """
 
 import sys
@@ -27,18 +27,18 @@ _INT64: Final = "q"
 
 
 class ContentHeaders:
-    """Reads content headers of one stream's deliveries, and remembers what they have in common."""
+    """Reads content headers of one stream's deliveries, and caches their common parts."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Sent] = {}
-        # The last one read: what is before and after its offset, and where that is.
+        # The last header read: the bytes before and after its offset, and their place.
         self._length = -1
         self._before = b""
         self._after = b""
         self._last = NOTHING_SENT
 
     def read_all(self, encoded: list[bytes]) -> tuple[Sequence[int | None], list[Sent]]:
-        """What `read` says of each; all at once if they differ in nothing but the offset, as most do."""
+        """`read` each header; all at once if they differ only in the offset, as most do."""
         _, sent = self.read(encoded[0])
         start, end = len(self._before), len(self._before) + _VALUE_BYTES
         if (
@@ -51,8 +51,8 @@ class ContentHeaders:
         return [offset for offset, _ in each], [sent for _, sent in each]
 
     def read(self, encoded: bytes) -> tuple[int | None, Sent]:
-        """The offset (None if there is none: this is no stream) and the rest of encoded flags and properties."""
-        # With the same flags and lengths before it, the offset of this one can only be in the same place.
+        """The offset (None if this is not a stream) and the decoded properties of an encoded header."""
+        # With equal flags and lengths before it, the offset can only be in the same place.
         before, after = self._before, self._after
         if len(encoded) == self._length and encoded.startswith(before) and encoded.endswith(after):
             return int.from_bytes(encoded[len(before) : len(before) + _VALUE_BYTES], "big"), self._last
@@ -73,7 +73,7 @@ class ContentHeaders:
 
 
 def _native(big_endian: bytes) -> Sequence[int]:
-    """Numbers of 64 bits that lie one after the other."""
+    """Consecutive numbers of 64 bits."""
     numbers = array(_INT64, big_endian)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -81,7 +81,7 @@ def _native(big_endian: bytes) -> Sequence[int]:
 
 
 def _table_end(encoded: bytes) -> int:
-    """Where the table of headers ends; 0 if there is none. What is cut short is left to the decoder to refuse."""
+    """Where the table of headers ends; 0 if there is none. The decoder refuses truncated ones."""
     flags = encoded[0]
     at = 2
     if not flags & _HEADERS:

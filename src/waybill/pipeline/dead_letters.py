@@ -1,13 +1,13 @@
-"""Dead letters as a DataFrame, and a DataFrame of jobs out of their dead letter queues.
+"""Reads dead letters into a DataFrame, and moves jobs of a DataFrame out of their dead letter queues.
 
     dead = spark.read.format("ojs").option("uri", uri).option("deadLetters", "email").load()
     redrive(dead.where("error_type = 'Timeout'"), uri, rate=50)
 
-Reading is a look: the letters of a queue are taken, not acknowledged and given back, so that they stay in their order.
-It is a snapshot, as large as the queue was when the task began. A queue is one partition, because its order is one.
+Reading leaves the queue as it was: its messages are fetched and requeued in order. It is a snapshot, as long as the
+queue was when the task began. A queue is one partition, which keeps its order.
 
-Moving is done by the driver, one job after the other: published and confirmed in its queue before its dead letter is
-acknowledged. If Spark or this program dies half-way, the rest stays dead, and at most one job is in both places.
+The driver moves the jobs one by one: each is published and confirmed in its queue before its dead letter is
+acknowledged. If Spark or this program dies, the rest stays dead, and at most one job is in both places.
 """
 
 import json
@@ -47,7 +47,7 @@ class DeadLettersError(RuntimeError):
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a choice of jobs: `done` of the `wanted`; the others were no longer in their dead letter queue."""
+    """The result of a move: `done` of the `wanted` jobs. The others were no longer in their dead letter queue."""
 
     wanted: int
     done: int
@@ -111,8 +111,8 @@ def redrive(
     """Put the jobs of `chosen` back into their queues, with all their attempts.
 
     `chosen` has the columns `queue` and `job_id`, and may have `args`, the text of a JSON array or an array: edited
-    arguments, null for the job's own. `rate` is jobs a second. `on_progress` hears how many were moved so far. Raises
-    DeadLettersError; what was not moved is where it was.
+    arguments, null for the job's own. `rate`: jobs per second. `on_progress` gets the number moved so far. Raises
+    DeadLettersError; jobs that were not moved stay where they were.
     """
 
     async def retry(dead: DeadLetters, own: dict[str, dict[str, object]], progress: Progress) -> int:
@@ -140,7 +140,7 @@ def discard(
 def _settle(
     chosen: DataFrame, uri: str, topology: Topology | None, settle: Settle, on_progress: Progress | None
 ) -> Settled:
-    """Collect the choice first: nothing is moved unless all of it could be computed."""
+    """Collect the choice first: no job is moved unless the whole DataFrame can be computed."""
     queues = _by_queue(chosen)
     jobs = Jobs(uri, topology=topology)
     moved = 0
@@ -204,7 +204,7 @@ def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 
 def _row(queue: str, letter: DeadJob) -> dict[str, object]:
-    """The columns of `schemas.DEAD_LETTER`; null for what somebody sent that no column holds."""
+    """The columns of `schemas.DEAD_LETTER`; null for values that do not fit a column."""
     return {
         "queue": queue,
         "job_id": _text(letter.id),
@@ -221,7 +221,7 @@ def _row(queue: str, letter: DeadJob) -> dict[str, object]:
 
 
 def _text(value: str) -> str:
-    """Text that UTF-8 can say: half a surrogate pair cannot be."""
+    """Text without lone surrogates, which UTF-8 cannot encode."""
     return value.encode(errors="replace").decode()
 
 
@@ -234,7 +234,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _args_text(body: bytes) -> str | None:
-    """The arguments as they stand in the envelope; None if it is none, or is nested too deep."""
+    """The arguments as in the envelope; None if that is invalid, or nested too deeply."""
     if is_too_deep(body):
         return None
     try:

@@ -3,9 +3,9 @@
     ROOT/bronze/events, ROOT/silver/jobs, ...      Delta tables
     ROOT/checkpoint                                Spark's own: offsets and commits of the batches
 
-Every write is one commit of Delta's log, which readers see whole or not at all. A batch replaces the rows that have
-its number: so one that runs again after a crash is there once, also after its files were compacted. (To have Delta
-leave out a number that it has seen would do as well, but then nobody would count the rows of such a batch.)
+Every write is one commit of Delta's log, which readers see completely or not at all. A batch replaces the rows with its
+number, so one that runs again after a crash is there once, even after its files were compacted. (Delta can also skip a
+number that it has seen, but then the rows of such a batch would not be counted.)
 
 Nothing locks the directory. Two runs with one checkpoint are kept apart by Spark, which ends the one that finds the
 other's entry in the log of offsets.
@@ -17,7 +17,7 @@ from datetime import date
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline import tables
 from waybill.pipeline.tables import Store, Table, TablesError
@@ -80,21 +80,21 @@ class DeltaTables(Store):
         return 0 if row is None else int(row["numFiles"])
 
     def optimize(self) -> int:
-        """Write the events in few files; the number of days that were written anew."""
+        """Rewrite the events in few files. Returns the number of days rewritten."""
         row = self._spark.sql(f"OPTIMIZE {self._name(tables.EVENTS)}").first()
         return 0 if row is None else int(row["metrics"]["partitionsOptimized"])
 
     def drop_before(self, first: date) -> int:
-        """Drop the events of the days before `first`; the number of these days."""
+        """Drop the events of the days before `first`. Returns the number of these days."""
         old = self.read(self._spark, tables.EVENTS).where(F.col(_DAY) < F.lit(first))
         count = old.select(_DAY).distinct().count()
         if count:
-            # Delta's DELETE takes no arguments; a date's own text holds nothing but digits.
+            # Delta's DELETE takes no arguments. The text of a date has only digits and dashes.
             self._spark.sql(f"DELETE FROM {self._name(tables.EVENTS)} WHERE {_DAY} < DATE'{first.isoformat()}'")  # noqa: S608
         return count
 
     def vacuum(self) -> None:
-        """Remove the files that no version of the last week has."""
+        """Remove files that no version of the last week uses."""
         for table in tables.ALL:
             if self.has(table):
                 self._spark.sql(f"VACUUM {self._name(table)}")
@@ -107,7 +107,7 @@ class DeltaTables(Store):
         return f"delta.`{self._place(table).replace('`', '``')}`"
 
     def _is_there(self, place: str) -> bool:
-        """Asks the file system that Spark has for such a place, which no public function of PySpark does."""
+        """Asks Spark's file system for that path. PySpark has no public function for it."""
         hadoop: Any = self._spark._jvm.org.apache.hadoop  # type: ignore[union-attr]  # noqa: SLF001 - see above
         path = hadoop.fs.Path(place)
         configuration = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - see above

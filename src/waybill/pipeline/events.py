@@ -1,12 +1,12 @@
-"""Lifecycle events as columns: the body of a message, one event or an array of events, becomes typed rows.
+"""Decodes lifecycle events into columns: the body of a message, one event or an array of events, becomes typed rows.
 
 The envelope and the data of each event follow the Open Job Spec's event vocabulary (sections 2 and 4). An event is used
-only if what everything downstream relies upon is there and has its type; otherwise its row says why not. Nothing here
-raises for what a peer has published.
+only if all fields that later steps need are present and have their types; otherwise its row has the reason. Nothing
+that a peer publishes raises an exception here.
 
-What JSON can say and a table cannot hold is refused here, with the reason: numbers beyond their columns, times that are
-not plausible, text that is nested deeper than `nesting.DEEPEST`. The rules depend on nothing but the text, so an event
-has the same row whatever else its block or its message holds, and when it is read again.
+Valid JSON that a table cannot hold is refused, with the reason: numbers out of range, implausible times, text nested
+deeper than `nesting.DEEPEST`. The rules depend only on the event's text, so an event always becomes the same row, in
+any block or message, and when it is read again.
 """
 
 from array import array
@@ -35,7 +35,7 @@ _Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _Error(msgspec.Struct, gc=False):
-    """What failed, as jobs say it (`type`) and as the event vocabulary does (`code`)."""
+    """An error, with the names that jobs use (`type`) and those of the event vocabulary (`code`)."""
 
     type: str | None = None
     code: str | None = None
@@ -71,10 +71,10 @@ class _Event(msgspec.Struct, gc=False):
     data: _Data = msgspec.field(default_factory=_Data)
 
 
-# Stands for an event that cannot be used: all its columns are null.
+# Represents an event that cannot be used: all its columns are null.
 _NO_EVENT: Any = _Event(*(None,) * 4)  # type: ignore[arg-type]
-# What the decoders raise: for what is no JSON, for another JSON than was asked for (ValidationError), for bytes that
-# are no text, and for what Python's own types refuse.
+# The decoders' errors: for invalid JSON, for JSON of other types (ValidationError), for bytes that are not UTF-8, and
+# for values that Python's types refuse.
 _REFUSED: Final = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
 _TOO_DEEP: Final = f"not JSON that can be read: nested deeper than {DEEPEST} levels"
 _PLAUSIBLE: Final = (pa.scalar(FIRST_TIME, TIME), pa.scalar(TIMES_END, TIME))
@@ -83,7 +83,7 @@ _array_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class EventColumns(Columns):
-    """A row an event, as `schemas.EVENT`; at least one a message, so that no message disappears."""
+    """One row per event, as `schemas.EVENT`, and at least one per message, so that no message disappears."""
 
     schema = EVENT
 
@@ -177,7 +177,7 @@ class EventColumns(Columns):
         texts: list[bytes],
         events: list[_Event],
     ) -> None:
-        """Rows of events that have all been decoded; those that cannot be counted become rows without an event."""
+        """Rows of decoded events. Unusable ones become rows without an event."""
         for index in _doubtful(events):
             reason = _unusable(events[index])
             if reason is not None:
@@ -213,7 +213,7 @@ class EventColumns(Columns):
         self._events.append(event)
 
     def _checked_texts(self) -> pa.Array:
-        """The column of texts. The decoder does not look into what it skips: bytes that are no text are found here."""
+        """The column of texts. The decoder does not check skipped parts: this finds bytes that are not UTF-8."""
         try:
             return pa.array(self._texts, pa.string())
         except pa.ArrowInvalid:
@@ -252,18 +252,18 @@ class EventColumns(Columns):
 
 
 class EventColumnsWithHeaders(EventColumns):
-    """The same, followed by the headers of the message."""
+    """The columns, followed by the headers of the message."""
 
     schema = StructType([*EVENT.fields, HEADERS])
 
 
 def _numbers(values: "array[int]", kind: pa.DataType) -> pa.Array:
-    """Numbers that lie one after the other, as a column of the same width without nulls."""
+    """Consecutive numbers, as a column of the same width without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _split(body: bytes) -> list[bytes]:
-    """The texts of the events of an array. One that is nested too deep for the decoder does not spoil the others."""
+    """The texts of the events of an array, so that one that is nested too deeply does not affect the others."""
     try:
         return list(map(bytes, _array_decoder.decode(body)))
     except RecursionError:
@@ -271,7 +271,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def _implausible(column: pa.Array) -> list[int]:
-    """The rows of a column of times that lie outside of what is plausible."""
+    """The rows of a column of times that are implausible."""
     first, end = _PLAUSIBLE
     bounds = pc.min_max(column)
     if not bounds["min"].is_valid or (bounds["min"].value >= first.value and bounds["max"].value < end.value):
@@ -282,12 +282,12 @@ def _implausible(column: pa.Array) -> list[int]:
 
 def _shown(event: _Event, name: str) -> str:
     moment: datetime = event.time if name == "time" else getattr(event.data, name)
-    # As it came: in UTC it may be out of the calendar.
+    # In its own zone: in UTC it may be out of the calendar.
     return moment.isoformat()
 
 
 def _error_columns(data: list[_Data]) -> dict[str, pa.Array]:
-    """The columns of what failed. Few events have an error: those are made columns, and put where they belong."""
+    """The columns of errors. Few events have one: only those are converted, then put in their rows."""
     rows = [row for row, one in enumerate(data) if one.error is not None or one.last_error is not None]
     errors: list[Any] = [data[row].error or data[row].last_error for row in rows]
     numbers = array("i", [len(rows)]) * len(data)
@@ -303,7 +303,7 @@ def _error_columns(data: list[_Data]) -> dict[str, pa.Array]:
 
 
 def _doubtful(events: list[_Event]) -> list[int]:
-    """Where events are that `_unusable` is to look at: all others have what any event of a job needs."""
+    """The rows that `_unusable` must check: all others have what every job event needs."""
     return [
         index
         for index, event in enumerate(events)

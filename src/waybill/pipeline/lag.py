@@ -1,10 +1,10 @@
-"""How far a streaming query is behind its streams, from the progress that Spark reports of it.
+"""Computes how far a streaming query is behind its streams, from Spark's progress report.
 
     query.lastProgress.sources[0].inputRowsPerSecond       # how fast messages come
     query.lastProgress.sources[0].processedRowsPerSecond   # how fast they are read
     lag(query.lastProgress)                                # {"orders": 1200}
 
-Spark has no metrics of their own for sources that are written in Python: what they can report is the latest offset.
+Spark has no custom metrics for sources written in Python: all that they can report is the latest offset.
 """
 
 import json
@@ -24,10 +24,10 @@ def lag(progress: StreamingQueryProgress) -> dict[str, int]:
 
 
 def _offsets(text: str | None) -> Mapping[str, int]:
-    """The offsets by stream; none for what is no source of this package."""
+    """The offsets by stream; none for other sources."""
     try:
         found = json.loads(text or "null")
     except ValueError:
         return {}
-    # What is no number beside the offsets is a source's own affair; without any, it is no source of this package.
+    # Values that are not numbers are internal to a source. Without any number, it is not a source of this package.
     return {stream: at for stream, at in found.items() if type(at) is int} if isinstance(found, dict) else {}

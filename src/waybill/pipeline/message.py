@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-# RabbitMQ and our broker say a message's place in its stream with this header.
+# The header with a message's offset, from RabbitMQ and our broker.
 OFFSET_HEADER: Final = "x-stream-offset"
 
 
@@ -32,7 +32,7 @@ _NO_PROPERTIES: Final = Properties()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """What a publisher gave a message besides its body. Messages that have the same share one."""
+    """Everything that a publisher gave a message besides its body. Messages with equal values share one."""
 
     timestamp: datetime | None
     properties: Properties
@@ -57,7 +57,7 @@ class StreamMessage:
 
 @dataclass(slots=True)
 class MessageBlock:
-    """Messages of one stream in order, as many as came together; each list has an entry a message."""
+    """A block of messages of one stream, in order. Each list has an entry per message."""
 
     stream: str
     offsets: Sequence[int]
@@ -80,7 +80,7 @@ class MessageBlock:
 
 @lru_cache(maxsize=1024)
 def utc_seconds(sent: int | datetime | None) -> datetime | None:
-    """The moment that a message's timestamp property names, or None for one outside of the calendar."""
+    """The time of a message's timestamp property, None if it is outside of the calendar."""
     if sent is None or isinstance(sent, datetime):
         return sent
     try:

@@ -1,7 +1,7 @@
-"""Messages as columns: `format("amqp")`, and what any other source of a stream's messages has in common with it.
+"""Messages as columns: `format("amqp")`, and the common part of all sources of stream messages.
 
-Of what a publisher says of its messages hardly anything changes from one to the next: those columns are made once for
-each thing said, and then looked up.
+Most properties are the same for all messages of a publisher: their columns are made once for each distinct value, and
+then looked up.
 """
 
 import json
@@ -30,13 +30,13 @@ class Columns:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # The zone that Spark insists upon, whatever that of the session.
+        # The zone that Spark requires, whatever the session's.
         cls.arrow_schema = to_arrow_schema(cls.schema, timezone="UTC")
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self.bytes = 0
-        """Of the bodies that were added."""
+        """Size of the added bodies."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -46,12 +46,12 @@ class Columns:
         raise NotImplementedError
 
     def record_batch(self) -> pa.RecordBatch:
-        """What was added; at least one row."""
+        """The added rows, at least one."""
         raise NotImplementedError
 
 
 class MessageColumns(Columns):
-    """A row a message, as `schemas.MESSAGE`."""
+    """One row per message, as `schemas.MESSAGE`."""
 
     schema = MESSAGE
 
@@ -85,13 +85,13 @@ class MessageColumns(Columns):
 
 
 class MessageColumnsWithoutHeaders(MessageColumns):
-    """The same without the last column."""
+    """The columns without the last one."""
 
     schema = StructType(MESSAGE.fields[:-1])
 
 
 class SentColumns:
-    """The columns of what publishers said of messages."""
+    """The columns of the publishers' properties."""
 
     def __init__(self, sent: list[Sent]) -> None:
         keys = list(map(id, sent))
@@ -121,12 +121,12 @@ class SentColumns:
 
 
 def header_entries(sent: Sent) -> list[tuple[str, str | None]]:
-    """The publisher's headers as the entries of a map; what is no text is given as JSON."""
+    """The publisher's headers as the entries of a map; values other than text become JSON."""
     return [(str(_said(name)), _text(value)) for name, value in sent.headers.items()]
 
 
 def times(values: Iterable[datetime | None]) -> pa.Array:
-    """Moments as a column. Arrow takes durations seven times faster than moments, whose zone it asks for each."""
+    """Times as a column. Arrow converts durations seven times faster than times, whose zone it reads one by one."""
     since = [None if value is None else value - _EPOCH for value in values]
     return pa.array(since, pa.duration("us")).cast(pa.int64()).cast(TIME)
 
@@ -138,12 +138,12 @@ def _text(value: object) -> str | None:
 
 
 def _said(value: object) -> object:
-    """Text that a column can hold: octets that are no UTF-8, which any client may send, are replaced."""
+    """Text that a column can hold: octets that are not UTF-8, which any client may send, are replaced."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for: moments as RFC 3339, bytes as text, decimals and the rest by their own text."""
+    """Values that JSON cannot express: times become RFC 3339, bytes text, decimals and others their own text."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):

@@ -1,8 +1,8 @@
-"""Rows of a DataFrame as messages: body, exchange, routing key, properties and headers by the names of the columns.
+"""Converts rows of a DataFrame to messages: body, exchange, routing key, properties and headers, by column names.
 
 `properties` may be a struct, as `format("amqp")` reads it, or its fields columns of their own. `headers` are a map, a
 struct, or the array of name and value that is read. Columns that only tell where a message was read (`stream`,
-`offset`) are taken, and not sent: a message that was read can be written as it is.
+`offset`) are accepted, and not sent: a message that was read can be written unchanged.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _PERSISTENT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RowMessage:
-    """One message, and where it goes."""
+    """A message with its exchange and routing key."""
 
     exchange: str
     routing_key: str
@@ -37,7 +37,7 @@ class RowMessage:
 
 
 def check_message_columns(schema: StructType) -> None:
-    """Raise OptionError unless the columns can be sent."""
+    """Raise OptionError for columns that cannot be sent."""
     names: list[str] = schema.fieldNames()
     if "body" not in names:
         raise OptionError("a message needs a column 'body', of text or bytes")
@@ -56,7 +56,7 @@ class MessageRows:
         self._routing_key = routing_key
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[RowMessage]:
-        """One message a row. Raises InvalidRow naming the column."""
+        """One message per row. Raises InvalidRow, which names the column."""
         columns = {name: _values(batch, name) for name in batch.schema.names if name not in _READ_FROM}
         bodies = columns.pop("body")
         exchanges = columns.pop("exchange", None)
@@ -75,7 +75,7 @@ class MessageRows:
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[object]:
-    """Bodies stay bytes, and a timestamp property a moment; the rest is what a header can hold."""
+    """Bodies stay bytes, and a timestamp property a time; other values become what a header can hold."""
     column = batch.column(name)
     values: list[object] = column.to_pylist() if name in {"body", "timestamp"} else plain_values(column)
     return values

@@ -1,6 +1,6 @@
-"""Options of Spark sources and sinks by their names, which ignore case as everywhere in Spark.
+"""Options of Spark sources and sinks by name. As everywhere in Spark, names ignore case.
 
-An option that is not known is an error, because a misspelt one would otherwise be a default that nobody chose.
+An unknown option is an error, because a misspelt one would otherwise silently get its default.
 """
 
 import difflib
@@ -20,9 +20,9 @@ class OptionError(ValueError):
 
 
 class NamedOptions:
-    """What a user has given, by the proper names. Raises OptionError for a name that is not among `names`.
+    """The user's options by their proper names. Raises OptionError for a name that is not among `names`.
 
-    `others` are those, in lower case, that Spark puts in for itself.
+    `others`: names, in lower case, that Spark adds for itself.
     """
 
     def __init__(self, given: Mapping[str, str], names: Iterable[str], others: Container[str] = ()) -> None:
@@ -45,7 +45,7 @@ class NamedOptions:
         return self._values.get(name) or None
 
     def uri(self) -> str:
-        """The option `uri`, which everything needs."""
+        """The option `uri`, which is always required."""
         uri = self.text("uri")
         if uri is None:
             raise OptionError("option uri is required, for example amqp://guest:guest@localhost:5672/%2F")
@@ -62,7 +62,7 @@ class NamedOptions:
             value = least - 1
         if not least <= value <= most:
             wanted = f"of {least} or more" if most == LARGEST else f"from {least} to {most}"
-            raise OptionError(f"option {name} is a whole number {wanted}, not {text!r}")
+            raise OptionError(f"option {name} must be a whole number {wanted}, not {text!r}")
         return value
 
     def duration_ms(self, name: str) -> int | None:
@@ -96,14 +96,14 @@ def duration_ms(name: str, text: str) -> int:
     """Milliseconds of an option such as `30s`. Raises OptionError."""
     found = re.fullmatch(r"(\d+) *([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _UNITS_MS:
-        raise OptionError(f"option {name} is a time such as 500ms, 30s, 15m or 2h, not {text!r}")
+        raise OptionError(f"option {name} must be a time such as 500ms, 30s, 15m or 2h, not {text!r}")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def truth(name: str, text: str) -> bool:
     """The value of an option that is `true` or `false`. Raises OptionError."""
     if text.lower() not in _TRUTH:
-        raise OptionError(f"option {name} is true or false, not {text!r}")
+        raise OptionError(f"option {name} must be true or false, not {text!r}")
     return _TRUTH[text.lower()]
 
 

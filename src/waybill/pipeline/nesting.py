@@ -1,7 +1,7 @@
-"""How deep JSON is nested, and where the elements of an array lie, found without recursion.
+"""Finds how deep JSON is nested, and where the elements of an array are, without recursion.
 
-The decoders recurse, and stop at a depth that depends on what called them. What is nested deeper than `DEEPEST` is
-refused before it gets to them, so that the same text has the same answer everywhere.
+The decoders recurse, and fail at a depth that depends on their caller. Text nested deeper than `DEEPEST` is refused
+before decoding, so the same text always has the same result.
 """
 
 import re

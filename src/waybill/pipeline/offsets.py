@@ -1,11 +1,11 @@
-"""Ranges of offsets: what one trigger reads, and how it is cut into tasks. Pure: a replay gives the same again."""
+"""Ranges of offsets: what a trigger reads, and how it is cut into tasks. Pure, so a replay gives the same result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 
 class DataLossError(RuntimeError):
-    """Messages that were asked for are no longer in the stream, or it is another stream of the same name."""
+    """Requested messages are no longer in the stream, or it is another stream of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class OffsetRange:
 
 
 def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[OffsetRange]:
-    """One range for each stream of `end` that has something to read.
+    """One range for each stream of `end` that has messages to read.
 
-    A stream whose end lies below its start was made anew: it is read from its first message. A stream that is not in
+    A stream whose end is below its start was recreated: it is read from its first message. A stream that is not in
     `start` joined later, and is read from its first as well.
     """
     ranges = []
@@ -56,8 +56,8 @@ def split(ranges: list[OffsetRange], minimum: int, largest: int | None = None) -
 def limited(start: Mapping[str, int], end: Mapping[str, int], maximum: int | None) -> dict[str, int]:
     """`end`, brought closer to `start` until about `maximum` messages lie between, shared as Spark's Kafka source does.
 
-    Each stream gets a part in proportion to what it has, rounded down, but at least one message: so none starves, and
-    more streams than `maximum` make more messages than that.
+    Each stream gets a share in proportion to its messages, rounded down, but at least one message. So none starves,
+    and with more streams than `maximum` the limit is exceeded.
     """
     sizes = {span.stream: span.count for span in ranges_between(start, end)}
     total = sum(sizes.values())

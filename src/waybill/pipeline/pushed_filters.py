@@ -1,4 +1,4 @@
-"""Filters that Spark pushes into a batch read: on `offset` and `stream` less is read, on `timestamp` less is decoded.
+"""Filters that Spark pushes into a batch read: `offset` and `stream` reduce what is read, `timestamp` what is decoded.
 
 Spark 4.2 and 4.3 ask for this with `spark.sql.python.filterPushdown.enabled`, which is off by default, and then refuse
 every read of a source that has `pushFilters`, whether the query has filters or not. The result of a query is the same
@@ -41,7 +41,7 @@ _COMPARES: Final[dict[type[Filter], Compare]] = {
 
 @dataclass
 class PushedFilters:
-    """What the filters of a query leave to be read: offsets from `least` up to, not including, `below`."""
+    """The offsets that the filters of a query allow: from `least` up to, not including, `below`."""
 
     least: int = 0
     below: int | None = None
@@ -50,7 +50,7 @@ class PushedFilters:
     has_timestamp: bool = False
 
     def take(self, given: Filter) -> bool:
-        """Whether the filter is applied here in full; if not, Spark has to apply it as well."""
+        """Whether the filter is applied here completely; if not, Spark has to apply it as well."""
         column = getattr(given, "attribute", None)
         if column == ("offset",):
             return self._take_offset(given)
@@ -136,8 +136,8 @@ class PushedFilters:
 class FilterPushdown:
     """`DataSourceReader.pushFilters` of one reader.
 
-    Spark takes a reader for one that pushes filters, and refuses it while the setting is off, if the function below
-    this attribute is not that of the base class: so it is.
+    Spark refuses a reader that pushes filters while the setting is off. It recognizes one by its method, which must not
+    be the base class's: this object passes for that.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

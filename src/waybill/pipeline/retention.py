@@ -1,14 +1,14 @@
-"""What stays when old days of bronze are dropped: gold of that time as it is, and events of jobs that reach further.
+"""Keeps what is still needed when old days of bronze are dropped: their gold, and events of jobs that continue.
 
 Silver and gold are computed from bronze. Before days are dropped, two things are kept:
 
 - closed gold: the rows of gold up to the edge, the midnight before the first day that is kept. From then on they are
-  taken as they are, and only what comes after the edge is computed;
-- carried events: those of jobs that have an event after the edge, or have not ended, and what workers said last of
-  their places. Silver and gold read them beside bronze: a job that was pushed before the edge is whole after it.
+  final, and only rows after the edge are computed;
+- carried events: those of jobs that have an event after the edge, or have not ended, and the workers' last reports of
+  their places. Silver and gold read them besides bronze, so a job that was pushed before the edge stays complete.
 
-Each step leaves tables that are right: closed gold is what would be computed, and an event that is both carried and in
-bronze counts once. So a crash in between loses nothing.
+The tables are right after each step: closed gold equals what would be computed, and an event that is both carried and
+in bronze counts once. So a crash in between loses nothing.
 """
 
 import calendar
@@ -16,7 +16,7 @@ from datetime import date
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from waybill.pipeline import tables
@@ -28,19 +28,19 @@ _MICROSECONDS: Final = 1_000_000
 
 
 def closed(table: Table) -> Table:
-    """Where the closed rows of a table of gold are kept."""
+    """The name of the table with a gold table's closed rows."""
     schema = StructType([*table.schema.fields, StructField(_CLOSED_UNTIL, TimestampType())])
     return Table(f"closed/{table.name.rpartition('/')[2]}", schema)
 
 
 def all_events(spark: SparkSession, store: Store) -> DataFrame:
-    """Bronze and the carried events. One that a crash left in both is here twice, like one that was published twice."""
+    """Bronze and the carried events. After a crash an event may be in both: it counts like one published twice."""
     events = store.read(spark, tables.EVENTS)
     return events.unionByName(store.read(spark, tables.CARRIED)) if store.has(tables.CARRIED) else events
 
 
 def with_closed(spark: SparkSession, store: Store, rows: DataFrame, table: Table) -> DataFrame:
-    """The rows of a table of gold that were computed, with the closed ones in the place of those up to the edge."""
+    """The computed rows of a gold table, with the closed ones in place of those up to the edge."""
     if not store.has(closed(table)):
         return rows
     kept = store.read(spark, closed(table))
@@ -51,7 +51,7 @@ def with_closed(spark: SparkSession, store: Store, rows: DataFrame, table: Table
 
 
 def keep_what_is_needed(spark: SparkSession, store: Store, first: date) -> None:
-    """Do both for the days before `first`, which may be dropped after it."""
+    """Close gold and carry events for the days before `first`, which may be dropped afterwards."""
     edge = calendar.timegm(first.timetuple()) * _MICROSECONDS
     for table in tables.GOLD:
         if store.has(table):
@@ -62,7 +62,7 @@ def keep_what_is_needed(spark: SparkSession, store: Store, first: date) -> None:
 def _close(spark: SparkSession, store: Store, table: Table, edge: int) -> None:
     if store.has(closed(table)):
         before = _edge(store.read(spark, closed(table)))
-        # Days that are gone do not come back when more of them are to be kept.
+        # Dropped days do not come back when a later run keeps more days.
         edge = edge if before is None else max(edge, before)
     rows = store.read(spark, table).where(F.unix_micros("bucket") < F.lit(edge))
     store.replace(rows.withColumn(_CLOSED_UNTIL, F.timestamp_micros(F.lit(edge))), closed(table))
@@ -74,13 +74,13 @@ def _edge(kept: DataFrame) -> int | None:
 
 
 def _carried(spark: SparkSession, store: Store, first: date) -> DataFrame:
-    """The events to carry: of the days before `first`, and of those that are carried already."""
+    """The events to carry: from the days before `first`, and from those already carried."""
     events = all_events(spark, store)
     is_old = F.col("date") < F.lit(first)
     old = store.read(spark, tables.EVENTS).where(is_old)
     if store.has(tables.CARRIED):
         old = old.unionByName(store.read(spark, tables.CARRIED))
-    # What a crash left in both is carried once.
+    # Carry an event once that a crash left in both.
     old = old.dropDuplicates(["stream", "offset", "position", "event_id"])
     is_of_job = F.col("subject").isNotNull() & F.col("type").startswith("job.")
     fates = (

@@ -1,13 +1,13 @@
-"""The ids of rows that name none: the same in each try of a task, in whatever order it gets its rows.
+"""Derives ids for rows that have none: the same in each try of a task, whatever the order of its rows.
 
-A write, or the batch of a streaming query, has a name that outlives a try; with the number of the partition it gives
-the first digits of an id. The last fifteen come from what the row says. Rows of a partition that say the same are as
-many jobs, told apart by how many of them there are, not by their places.
+The first digits of an id come from the number of the partition and the name of the write, or of the batch of a
+streaming query, which is the same in each try. The last fifteen come from the row's content. Equal rows of a partition
+are different jobs: their ids depend on their number, not on their places.
 
     nnnnnnnn-nnnn-7nnn-accc-cccccccccccc        n: name, c: content; 7 and a are UUIDv7's version and variant
 
-The digits of the content are two checksums, forwards and backwards, which together tell a million rows apart as well as
-a digest of 60 bits does, and cost a fraction of it. Where they do not, the rows still have ids of their own.
+The digits of the content are two checksums, forwards and backwards. For a million rows they are as good as a digest of
+60 bits, and much cheaper. Rows whose checksums collide still get different ids.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ _DIGITS: Final = 16
 
 
 def digest(content: bytes) -> int:
-    """What `RowIds` knows a row by."""
+    """The key of a row."""
     return (crc32(content) << 32 | crc32(content[::-1])) & _LARGEST
 
 
 def digests(contents: list[bytes]) -> list[int]:
-    """Those of many rows."""
+    """The keys of many rows."""
     backwards = map(crc32, [content[::-1] for content in contents])
     return [(first << 32 | second) & _LARGEST for first, second in zip(map(crc32, contents), backwards, strict=True)]
 
@@ -43,7 +43,7 @@ class RowIds:
         self._again: dict[int, int] = {}
 
     def ids(self, digests: Sequence[int]) -> list[str]:
-        """Those of the next rows."""
+        """The ids of the next rows."""
         head, seen = self._head, self._seen
         fresh = set(digests)
         if len(fresh) == len(digests) and seen.isdisjoint(fresh):
@@ -55,7 +55,7 @@ class RowIds:
         return [f"{head}{digits[place + 1 : place + 4]}-{digits[place + 4 : place + 16]}" for place in places]
 
     def _own(self, one: int) -> int:
-        """The digest of a row, or another one if there was a row before that said the same."""
+        """The digest of a row, or another one if an equal row came before."""
         own, count = one, self._again.get(one, 0)
         while own in self._seen:
             count += 1
@@ -66,7 +66,7 @@ class RowIds:
 
 
 def _digits(numbers: Sequence[int]) -> str:
-    """Sixteen hexadecimal digits of each, one after the other: much cheaper than one by one."""
+    """Sixteen hexadecimal digits of each, in one string: much cheaper than one by one."""
     octets = array("Q", numbers)
     if sys.byteorder == "little":
         octets.byteswap()

@@ -1,4 +1,4 @@
-"""The pipeline itself: events from the stream into bronze, bronze folded to silver, silver counted to gold.
+"""The pipeline: reads events from the stream into bronze, folds bronze into silver, and aggregates silver into gold.
 
 Bronze gets each event of the stream exactly once. Spark's checkpoint names the offsets of a batch before the batch
 runs, the source reads the same messages for the same offsets, and writing a batch replaces whatever an earlier try of
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from pyspark import StorageLevel
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.client.ranges import check_number, check_whole
@@ -33,7 +33,7 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What to read, and where the tables are and in which format (`table_formats`)."""
+    """The stream to read, and the place and format of the tables (`table_formats`)."""
 
     uri: str
     directory: Path | str
@@ -44,14 +44,14 @@ class Settings:
     trigger_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a figure out of range."""
+        """Raises ValueError for a number out of range."""
         check_whole("max_offsets_per_trigger", self.max_offsets_per_trigger, 1, 2**63 - 1)
         check_number("trigger_seconds", self.trigger_seconds, 0, 86_400)
 
 
 @dataclass(frozen=True)
 class BatchWritten:
-    """One batch arrived in bronze: how many events could be used, and how many went to quarantine."""
+    """A batch was written to bronze: how many events were usable, and how many went to quarantine."""
 
     batch_id: int
     events: int
@@ -60,7 +60,7 @@ class BatchWritten:
 
 @dataclass(frozen=True)
 class TableWritten:
-    """A table of silver or gold was computed anew."""
+    """A table of silver or gold was recomputed."""
 
     name: str
     seconds: float
@@ -68,7 +68,7 @@ class TableWritten:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast the stream is read, and how many messages were there beyond the last batch."""
+    """How fast the stream is read, and how many messages remain after the last batch."""
 
     rows_per_second: float
     behind: int
@@ -79,13 +79,13 @@ Progress: TypeAlias = Callable[[Step], None]
 
 
 class PipelineError(RuntimeError):
-    """Reading the stream failed; the message says why, in the words of the source."""
+    """Reading the stream failed. The message is that of the source."""
 
 
 def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Bring all tables up to what the stream holds now.
+    """Update all tables to the present end of the stream.
 
-    Raises TablesError and PipelineError; whatever was written before is complete, and the next run goes on from there.
+    Raises TablesError and PipelineError. Batches written before are complete, and the next run continues from there.
     """
     store = open_store(spark, settings.directory, settings.table_format)
     with store.locked():
@@ -94,14 +94,14 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Bring bronze and quarantine up to what the stream holds now. Raises TablesError and PipelineError."""
+    """Update bronze and quarantine to the present end of the stream. Raises TablesError and PipelineError."""
     store = open_store(spark, settings.directory, settings.table_format)
     with store.locked():
         _ingest(spark, settings, store, progress)
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Follow the stream until interrupted; silver and gold are computed anew after a trigger that brought events."""
+    """Follow the stream until interrupted. Recompute silver and gold after each trigger with events."""
     store = open_store(spark, settings.directory, settings.table_format)
     written = [False]
 
@@ -134,7 +134,7 @@ def _ingest(spark: SparkSession, settings: Settings, store: Store, progress: Pro
 
 @dataclass(frozen=True)
 class _Refresh:
-    """What the tables of gold are computed from: those before them, as they are by then."""
+    """The inputs of the gold tables: the tables before them, as computed so far."""
 
     spark: SparkSession
     store: Store
@@ -178,7 +178,7 @@ def refresh(spark: SparkSession, store: Store, progress: Progress, objectives: O
 
 
 def refresh_silver(spark: SparkSession, store: Store, progress: Progress) -> None:
-    """Compute silver from bronze: both tables are made of the slots."""
+    """Compute silver from bronze: both tables are derived from the slots."""
     with _kept(silver.slots(all_events(spark, store))) as slots:
         for table, rows in _SILVER.items():
             _replace(store, rows(slots), table, progress)
@@ -186,10 +186,10 @@ def refresh_silver(spark: SparkSession, store: Store, progress: Progress) -> Non
 
 @contextmanager
 def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Rows that are computed once, however often they are read. What does not fit into memory goes to the local disk.
+    """Compute rows once, however often they are read. What does not fit into memory goes to the local disk.
 
-    They stay as they come: to turn them into the columns of a cache, and back, costs more than to compute them again.
-    Where an executor can get lost, they are computed again: a local checkpoint would be lost with it.
+    This is a local checkpoint: converting rows to the columns of a cache, and back, costs more than computing them
+    again. Where executors can be lost, they are computed each time: a local checkpoint would be lost too.
     """
     if not str(rows.sparkSession.sparkContext.master).startswith("local["):
         yield rows
@@ -198,15 +198,15 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
     try:
         yield kept
     finally:
-        # Spark itself forgets them at some garbage collection, which may be hours away.
-        kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no other way
+        # Spark itself frees them at a garbage collection, which may be hours away.
+        kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no public way
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: Store) -> BatchWritten:
     """Write one batch of the event source: usable events to bronze, the others to quarantine.
 
-    Both are counted while bronze is written. Quarantine is rare, and reading its few rows once more is cheaper than
-    keeping every batch.
+    Both are counted while bronze is written. Quarantine is rare: reading its few rows again is cheaper than caching
+    every batch.
     """
     counts = Observation()
     observed = source.observe(
@@ -245,7 +245,7 @@ def _start(spark: SparkSession, settings: Settings, store: Store, progress: Prog
 
 
 def _await(query: StreamingQuery, between: Callable[[], None], progress: Progress) -> None:
-    """Wait for the end of `query`, and do what else is to be done meanwhile. Raises PipelineError if it failed."""
+    """Wait for the end of `query`, and report and refresh meanwhile. Raises PipelineError if it failed."""
     told = -1
     while query.isActive:
         between()
@@ -260,7 +260,7 @@ def _await(query: StreamingQuery, between: Callable[[], None], progress: Progres
 
 
 def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
-    """Tell the pace of the last batch, once; the number of the batch that was told of last."""
+    """Report the pace of the last batch once. Returns the number of the batch reported last."""
     last = query.lastProgress
     if last is None or last.batchId == told or not last.numInputRows:
         return told
@@ -269,7 +269,7 @@ def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
 
 
 def _reason(text: str) -> str:
-    """The last line that a Python error of this package ends with, out of a Java stack trace; else the first line."""
+    """The last line of this package's Python error in a Java stack trace; without one, the first line."""
     for line in reversed(text.splitlines()):
         name, separator, message = line.strip().partition(": ")
         if separator and name.startswith("waybill.pipeline."):

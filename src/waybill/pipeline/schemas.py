@@ -1,7 +1,7 @@
-"""The schema of every source and table of the pipeline: declared here once, used by readers, writers and tests.
+"""The schemas of all sources and tables of the pipeline, for readers, writers and tests.
 
 All timestamps are UTC with microseconds; names that end in `_ms` are whole milliseconds. A column is nullable unless a
-row without it could not be used at all.
+row without it would be useless.
 """
 
 from datetime import UTC, datetime
@@ -39,11 +39,11 @@ def _table(required: dict[str, DataType], optional: dict[str, DataType]) -> Stru
     return StructType(fields)
 
 
-# The times that an event may have. They are fixed, and not near the clock of whoever reads: an event that is read again
-# must have the same row again.
+# The times that an event may have. They do not depend on the reader's clock: an event that is read again must become
+# the same row.
 FIRST_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 TIMES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
-# How long an attempt may have run, 366 days: 290 million of the longest fit into a sum.
+# The longest run of an attempt, 366 days: 290 million of them fit into a sum.
 LONGEST_MS: Final = 366 * 24 * 3600 * 1000
 
 # The properties of a basic content header, without `timestamp` and `headers`, which are columns of their own.
@@ -128,7 +128,7 @@ BRONZE_EVENTS: Final = StructType(
 )
 BRONZE_PARTITIONS: Final = ("date", "batch_id")
 
-# What could not be read as an event, with the reason.
+# Messages that are not valid events, with the reason.
 QUARANTINE: Final = StructType(
     [
         *_table({"stream": _TEXT, "offset": _LONG, "position": _INT}, {"timestamp": _TIME}).fields,
@@ -260,8 +260,8 @@ OBJECTIVES: Final = _table(
         "attainment": _DOUBLE,
     },
 )
-# `busy_ms` is the time of all attempts in the bucket, `utilisation` its share of all places (null if it never said how
-# many it has).
+# `busy_ms`: the time of all attempts in the bucket; `utilisation`: its share of all places (null if the worker never
+# reported how many it has).
 WORKERS: Final = _table(
     {},
     {

@@ -1,6 +1,6 @@
 """A local SparkSession that is quiet, quick to start and reachable from this machine only.
 
-On a cluster `spark-submit` brings the session, and the rest of the pipeline takes any.
+On a cluster `spark-submit` provides the session. The rest of the pipeline accepts any session.
 """
 
 import os
@@ -30,10 +30,10 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
-    # As all else that writes Parquet today; Spark's own default, 96 bits, has no statistics and is longer to convert.
+    # Like most writers of Parquet. Spark's default, 96 bits, has no statistics and is slower to convert.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
-    # A batch has events of a day or two: so many files at once need no sort by the day before they are written.
+    # A batch has events of a day or two: with this many open files, it need not be sorted by day.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.driver.memory": "1g",
 }
@@ -46,12 +46,12 @@ _RELIED_UPON: Final = (
     "spark.sql.maxConcurrentOutputFileWriters",
 )
 _EXECUTOR_MB: Final = 1024
-# Throughput is what counts here, not pauses.
+# Throughput matters here, pauses do not.
 _COLLECT_IN_PARALLEL: Final = "-XX:+UseParallelGC"
-# Spark loads so many classes; Java collects all of its memory each time that they outgrow a small default.
+# Spark loads many classes; with a smaller default, Java does a full collection each time they outgrow it.
 _ROOM_FOR_CLASSES: Final = "-XX:MetaspaceSize=256m"
 _COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
-# A shuffle begins with so many partitions, and Spark joins the small ones: many keep those of a long history in memory.
+# A shuffle begins with this many partitions, and Spark merges small ones. So those of a long history fit in memory.
 _PARTITIONS: Final = 32
 _PARTITIONS_SHORT: Final = 4
 
@@ -73,13 +73,13 @@ def local_session(
 
     With `processes`, as many executors of one core each run in processes of their own, as on a cluster.
 
-    `short` is for programs of seconds to minutes: Java then compiles once and simply, which halves such a run and
-    makes one of hours slower.
+    `short` is for programs of seconds to minutes: Java then compiles only once, without optimizing, which halves their
+    run time but slows down long runs.
 
     `more` are further options of Spark, such as `table_formats.session_options` gives.
 
-    What Java prints goes to `log_file` (default: a temporary file): it is of use only when something failed. Raises
-    JavaNotFoundError, and SparkStartError if the machine does not start.
+    Java's output goes to `log_file` (default: a temporary file), for diagnosing failures. Raises JavaNotFoundError, and
+    SparkStartError if the virtual machine does not start.
     """
     _prepare_environment()
     count = cores or os.cpu_count() or 1
@@ -105,12 +105,12 @@ def local_session(
 
 
 def is_submitted() -> bool:
-    """Whether `spark-submit` runs this program: then it has said where Spark runs, and with how much of everything."""
+    """Whether `spark-submit` runs this program, and so decides where Spark runs, with which resources."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def submitted_session(name: str = "waybill") -> SparkSession:
-    """The session of `spark-submit`, with what the transforms rely upon."""
+    """The session of `spark-submit`, with the settings that the transforms need."""
     session = SparkSession.builder.appName(name).getOrCreate()
     for key in _RELIED_UPON:
         session.conf.set(key, _QUIET_AND_QUICK[key])
@@ -118,7 +118,7 @@ def submitted_session(name: str = "waybill") -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """What the virtual machine and its Python workers inherit: a Java, this interpreter, this copy of the package."""
+    """Set what the virtual machine and its Python workers inherit: Java, this interpreter, this copy of the package."""
     home = java_home(os.environ)
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
@@ -134,7 +134,7 @@ def _prepare_environment() -> None:
 
 @contextmanager
 def _stderr_to(log_file: Path | None) -> Iterator[Path]:
-    """Point this process's standard error at a file while the virtual machine is born: it keeps what it inherits."""
+    """Redirect this process's standard error to a file while the virtual machine starts, which inherits it."""
     if log_file is None:
         descriptor, name = tempfile.mkstemp(prefix="waybill-spark-", suffix=".log")
         log_file = Path(name)

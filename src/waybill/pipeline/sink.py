@@ -4,9 +4,8 @@ Each task opens one connection and sends its partition in pipelined windows with
 has confirmed every row. All rows of a partition are checked before the first of them is sent. A row that is returned
 or refused fails the task, with the row named.
 
-AMQP knows no transaction over what many tasks send, so the delivery is at least once: a task that Spark tries again
-sends its rows again. A job's id is the same in each try (see `row_ids`), and so is its idempotency key; what that is
-worth is said in docs/reference/pipeline.md.
+AMQP has no transactions across tasks, so delivery is at least once: a task that Spark retries sends its rows again. A
+job's id is the same in each try (see `row_ids`), and so is its idempotency key; see docs/reference/pipeline.md.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, is_passive, pars
 
 _JOB_OPTIONS: Final = ("uri", "type", "queue", *TOPOLOGY_OPTIONS, "timeoutMs")
 _MESSAGE_OPTIONS: Final = ("uri", "exchange", "routingKey", "mandatory", "timeoutMs")
-# Spark puts these in itself, wherever it writes.
+# Spark adds these itself to all writes.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 _JOBS_PER_PUSH: Final = 10_000
 _WINDOW: Final = 5_000
@@ -56,12 +55,12 @@ _LOSS_PAUSE_S: Final = 0.02
 
 
 class SinkError(RuntimeError):
-    """The broker cannot be written to, or did not take a row; the message names the address, never the password."""
+    """The broker is unreachable, or refused a row. The message names the address, never the password."""
 
 
 @dataclass
 class RowsSent(WriterCommitMessage):
-    """What a task has sent, all of it confirmed."""
+    """The rows that a task has sent, all of them confirmed."""
 
     rows: int
 
@@ -70,7 +69,7 @@ class RowsSent(WriterCommitMessage):
 class JobSinkOptions:
     """Where jobs go. `job_type` and `queue` are for rows without one of their own.
 
-    `must_exist`: queues are looked for before anything is sent, and not declared.
+    `must_exist`: check that queues exist before sending, instead of declaring them.
     """
 
     uri: str
@@ -122,13 +121,13 @@ def _timeout_s(options: NamedOptions) -> float:
 
 
 def check_mode(*, overwrite: bool) -> None:
-    """Raise OptionError for a write that would have to remove what is in a queue."""
+    """Raise OptionError for write modes that would have to empty a queue."""
     if overwrite:
-        raise OptionError('a queue is only added to: write with mode("append")')
+        raise OptionError('a queue can only be appended to: write with mode("append")')
 
 
 class _Sender:
-    """What sends the rows of a partition: picklable, and without a socket until `send` is called on the executor."""
+    """Sends the rows of a partition. Picklable: it opens no socket until `send` is called on the executor."""
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         raise NotImplementedError
@@ -145,7 +144,7 @@ class SinkWriter(DataSourceArrowWriter):
 
 
 class SinkStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a streaming query. There is nothing to commit: what a task has sent is there."""
+    """The writer of a streaming query. There is nothing to commit: rows are in the queue once a task has sent them."""
 
     def __init__(self, sender: _Sender) -> None:
         self._sender = sender
@@ -161,7 +160,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
 
 
 class JobSender(_Sender):
-    """Pushes jobs. Raises OptionError for columns that make no jobs."""
+    """Pushes jobs. Raises OptionError for unsuitable columns."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_job_options(given)
@@ -222,7 +221,7 @@ class JobSender(_Sender):
 
 
 class MessageSender(_Sender):
-    """Publishes messages. Raises OptionError for columns that make no messages."""
+    """Publishes messages. Raises OptionError for unsuitable columns."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_message_options(given)
@@ -271,9 +270,9 @@ def _task() -> TaskContext:
 
 
 class _Window:
-    """Publishes of a channel that wait for their confirms. `confirmed`: so many rows are safe, the first ones.
+    """Publishes of a channel that await their confirms. `confirmed`: how many of the first rows are safe.
 
-    What a lost connection took is published again when it is back, if that takes no longer than `timeout_s`.
+    Publishes lost with a connection are repeated once it is back, unless that takes longer than `timeout_s`.
     """
 
     def __init__(self, channel: Channel, *, mandatory: bool, timeout_s: float) -> None:
@@ -285,17 +284,17 @@ class _Window:
         self._published = 0
 
     async def publish(self, message: RowMessage) -> None:
-        """Publish one more; raises what an earlier one came to."""
+        """Publish one more. Raises the error of an earlier one."""
         self._published += 1
         if self._published % _ROWS_PER_DRAIN == 0:
             await self._channel.drain()
         self._waiting.append((message, self._send(message)))
         if len(self._waiting) > _WINDOW:
-            # Half of them, so that there is a lot to write after each wait.
+            # Half of them, so that each wait is followed by many writes.
             await self._settle(_WINDOW // 2)
 
     async def finish(self) -> None:
-        """Wait for all that is left."""
+        """Wait for all remaining confirms."""
         await self._settle(0)
 
     async def _settle(self, left: int) -> None:
@@ -310,7 +309,7 @@ class _Window:
 
     async def _publish_again(self) -> None:
         async with asyncio.timeout(self._timeout_s):
-            # The connection takes note of its loss a little later than its publishes do.
+            # The connection notices its loss a little later than its publishes do.
             await asyncio.sleep(_LOSS_PAUSE_S)
             await self._channel.drain()
         messages = [message for message, _ in self._waiting]
@@ -327,7 +326,7 @@ class _Window:
 
 
 def _named(write_id: str) -> tuple[int, str]:
-    """The number of this task's partition, and a name of its rows that is the same in each try."""
+    """The number of this task's partition, and a name for its rows that is the same in each try."""
     context = _task()
     partition = context.partitionId()
     query = context.getLocalProperty("sql.streaming.queryId")
@@ -360,7 +359,7 @@ def _numbered(rows: JobRows, batches: list[pa.RecordBatch], partition: int, name
 
 
 def _refused(number: int, first: PushFailed, count: int, partition: int, uri: str) -> str:
-    more = f" ({count} rows of this push were not taken)" if count > 1 else ""
+    more = f" ({count} rows of this push were refused)" if count > 1 else ""
     return f"row {number} of partition {partition}, to {address(uri)}: {first}{more}"
 
 

@@ -1,9 +1,8 @@
 """Spark readers of stream queues: `format("amqp")` gives messages, `format("ojs")` job events.
 
-One reader serves both: they differ in the columns that messages become. The driver finds where the
-streams begin and end; each task opens a connection of its own and reads one range of offsets into Arrow batches.
-Planning a batch depends on nothing but its start and end, because Spark may ask for it again after a restart, before
-anything else.
+One reader serves both: only the columns differ. The driver finds where the streams begin and end; each task opens a
+connection of its own and reads a range of offsets into Arrow batches. Planning a batch depends only on its start and
+end, because Spark may request it again after a restart, before anything else.
 
 Weak spots: an end that was found is the last message that the broker had ready at that moment; and a range whose
 messages were all removed by retention is seen as a loss only when its task reads it.
@@ -38,17 +37,17 @@ from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, wit
 
 EVENT_STREAM: Final = "ojs.events"
 _ROWS_PER_BATCH: Final = 8192
-# Rows of large messages: Arrow's columns of text end at 2 GB, and memory before.
+# For large messages: Arrow's text columns are limited to 2 GB, and memory ends earlier.
 _BYTES_PER_BATCH: Final = 1 << 25
 
 
-# By the option includeHeaders.
+# With and without the option includeHeaders.
 MESSAGES: Final[dict[bool, type[Columns]]] = {True: MessageColumns, False: MessageColumnsWithoutHeaders}
 EVENTS: Final[dict[bool, type[Columns]]] = {True: EventColumnsWithHeaders, False: EventColumns}
 
 
 class RangePartition(InputPartition):
-    """The range of offsets that one task reads. `is_new`: its stream was not read before, and begins where it does."""
+    """The range of offsets that a task reads. `is_new`: its stream was not read before."""
 
     def __init__(self, span: OffsetRange, *, is_new: bool = False) -> None:
         super().__init__(span)
@@ -72,7 +71,7 @@ def message_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
 
 
 def asks_for_dead_letters(given: Mapping[str, str]) -> bool:
-    """Whether the options of `format("ojs")` mean dead letters, not events."""
+    """Whether the options of `format("ojs")` select dead letters, not events."""
     return any(name.lower() == "deadletters" for name in given)
 
 
@@ -92,7 +91,7 @@ def event_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
 
 
 class StreamBatchReader(DataSourceReader):
-    """Reads what lies between two positions when the query runs."""
+    """Reads between two positions, determined when the query runs."""
 
     def __init__(self, options: SourceOptions, columns: Mapping[bool, type[Columns]]) -> None:
         self._options = options
@@ -110,7 +109,7 @@ class StreamBatchReader(DataSourceReader):
         return _tasks(self.pushed.ranges(spans), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one partition of nothing where there are none: an empty stream.
+        # For an empty stream Spark makes one empty partition.
         if isinstance(partition, RangePartition):
             yield from _record_batches(self._options, self._columns, partition, self.pushed)
 
@@ -153,7 +152,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reached | self._marks(log, start, reached)
 
     def _checked_ends(self, log: StreamLog, start: dict[str, Any], ends: dict[str, int]) -> dict[str, int]:
-        """The ends of the streams, where one that was made anew ends before its old place, so that it is read anew.
+        """The ends of the streams. A recreated stream gets an end before its old position: it is read from its start.
 
         Raises DataLossError if that is to fail the query.
         """
@@ -170,7 +169,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return checked
 
     def _marks(self, log: StreamLog, start: dict[str, Any], end: dict[str, int]) -> dict[str, Any]:
-        """The marks of where a batch ends, as an entry of its offsets."""
+        """The marks of a batch's end, as an entry of its offsets."""
         known, marks = marks_of(start), {}
         for stream, last in end.items():
             made = known.get(stream) if start.get(stream) == last else mark(log, stream, last)
@@ -179,7 +178,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {MARKS: marks} if marks else {}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The ends that the last trigger found: how far behind them a batch ends is the query's lag."""
+        """The ends that the last trigger found. The query's lag is the distance to them."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -190,7 +189,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _record_batches(self._options, self._columns, partition, PushedFilters())
 
     def _is_too_early(self, count: int, limit: ReadLimit) -> bool:
-        """Whether `count` messages are too few for a trigger. What is to be read once is read, however few they are."""
+        """Whether `count` messages are too few for a trigger. A query that runs once reads them in any case."""
         least = self._options.min_offsets_per_trigger
         if least is None or count >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
@@ -198,7 +197,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
-    """What the option includeHeaders says. Raises OptionError."""
+    """The option includeHeaders. Raises OptionError."""
     text = next((value for name, value in given.items() if name.lower() == "includeheaders"), None)
     return default if text is None else truth("includeHeaders", text)
 
@@ -208,7 +207,7 @@ def _ends(log: StreamLog, options: SourceOptions) -> dict[str, int]:
 
 
 def _starts(log: StreamLog, options: SourceOptions) -> dict[str, int]:
-    """Where to begin in each stream. An offset that was asked for is taken as it is: if it is gone, reading says so."""
+    """Where to begin in each stream. A given offset is not checked: if it is gone, reading fails."""
     if options.starting == EARLIEST:
         return {stream: log.first(stream) for stream in options.streams}
     return _resolved(log, options.streams, options.starting, _ends(log, options) if options.starting == LATEST else {})
@@ -224,7 +223,7 @@ def _resolved(log: StreamLog, streams: Sequence[str], position: Position, ends: 
 def _tasks(
     ranges: list[OffsetRange], options: SourceOptions, *, known: Mapping[str, object] | None = None
 ) -> list[InputPartition]:
-    """Tasks for the ranges. `known` are the streams that were read before, if that makes a difference."""
+    """Tasks for the ranges. `known`: the streams that were read before, for streaming queries."""
     return [
         RangePartition(span, is_new=known is not None and span.stream not in known)
         for span in split(ranges, options.min_partitions, options.max_records_per_partition)

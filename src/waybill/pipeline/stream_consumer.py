@@ -1,7 +1,7 @@
-"""A consumer of one stream for a program without an event loop, which gets its deliveries in lists.
+"""A blocking consumer of one stream, which returns deliveries in lists.
 
-The client runs on a thread of its own, so that heartbeats go on however long a list is worked on. What one read of the
-socket brought is handed over at once: a switch between threads for each message would cost more than the message.
+The client runs on a thread of its own, so that heartbeats continue however long a list is processed. All deliveries of
+a read of the socket are handed over together: a thread switch per message would cost more than the message.
 """
 
 import time
@@ -15,9 +15,9 @@ from waybill.client.loop_thread import LoopThread
 from waybill.pipeline.message import OFFSET_HEADER
 
 _POLL_S: Final = 0.5
-# What brokers answer to a basic.get from a stream: not-implemented, and precondition-failed.
+# The replies of brokers to a basic.get from a stream: not-implemented, and precondition-failed.
 _NOT_FOR_STREAMS: Final = frozenset({540, 406})
-# Reading goes on behind the last message that came, which the client cannot know: so it does not reconnect for us.
+# Reading must continue behind the last message received, which the client does not know. So it must not reconnect.
 _NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
 
 
@@ -48,12 +48,12 @@ class StreamConsumer:
             self._thread.stop()
 
     def message_count(self, stream: str) -> int:
-        """How many messages the broker counts in `stream`; RabbitMQ's count is seconds old."""
+        """The broker's message count of `stream`. RabbitMQ's may be seconds old."""
         declared = self._thread.call(self._channel.declare_queue(stream, durable=True, passive=True))
         return declared.message_count
 
     def can_get(self, queue: str) -> bool:
-        """Whether basic.get works, as with any queue but a stream. Nothing else may be done with this after it."""
+        """Whether basic.get works, as on all queues except streams. The connection is unusable afterwards."""
         try:
             self._thread.call(self._channel.get(queue))
         except ProtocolError as problem:
@@ -65,8 +65,8 @@ class StreamConsumer:
     def deliveries(self, stream: str, place: object, silence: float) -> Iterator[list[Delivery]]:
         """Deliveries from `place` (`first`, `last`, an offset, a datetime) on, until none came for `silence` seconds.
 
-        They are acknowledged by halves of the prefetch window when the list after theirs is asked for: a stream
-        forgets nothing by that, it only sends on.
+        They are acknowledged by halves of the prefetch window when the next list is requested: a stream keeps them, and
+        sends more.
         """
         threshold = max(1, self._prefetch // 2)
         consumer = self._thread.call(self._channel.consume(stream, self._take, arguments={OFFSET_HEADER: place}))
@@ -93,7 +93,7 @@ class StreamConsumer:
         self._arrived = []
 
     def _next(self, consumer: Consumer, silence: float) -> list[Delivery] | None:
-        """The next deliveries, None after the silence. Looks up now and then: the connection may be lost."""
+        """The next deliveries, None after the silence. Checks from time to time whether the connection is lost."""
         deadline = time.monotonic() + silence
         while True:
             left = deadline - time.monotonic()

@@ -1,12 +1,11 @@
-"""Whether a stream is still the one that was read before, or another of the same name that was made since.
+"""Detects whether a stream was deleted and recreated under the same name since it was last read.
 
-A stream that ends before the place up to which it was read is another one. One that is longer by now is told by a mark
-that the offsets of a query carry: a digest of the last message that was read, and a moment by which it was there. In
-another stream that place holds another message. Or the same one, sent again: then the whole stream is younger than the
-mark.
+A stream that ends before the position up to which it was read is another one. A longer one is recognized by a mark in
+the offsets of a query: a digest of the last message that was read, and a time at which it existed. Another stream has
+another message in that place; or the same one, sent again, and then the whole stream is newer than the mark.
 
-Weak spots: a stream that is made anew with the same messages within a second is not told apart; nor is one whose marked
-message is gone, which retention does to streams that are read late.
+Weak spots: a stream that is recreated with the same messages within a second is not detected; nor is one whose marked
+message is gone, which retention removes from streams that are read late.
 """
 
 import hashlib
@@ -17,11 +16,11 @@ from typing import Final, TypeAlias
 
 from waybill.pipeline.stream_log import StreamLog
 
-# No name of a stream in the options has a comma.
+# Names of streams in the options contain no comma.
 MARKS: Final = ",marks"
 
 Mark: TypeAlias = Sequence[object]
-"""The digest of a message, and a moment in seconds of Unix time: what JSON keeps as it is."""
+"""The digest of a message, and a time in seconds of Unix time: both can be stored as JSON."""
 
 
 def marks_of(offsets: Mapping[str, object]) -> dict[str, Mark]:
@@ -38,12 +37,12 @@ def without_marks(offsets: Mapping[str, object]) -> dict[str, int]:
 def mark(log: StreamLog, stream: str, end: int) -> Mark | None:
     """The mark of a stream that was read up to `end`; None if there is no such message."""
     digest = _digest(log, stream, end)
-    # Brokers know times of messages by the second: all that is there now was there before the next one.
+    # Brokers store times of messages in seconds: all present messages existed before the next second.
     return None if digest is None else [digest, int(time.time()) + 1]
 
 
 def is_another(log: StreamLog, stream: str, end: int, found: Mark | None, *, thoroughly: bool) -> bool:
-    """Whether the stream is not the one that `found` was made of. `thoroughly`: look at the times of messages, too."""
+    """Whether the stream is not the one that `found` was made from. `thoroughly`: also check the times of messages."""
     if not found or end == 0:
         return False
     digest = _digest(log, stream, end)

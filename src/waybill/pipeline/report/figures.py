@@ -1,4 +1,4 @@
-"""The figures of a report, collected from silver and gold in a handful of small queries.
+"""The figures of a report, collected from silver and gold with a few small queries.
 
 Everything after this file works on plain values: neither the terminal nor the page knows Spark.
 """
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline import tables
 from waybill.pipeline.report.recommendations import Recommendation, recommend
@@ -42,9 +42,9 @@ _BUCKET_SECONDS: Final = (
     2_592_000,
 )
 _STORED_BUCKET_S: Final = 60
-# Clocks of machines differ; what lies further ahead of this one's is counted, and not drawn.
+# Clocks of machines differ. Events further ahead of this one's are counted, but not drawn.
 _AHEAD: Final = timedelta(hours=1)
-# Rows of a list. Of longer ones the last row holds all that have none of their own.
+# The rows of a list. In longer ones, the last row sums up the rest.
 _ROWS_MAX: Final = 50
 OTHERS: Final = "others"
 # Texts of jobs, as examples, and how many names are listed in a row.
@@ -63,7 +63,7 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over everything that was read.
+    """Counts of everything that was read.
 
     `pushed` are jobs whose push was seen. `redelivered` are attempts that were started more than once, `repeated` jobs
     that were completed more than once. `open` are jobs that had not ended yet. `ahead` are events whose time is more
@@ -114,7 +114,7 @@ class JobType:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What happened in the `bucket_seconds` of the report from `start` on."""
+    """Counts of one bucket: the `bucket_seconds` of the report from `start` on."""
 
     start: datetime
     enqueued: int
@@ -127,7 +127,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Failure:
-    """Failed attempts of one job type with one error type, and how many of them were tried again."""
+    """Failed attempts of one job type with one error type, and how many of them were retried."""
 
     job_type: str
     error_type: str
@@ -147,7 +147,7 @@ class ErrorTotal:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Jobs that were given up for one reason, with one of them as an example."""
+    """Jobs that were discarded for one reason, with one of them as an example."""
 
     reason: str
     jobs: int
@@ -159,7 +159,7 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """What one worker has done.
+    """The attempts of one worker.
 
     `utilisation` is the share of the time of all its `places` that it was busy, from its first minute to its last; None
     if it never said how many it has.
@@ -359,7 +359,7 @@ def _attained(found: tuple[int, int, int] | None) -> dict[str, int]:
 
 
 def _timeline(activity: DataFrame, seconds: int) -> list[Bucket]:
-    """One entry a bucket, also for those in which nothing happened: silence is a fact worth seeing."""
+    """One entry per bucket, including empty ones, so that pauses are visible."""
     start = gold.bucket_start(F.col("bucket"), seconds).alias("start")
     found = {row["start"]: row for row in gold.rolled_up(activity, start).collect()}
     if not found:
@@ -440,7 +440,7 @@ def _workers(attempts: DataFrame, utilisation: DataFrame) -> list[WorkerShare]:
 
 
 def _short(text: Column) -> Column:
-    """The beginning of a text: what jobs say of themselves may be of any length."""
+    """The beginning of a text: texts of jobs may have any length."""
     return F.left(text, F.lit(_TEXT_MAX))
 
 

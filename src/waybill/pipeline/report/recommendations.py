@@ -1,10 +1,10 @@
 """Recommendations for each job type, from gold, with the evidence that each rests on.
 
-- A retry policy: as few attempts as keep nearly all of the recoveries that there were, and how long these took.
-- A timeout: what all but one in a thousand attempts stayed below.
-- A concurrency: by Little's law the work that arrives in the busiest minute keeps so many places busy at a time
-  (arrivals a second times seconds each); how many more are needed for a short wait is Sakasegawa's approximation of a
-  queue with several servers (1977), which knows arrivals and run times by their means only.
+- A retry policy: the fewest attempts that keep nearly all recoveries, and how long these took.
+- A timeout: the 99.9th percentile of run times.
+- A concurrency: by Little's law, the average number of busy places in the busiest minute (arrivals per second times
+  seconds each), plus what a short wait requires by Sakasegawa's approximation of a queue with several servers (1977),
+  which uses only the means of arrivals and run times.
 
 Where there is too little evidence there is no recommendation.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, GroupedData, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline import tables
 from waybill.pipeline.report.words import duration, number, share
@@ -37,7 +37,7 @@ _BUCKET_S: Final = 60
 
 @dataclass(frozen=True)
 class Evidence:
-    """What gold says of a job type. `tries` are ended and completed attempts by their number; times in milliseconds.
+    """The evidence for a job type. `tries` are ended and completed attempts by their number; times in milliseconds.
 
     `run` are the percentiles 50, 99 and 99.9 of run times, `recovery` 50 and 95 of the time from a first failure to
     completion, `wait_p95` of queue waits. `busiest` is how many attempts started in the busiest minute.
@@ -63,7 +63,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """For one job type: attempts in all, seconds that an attempt may run, jobs at a time. None: too little is known."""
+    """For one job type: attempts in total, timeout in seconds, jobs at a time. None: too little evidence."""
 
     job_type: str
     max_attempts: Advice | None
@@ -78,7 +78,7 @@ def recommend(spark: SparkSession, store: Store, target_wait_ms: int = TARGET_WA
 
 
 def advices(recommendation: Recommendation) -> list[tuple[str, Advice]]:
-    """What there is of it, by the names of the settings."""
+    """The recommendations that exist, by setting."""
     named = (
         ("retry.max_attempts", recommendation.max_attempts),
         ("timeout (s)", recommendation.timeout_s),
@@ -105,7 +105,7 @@ def gather(spark: SparkSession, store: Store) -> list[Evidence]:
         wait=gold.merged_percentiles("queue_wait_sketch", (0.95,)),
     )
     tries: dict[str, dict[int, tuple[int, int]]] = {}
-    # A number of attempts is whatever somebody sent: those beyond any policy count together.
+    # Attempt numbers come from peers: those beyond any policy are counted together.
     numbered = retries.withColumn("attempt", F.least("attempt", F.lit(_ATTEMPTS_MAX)))
     for row in _rows(numbered.groupBy("job_type", "attempt"), ended=F.sum("ended"), completed=F.sum("completed")):
         tries.setdefault(row["job_type"], {})[row["attempt"]] = (row["ended"], row["completed"])
@@ -132,7 +132,7 @@ def gather(spark: SparkSession, store: Store) -> list[Evidence]:
 
 
 def advise(evidence: Evidence, target_wait_ms: int = TARGET_WAIT_MS) -> Recommendation:
-    """What follows from the evidence."""
+    """The recommendations that follow from the evidence."""
     return Recommendation(
         evidence.job_type, _attempts(evidence), _timeout(evidence), _concurrency(evidence, target_wait_ms)
     )

@@ -158,15 +158,15 @@ def _three(values: Percentiles | None) -> str:
 
 
 def _one_line(text: str | None) -> Text:
-    """A message as plain text: what jobs say about themselves is no markup."""
+    """A message as plain text: texts of jobs are not markup."""
     return Text(_printable(" ".join((text or "").split())))
 
 
 def _name(text: str) -> Text:
-    """A name as plain text, and not longer than a name is."""
+    """A name as plain text, cut to a readable length."""
     return Text(_printable(clipped(text)))
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would take for orders."""
+    """Remove control characters, which a terminal would execute."""
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)

@@ -10,13 +10,13 @@ _LONGEST: Final = 160
 
 
 def clipped(text: str | None, longest: int = _LONGEST) -> str:
-    """What a job says of itself, no longer than a reader wants it."""
+    """A text of a job, cut to a readable length."""
     text = text or ""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def number(value: float) -> str:
-    """A count with thousands apart, a fraction with what matters of it: 12,345 or 3.2 or 0.04."""
+    """A count with thousands separators, a fraction with its significant digits: 12,345 or 3.2 or 0.04."""
     if value == int(value):
         return f"{int(value):,}"
     if value >= 100:
@@ -64,7 +64,7 @@ def moment(time: datetime, step: timedelta) -> str:
 
 
 def span(start: datetime | None, end: datetime | None) -> str:
-    """From when to when, with the date said once if it is the same."""
+    """A time span, with the date only once if it is the same."""
     if start is None or end is None:
         return "no events yet"
     last = f"{end:%H:%M:%S}" if start.date() == end.date() else f"{end:%d %b %Y %H:%M:%S}"
