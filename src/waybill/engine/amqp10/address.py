@@ -36,11 +36,11 @@ _HEXADECIMAL: Final = frozenset("0123456789abcdefABCDEF")
 
 
 class InvalidAddress(ValueError):
-    """An address that cannot be understood; `str()` says what is wrong with it."""
+    """An invalid address; `str()` says why."""
 
 
 class NodeAddress:
-    """What an address names. `kind` is one of the constants above; `key`, the routing key, None for the subject's."""
+    """What an address names. `kind` is one of the constants above. `key` is the routing key, None for the subject."""
 
     def __init__(self, kind: str, name: str, key: str | None) -> None:
         self.kind = kind
@@ -71,17 +71,17 @@ def parse_address(text: str) -> NodeAddress:
 
 
 def queue_address(name: str) -> str:
-    """The address of a queue. Octets of the name that are no UTF-8 are encoded as well."""
+    """The address of a queue. Octets of the name that are not UTF-8 are encoded too."""
     return QUEUES_PREFIX + quoted(name)
 
 
 def quoted(name: str) -> str:
-    """A name as one segment of a path."""
+    """Encode a name as one segment of a path."""
     return quote(name.encode("utf-8", "surrogateescape"), safe="")
 
 
 def unquoted(segment: str) -> str:
-    """The name that a segment of a path encodes. Raises ValueError for what is no encoding of a name."""
+    """Decode the name in a segment of a path. Raises ValueError."""
     if "/" in segment:
         raise ValueError("a slash in a name is written as %2F")
     octets = bytearray()
@@ -97,7 +97,7 @@ def unquoted(segment: str) -> str:
         else:
             octets += character.encode("utf-8", "surrogateescape")
             position += 1
-    # Names of queues and exchanges are octets to 0-9-1: what is no UTF-8 is kept as it keeps it.
+    # In 0-9-1 the names of queues and exchanges are octets. Those that are not UTF-8 become surrogates, as there.
     return octets.decode("utf-8", "surrogateescape")
 
 

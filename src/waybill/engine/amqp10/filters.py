@@ -1,21 +1,21 @@
-"""The filters of a source (1.0, 3.5.8): which messages a link wants, which bindings its queue needs, where it starts.
+"""The filters of a source (1.0, 3.5.8): which messages a link receives, and where in a stream it starts.
 
-| filter | value | a message passes if |
+| filter | value | a message matches if |
 |---|---|---|
 | `apache.org:selector-filter:string` | string | the selector of JMS is true |
 | `amqp:sql-filter` | string | the SQL filter expression is true |
 | `amqp:properties-filter` | map of symbols | each field has the value |
 | `amqp:application-properties-filter` | map of strings | each property has the value |
 | `apache.org:legacy-amqp-direct-binding:string` | string | its subject is the string |
-| `apache.org:legacy-amqp-topic-binding:string` | string | its subject fits the pattern |
-| `apache.org:legacy-amqp-headers-binding:map` | map | all or any of the pairs are there |
-| `rabbitmq:stream-offset-spec` | see `Stream.subscribe` | (streams) the link starts there |
+| `apache.org:legacy-amqp-topic-binding:string` | string | its subject matches the pattern |
+| `apache.org:legacy-amqp-headers-binding:map` | map | it has all or any of the pairs |
+| `rabbitmq:stream-offset-spec` | see `Stream.subscribe` | (streams) the offset at which the link starts |
 | `rabbitmq:stream-filter` | string or list | (streams) its annotation `x-stream-filter-value` is among them |
-| `rabbitmq:stream-match-unfiltered` | boolean | (streams) or has no such annotation |
+| `rabbitmq:stream-match-unfiltered` | boolean | (streams) so does one without this annotation |
 
-In the two maps a string `&p:x` stands for all strings that begin with x, `&s:x` for all that end with it, and `&&x` for
-`&x`; null stands for what is absent. The bindings are filters of messages only for a queue: an exchange gets them as
-bindings of the link's own queue. There is no no-local filter: a message does not say which connection sent it.
+In the two maps the string `&p:x` matches all strings that begin with x, `&s:x` all that end with it, and `&&x` matches
+`&x`. Null matches an absent field. The binding filters select messages of a queue; for an exchange they become bindings
+of the link's own queue. There is no no-local filter: a message does not record which connection sent it.
 """
 
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ _OFFSET_WORDS: Final = frozenset({"first", "last", "next"})
 
 
 class FilterError(ValueError):
-    """A filter whose value is not what its type demands."""
+    """A filter with an invalid value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -65,10 +65,10 @@ class Filter:
 
 
 class FilterSet:
-    """The filters in force. `in_force` is what the source of the answering attach has, under the keys of the request.
+    """The filters of one link. `in_force`: those that are known, as the answering attach returns them.
 
     `bindings`: routing keys and arguments for the queue of a link from an exchange. `stream_offset`: what
-    `Stream.subscribe` takes, None if not given. `units`: what asking about any message costs besides a unit.
+    `Stream.subscribe` takes, None if not given. `units`: what a test of any message costs besides a unit.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class FilterSet:
         self._view = MessageView()
 
     def matches(self, message: Message, content: bytes) -> bool:
-        """Whether all filters let `message` pass; `content` is its own in the encoding of 1.0."""
+        """Whether `message` matches all filters. `content`: its content in the encoding of 1.0."""
         view = self._view
         view.show(message, content)
         for each in self.filters:  # noqa: SIM110 - a generator is slow when compiled
@@ -89,12 +89,12 @@ class FilterSet:
         return True
 
     def last_units(self) -> i64:
-        """What it has cost to ask about the last message."""
+        """The cost of the last test."""
         return self.units + self._view.units
 
 
 def supported_filters(kind: str) -> tuple[Symbol, ...]:
-    """The types of filters that a source which is a `kind` knows: its capabilities (3.5.8)."""
+    """The filter types that a source of that kind supports: its capabilities (3.5.8)."""
     found = [Symbol(name) for name in sorted({*names.NAMES.values()} - {names.NO_LOCAL})]
     if kind == STREAM:
         found += [Symbol(name) for name in sorted(_STREAM_ONLY)]
@@ -102,7 +102,7 @@ def supported_filters(kind: str) -> tuple[Symbol, ...]:
 
 
 def read_filters(requested: dict[str, object] | None, kind: str) -> FilterSet:
-    """The filters of a source that is a `kind` (QUEUE, STREAM, EXCHANGE). Those that nobody knows are not in force.
+    """Read the filters of a source of that kind (QUEUE, STREAM, EXCHANGE). Unknown filters are ignored.
 
     Raises FilterError.
     """
@@ -113,7 +113,7 @@ def read_filters(requested: dict[str, object] | None, kind: str) -> FilterSet:
         if value is None:
             continue
         if not isinstance(value, Described):
-            raise FilterError(f"the filter {key} is no described value")
+            raise FilterError(f"the filter {key} is not a described value")
         name = names.filter_name(value)
         if name in _STREAM_ONLY and kind != STREAM:
             continue
@@ -132,7 +132,7 @@ def read_filters(requested: dict[str, object] | None, kind: str) -> FilterSet:
 
 
 def _take(filter_set: FilterSet, name: str, value: object, kind: str) -> bool:
-    """Put a filter in force; False if it is not known."""
+    """Add a filter. False if it is unknown."""
     if name in _BINDINGS and kind == EXCHANGE:
         filter_set.bindings.append(_binding(name, value))
     elif name in {names.SELECTOR, names.SQL}:
@@ -215,14 +215,14 @@ def _stream_offset(value: object) -> object:
         try:
             return datetime.fromtimestamp(int(value) / 1000.0, UTC)
         except (ValueError, OverflowError, OSError):
-            raise FilterError(f"{names.STREAM_OFFSET}: no such time") from None
+            raise FilterError(f"{names.STREAM_OFFSET}: the time is out of range") from None
     if isinstance(value, str):
         text = str(value)
         if text in _OFFSET_WORDS or parse_age_ms(text) is not None:
             return text
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    raise FilterError(f"{names.STREAM_OFFSET}: {value!r} is no offset, time or interval, and none of first, last, next")
+    raise FilterError(f"{names.STREAM_OFFSET}: {value!r} is not an offset, time, interval, first, last or next")
 
 
 # --- tests ---
@@ -257,7 +257,7 @@ class _TopicFilter(Filter):
 
 
 def _fits(pattern: list[str], words: list[str]) -> bool:
-    """Whether the words fit: all places in the pattern that they may have come to are walked together."""
+    """Whether the words match. It follows all possible positions in the pattern at once, so it never backtracks."""
     places = _with_skipped(pattern, {0})
     for word in words:
         following: set[int] = set()
@@ -273,7 +273,7 @@ def _fits(pattern: list[str], words: list[str]) -> bool:
 
 
 def _with_skipped(pattern: list[str], places: set[int]) -> set[int]:
-    """The places, and those behind each `#`, which need not take a word."""
+    """The positions, and those after each `#`, which may match no word."""
     for place in range(len(pattern)):
         if place in places and pattern[place] == "#":
             places.add(place + 1)
@@ -281,7 +281,7 @@ def _with_skipped(pattern: list[str], places: set[int]) -> set[int]:
 
 
 class _HeadersFilter(Filter):
-    """As a headers exchange: keys that begin with `x-` are not compared, and null asks only for presence."""
+    """Matches as a headers exchange does: keys that begin with `x-` are ignored, and null only asks for presence."""
 
     def __init__(self, pairs: dict[str, object]) -> None:
         mode = pairs.get("x-match", "all")
@@ -323,7 +323,7 @@ class _ApplicationPropertiesFilter(Filter):
 
 
 class _Wanted:
-    """A value to compare with, or the beginning or end of a string."""
+    """A value to compare with, or the start or end of a string."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -341,7 +341,7 @@ class _Wanted:
             self.suffix = value[3:]
             self.is_part = True
         else:
-            raise FilterError(f"{value!r} begins with &, and neither with &p:, &s: nor &&")
+            raise FilterError(f"{value!r} begins with & but not with &p:, &s: or &&")
 
     def is_met_by(self, value: object) -> bool:
         if self.is_part:

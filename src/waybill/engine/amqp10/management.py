@@ -1,8 +1,8 @@
-"""The management node: HTTP over AMQP, as RabbitMQ 4 has it. Its clients declare, bind, query, purge and delete by it.
+"""The management node: HTTP over AMQP, as in RabbitMQ 4. Clients use it to declare, bind, query, purge and delete.
 
 A request is a message whose `subject` is the method, whose `to` is the path, and whose body is an amqp-value: a map or
 null. The response has the status as its `subject`, the request's message-id as its correlation-id, and again an
-amqp-value: a map, a list, null, or a text that explains an error. `resources` has the paths.
+amqp-value: a map, a list, null, or a text that explains an error. See `resources` for the paths.
 """
 
 from typing import Final
@@ -35,15 +35,15 @@ _VERSION: Final = {"http:response": "1.1"}
 
 
 class Management:
-    """The node as one connection sees it: `connection` owns the exclusive queues that it declares."""
+    """The management node of one connection, which owns the exclusive queues that it declares."""
 
     def __init__(self, host: Host, user: User, virtual_host: VirtualHost, connection: object) -> None:
         self._resources = Resources(host, user, virtual_host, connection)
 
     def handle(self, request: bytes) -> bytes:
-        """Do what a request asks for; the sections of the response, without a header.
+        """Answer a request. Returns the sections of the response, without a header.
 
-        Never raises for what a peer sends. What the response tells of is durable only with the next commit.
+        Never raises for what a peer sends. The effects are durable after the next commit.
         """
         properties = Properties()
         try:
@@ -67,9 +67,9 @@ class Management:
 
 
 def _sections(request: bytes) -> dict[i64, tuple[i64, i64]]:
-    """Where each section lies, by its code. Raises DecodeError.
+    """The start and end of each section, by its code. Raises DecodeError.
 
-    In any order: RabbitMQ's client for Python puts the body of a request without one before its properties.
+    Any order is accepted: RabbitMQ's client for Python writes an empty body before the properties.
     """
     found: dict[i64, tuple[i64, i64]] = {}
     end: i64 = len(request)

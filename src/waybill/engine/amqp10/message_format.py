@@ -1,10 +1,10 @@
-"""How the model looks into content that came over AMQP 1.0: annotations and application properties are its headers.
+"""The format of messages that came over AMQP 1.0: their headers are annotations and application properties.
 
-Content is the message without header and delivery annotations, as octets that nobody changes:
+The content is the message without its header and delivery annotations, and is never changed:
 
     | message-annotations | properties | application-properties | body | footer |
 
-What the broker adds goes into the message annotations; the bare message and its footer stay as they came.
+The broker adds message annotations only; the bare message and its footer stay as they came.
 """
 
 from collections.abc import Mapping
@@ -39,15 +39,15 @@ COPIES_ANNOTATION: Final = Symbol("x-cc")
 
 
 class Amqp10Format(MessageFormat):
-    """Sections as `wire.amqp10.sections` has them."""
+    """See `wire.amqp10.sections`."""
 
     def __init__(self) -> None:
         super().__init__(FORMAT_CODE, "AMQP 1.0")
 
     def headers(self, content: bytes) -> dict[str, object]:
-        """The application properties, and the annotations that begin with `x-`, which win over them.
+        """The application properties, and the annotations that begin with `x-`, which override them.
 
-        What cannot be decoded is left out: a message is not lost because nobody can route by its headers.
+        Sections that cannot be decoded are left out, so that the message is not lost.
         """
         facts = MessageFacts()
         try:
@@ -57,7 +57,7 @@ class Amqp10Format(MessageFormat):
         return _headers(application_properties_in(content, facts), annotations_in(content, facts))
 
     def checked_headers(self, content: bytes) -> dict[str, object]:
-        """The same of a message that has just come in. Raises DecodeError for annotations that are none (3.2.10)."""
+        """As `headers`, for a message that has just come in. Raises DecodeError for invalid annotations (3.2.10)."""
         facts = MessageFacts()
         scan_message(content, 0, len(content), facts)
         annotations: dict[object, object] = {}
@@ -66,7 +66,7 @@ class Amqp10Format(MessageFormat):
         return _headers(application_properties_in(content, facts), annotations)
 
     def body_size(self, content: bytes) -> i64:
-        """Octets of data, or of the sections of another body; of all that is there, if it is no message."""
+        """The octets of the data sections, or of another body; of the whole content if it is not a message."""
         facts = MessageFacts()
         try:
             scan_message(content, 0, len(content), facts)
@@ -79,7 +79,7 @@ class Amqp10Format(MessageFormat):
     def with_headers(
         self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
     ) -> bytes:
-        """See the base class: the changes are made in the message annotations. The time to live is not in here."""
+        """See the base class. The changes are message annotations; the time to live is not part of the content."""
         annotations: dict[object, object] = {}
         for name, value in changes.items():
             deaths = annotation_of(value) if name == DEATHS_HEADER else None
@@ -91,14 +91,14 @@ class Amqp10Format(MessageFormat):
         return with_annotations(content, annotations, gone)
 
     def amended(self, content: bytes, changes: bytes) -> bytes:
-        """See the base class: `changes` is the section of all message annotations that there are now."""
+        """See the base class. `changes` is the new section of message annotations."""
         facts = MessageFacts()
         scan_message(content, 0, len(content), facts)
         start: i64 = facts.message_annotations_end if facts.message_annotations != ABSENT else 0
         return changes + content[start:]
 
     def level(self, priority: i64, levels: i64) -> i64:
-        """Which of a queue's `levels` of priority, the lowest one being 0, a message belongs to (3.2.1)."""
+        """The priority level of a message in a queue with `levels` levels; 0 is the lowest (3.2.1)."""
         level = priority
         if levels < PRIORITIES:
             level -= 5 - (levels + 1) // 2
@@ -109,7 +109,7 @@ AMQP10: Final = Amqp10Format()
 
 
 def annotations_in(content: bytes, facts: MessageFacts) -> dict[object, object]:
-    """The message annotations that `facts` found; none if they cannot be decoded."""
+    """The message annotations that `facts` locates; empty if they cannot be decoded."""
     if facts.message_annotations == ABSENT:
         return {}
     try:
@@ -119,7 +119,7 @@ def annotations_in(content: bytes, facts: MessageFacts) -> dict[object, object]:
 
 
 def application_properties_in(content: bytes, facts: MessageFacts) -> dict[str, object]:
-    """The application properties that `facts` found; none if they cannot be decoded."""
+    """The application properties that `facts` locates; empty if they cannot be decoded."""
     if facts.application_properties == ABSENT:
         return {}
     try:
@@ -129,7 +129,7 @@ def application_properties_in(content: bytes, facts: MessageFacts) -> dict[str, 
 
 
 def with_annotations(content: bytes, changes: Mapping[object, object], removed: list[Symbol] | None = None) -> bytes:
-    """`content` with message annotations set and removed, and all else as it was. Raises EncodeError, DecodeError."""
+    """Set and remove message annotations of `content`, and nothing else. Raises EncodeError, DecodeError."""
     facts = MessageFacts()
     scan_message(content, 0, len(content), facts)
     annotations: dict[object, object] = {}
@@ -172,7 +172,7 @@ def _add_annotation(headers: dict[str, object], name: str, value: object) -> Non
 
 
 def _as_header(value: object) -> object:
-    """A value as bindings are compared with it."""
+    """A value in the form in which bindings compare it."""
     if isinstance(value, Timestamp):
         return moment(int(value))
     if isinstance(value, list):
@@ -183,7 +183,7 @@ def _as_header(value: object) -> object:
 
 
 def _as_annotation(value: object) -> object:
-    """A header that the model sets, as a value of 1.0."""
+    """A header that the model sets as a value of 1.0."""
     if isinstance(value, datetime):
         return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""The resources of the management node, with the names and the bodies of RabbitMQ 4.
+"""The resources of the management node. Paths and bodies are those of RabbitMQ 4.
 
 | | | |
 |---|---|---|
-| PUT | `/queues/:queue` | declare: 201 if it is new, 200 if it was there, 409 if it is different |
+| PUT | `/queues/:queue` | declare: 201 if it is new, 200 if it exists, 409 if it exists with other properties |
 | GET | `/queues/:queue` | 200 |
 | DELETE | `/queues/:queue` | 200 with `message_count` |
 | DELETE | `/queues/:queue/messages` | purge: 200 with `message_count` |
@@ -11,8 +11,8 @@
 | GET | `/bindings?src=...&dstq=...&key=...` | 200 with a list |
 | DELETE | `/bindings/src=...;dstq=...;key=...;args=...` | unbind: 204 |
 
-Names are percent-encoded. `dste` stands instead of `dstq` for an exchange that is bound. `args` is empty for a binding
-without arguments, else it is what `location` of the listed binding has.
+Names are percent-encoded. For a bound exchange `dste` takes the place of `dstq`. `args` is empty for a binding without
+arguments, otherwise the one in `location` of the listed binding.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ _NAME_OCTETS_MAX: Final = 255
 
 
 class Failure(Exception):
-    """A request that cannot be understood; `str()` is the explanation."""
+    """An invalid request; `str()` explains it."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class Failure(Exception):
 
 
 class Answer:
-    """What a request comes to."""
+    """The status and body of a response."""
 
     def __init__(self, status: int, body: object = None) -> None:
         self.status = status
@@ -75,11 +75,11 @@ class Resources:
         self.connection = connection
 
     def answer(self, method: str, path: str, body: object) -> Answer:
-        """Raises Failure, or what the model refuses."""
+        """Raises Failure, or an error of the model."""
         path, _, query = path.partition("?")
         segments = path.split("/")
         if len(segments) < 2 or segments[0] != "":
-            raise Failure(BAD_REQUEST, f"{path!r} is no path")
+            raise Failure(BAD_REQUEST, f"{path!r} is not a path")
         kind = segments[1]
         rest = segments[2:]
         if kind == "queues" and len(rest) == 1:
@@ -102,7 +102,7 @@ class Resources:
         if method == GET:
             queue = self.virtual_host.queue(name, self.connection)
             queue.touch()
-            return Answer(OK, self._told(queue))
+            return Answer(OK, self._queue_body(queue))
         if method == DELETE:
             self._check("configure", QUEUE, name)
             deletion = self.virtual_host.delete_queue(name, self.connection, if_unused=False, if_empty=False)
@@ -138,7 +138,7 @@ class Resources:
             connection=self.connection,
             arguments=arguments,
         )
-        return Answer(CREATED if is_new else OK, self._told(queue))
+        return Answer(CREATED if is_new else OK, self._queue_body(queue))
 
     def _messages(self, method: str, name: str) -> Answer:
         if method != DELETE:
@@ -147,7 +147,7 @@ class Resources:
         self._check("read", QUEUE, name)
         return Answer(OK, {"message_count": ULong(queue.purge())})
 
-    def _told(self, queue: Queue) -> dict[object, object]:
+    def _queue_body(self, queue: Queue) -> dict[object, object]:
         return {
             "message_count": ULong(queue.message_count),
             "consumer_count": UInt(len(queue.consumers)),
@@ -157,7 +157,7 @@ class Resources:
             "auto_delete": queue.auto_delete,
             "exclusive": queue.owner is not None,
             "type": queue.policy.type,
-            "arguments": _told_arguments(queue.arguments),
+            "arguments": _arguments_body(queue.arguments),
             "leader": self.host.name,
             "replicas": Array(codes.STRING_32, (self.host.name,)),
         }
@@ -169,7 +169,7 @@ class Resources:
             self._declare_exchange(name, _fields(body))
             return Answer(NO_CONTENT)
         if method == GET:
-            return Answer(OK, _told_exchange(self.virtual_host.exchange(name), self.virtual_host.name))
+            return Answer(OK, _exchange_body(self.virtual_host.exchange(name), self.virtual_host.name))
         if method == DELETE:
             self._check("configure", EXCHANGE, name)
             deletion = self.virtual_host.delete_exchange(name, if_unused=False)
@@ -215,7 +215,7 @@ class Resources:
         wanted = _parameters(query, "&")
         kind, destination = _destination(wanted)
         bindings = self._found(_parameter(wanted, "src"), kind, destination, _parameter(wanted, "key"))
-        return Answer(OK, [_told_binding(binding) for binding in bindings])
+        return Answer(OK, [_binding_body(binding) for binding in bindings])
 
     def _bind(self, fields: dict[str, object]) -> None:
         source = _text(fields, "source")
@@ -265,11 +265,11 @@ class Resources:
         check_permission(self.user, self.virtual_host, action, kind, name)
 
 
-# --- what requests hold ---
+# --- requests ---
 
 
 def _not_allowed(method: str) -> Failure:
-    return Failure(METHOD_NOT_ALLOWED, f"{method[:20]!r} is no method of this resource")
+    return Failure(METHOD_NOT_ALLOWED, f"{method[:20]!r} is not a method of this resource")
 
 
 def _name(segment: str) -> str:
@@ -307,7 +307,7 @@ def _text(fields: dict[str, object], name: str) -> str:
 
 
 def _arguments(fields: dict[str, object]) -> dict[str, object]:
-    """Arguments as the model has them: values without the types of the wire."""
+    """Arguments in the form of the model: values without AMQP types."""
     value = fields.get("arguments")
     if value is None:
         return {}
@@ -345,7 +345,7 @@ def _parameters(text: str, separator: str) -> dict[str, str]:
     for pair in text.split(separator):
         name, equals, value = pair.partition("=")
         if not equals or name in parameters:
-            raise Failure(BAD_REQUEST, f"{pair!r} is no pair of a name and a value, or stands twice")
+            raise Failure(BAD_REQUEST, f"{pair!r} is not a name and a value, or appears twice")
         try:
             parameters[name] = unquoted(value)
         except ValueError as error:
@@ -361,16 +361,16 @@ def _parameter(parameters: dict[str, str], name: str) -> str:
 
 
 def _destination(parameters: dict[str, str]) -> tuple[str, str]:
-    """Kind and name of what is bound."""
+    """The kind and name of the bound queue or exchange."""
     if "dstq" in parameters:
         return QUEUE, parameters["dstq"]
     return EXCHANGE, _parameter(parameters, "dste")
 
 
-# --- what answers hold ---
+# --- responses ---
 
 
-def _told_exchange(exchange: Exchange, virtual_host: str) -> dict[object, object]:
+def _exchange_body(exchange: Exchange, virtual_host: str) -> dict[object, object]:
     return {
         "name": exchange.name,
         "vhost": virtual_host,
@@ -378,11 +378,11 @@ def _told_exchange(exchange: Exchange, virtual_host: str) -> dict[object, object
         "durable": exchange.durable,
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
-        "arguments": _told_arguments(exchange.arguments),
+        "arguments": _arguments_body(exchange.arguments),
     }
 
 
-def _told_binding(binding: Binding) -> dict[object, object]:
+def _binding_body(binding: Binding) -> dict[object, object]:
     end = "destination_queue" if binding.destination_kind == QUEUE else "destination_exchange"
     parameter = "dstq" if binding.destination_kind == QUEUE else "dste"
     location = (
@@ -393,27 +393,27 @@ def _told_binding(binding: Binding) -> dict[object, object]:
         "source": binding.source,
         end: binding.destination,
         "binding_key": binding.routing_key,
-        "arguments": _told_arguments(binding.arguments),
+        "arguments": _arguments_body(binding.arguments),
         "location": location,
     }
 
 
 def _digest(binding: Binding) -> str:
-    """What tells apart bindings that differ in their arguments alone; empty without any."""
+    """Identifies the arguments among bindings that differ in nothing else; empty without arguments."""
     return xxh3_64_hexdigest(binding.key.encode("utf-8", "surrogateescape")) if binding.arguments else ""
 
 
-def _told_arguments(arguments: dict[str, object]) -> dict[object, object]:
-    return {name: _told(value) for name, value in arguments.items()}
+def _arguments_body(arguments: dict[str, object]) -> dict[object, object]:
+    return {name: _value_body(value) for name, value in arguments.items()}
 
 
-def _told(value: object) -> object:
+def _value_body(value: object) -> object:
     if isinstance(value, datetime):
         return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, list):
-        return [_told(item) for item in value]
+        return [_value_body(item) for item in value]
     if isinstance(value, dict):
-        return {name: _told(item) for name, item in value.items()}
+        return {name: _value_body(item) for name, item in value.items()}
     if value is None or isinstance(value, (str, bool, int, float, bytes)):
         return value
     return str(value)

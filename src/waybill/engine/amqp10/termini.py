@@ -1,15 +1,15 @@
-"""What is kept of a link while it is detached (1.0, 2.6.1, 3.5.5, 3.5.6), and who has it now.
+"""Termini: the state of links, which they keep while they are detached (1.0, 2.6.1, 3.5.5, 3.5.6).
 
-A link is known by its user, the peer's container-id, its name and its direction: when that user attaches it again it
-finds its terminus, with the deliveries that were not settled, until the terminus expires. A durable terminus is known
-after a restart too. Whatever another user calls his container and his links, it is no terminus of theirs.
+A link is identified by its user, the peer's container-id, its name and its direction. If the user attaches it again
+before its terminus expires, it gets the terminus back, with the unsettled deliveries. A durable terminus survives a
+restart. Another user never gets it, whatever names that user chooses.
 
-What a user leaves behind has a limit: `kept` termini are detached, or will outlive their connection. A place is taken
-when the link is attached, so that neither a detach nor a lost connection can find that there is none. Only a link that
-promised to outlive nothing but its detach is asked then, and forgotten if there is no place.
+A user may keep a limited number of termini: those that are detached, and those that will outlive their connection. The
+latter count from the attach on, so that a detach or a lost connection never exceeds the limit. Others count when they
+are detached, and are dropped if the limit is reached.
 
-Older versions kept termini without a user. The first user who attaches such a link, by its container-id and name, and
-has the rights that it needs, has it from then on.
+Older versions stored termini without a user. Such a terminus belongs to the first user who attaches a link with its
+container-id and name and has the permissions for it.
 """
 
 from typing import Final
@@ -41,12 +41,12 @@ KEPT_PER_USER_MAX: Final = 1 << 14
 DURABLE_PER_USER_MAX: Final = 1 << 13
 NOWHERE: Final = Address("", "")
 REFUSED: Final = Address("", "refused")
-"""The address of a record whose delivery was not accepted."""
+"""The address of a record of a refused delivery."""
 STOLEN_LINK: Final = Error(STOLEN, "the link was attached elsewhere")
 REMOVED: Final = Error(RESOURCE_DELETED, "the link was removed by an administrator")
 QUEUE_FULL: Final = Rejected(Error(RESOURCE_LIMIT_EXCEEDED, "a queue is full")).encode()
 
-# What detaches a link, weakest first; a terminus starts to expire with the event of its policy or a stronger one.
+# Events that detach a link, weakest first. A terminus starts to expire with the event of its policy, or a stronger one.
 LINK_DETACHED: Final = 0
 SESSION_ENDED: Final = 1
 CONNECTION_CLOSED: Final = 2
@@ -71,16 +71,16 @@ class LinkEnd:
 
 
 class Terminus(Timer):
-    """`held`: deliveries that the peer has not settled, by tag, while the link is detached (a source's).
+    """Of a source: `held` are the unsettled deliveries by tag while the link is detached.
 
-    `parting`: the same when the link ends for good.
-    `settling`: tags that have an outcome and that the peer has not settled, with the delivery-id that each has on the
-    present link, -1 for none (a target's). `outcomes` has those that are not `accepted`, encoded. `records` are those
-    that a restart finds again, with their places in the store: each was put there in one step with its message, or with
-    what became of it when a queue refused it, as a message of a queue that only the terminus knows. So after a crash
-    there are both, or neither. `partial`: the tag and octets of a delivery whose rest did not come.
-    `queue_id`: of the queue that a source's deliveries are of. `queue`: one that was made for this terminus alone.
-    `positions`: how far a link that copies has come.
+    `parting`: the same once the link has ended for good. `queue_id`: the queue of these deliveries. `queue`: one that
+    was created for this terminus alone. `positions`: how far a link that copies has come.
+
+    Of a target: `settling` are the tags of deliveries that have an outcome and that the peer has not settled, with the
+    delivery-id on the present link, -1 for none. `outcomes`: those that are not `accepted`, encoded. `records`: those
+    that survive a restart, with their sequences and locations in the store. Each is stored as a message of a queue that
+    only the terminus knows, atomically with its own message, or with the dead letter if a queue refused it. So after a
+    crash there are both, or neither. `partial`: the tag and octets of an incomplete delivery.
     """
 
     def __init__(
@@ -123,27 +123,27 @@ class Terminus(Timer):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether it outlives its connection."""
+        """Whether the terminus outlives its connection."""
         return self.timeout_s > 0 or EVENTS[self.expiry_policy] > CONNECTION_CLOSED
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is among the termini of the node."""
+        """Whether the node has the terminus."""
         return self.termini.has(self)
 
     def goes_with(self, event: int) -> bool:
-        """Whether the event ends it at once."""
+        """Whether the terminus expires with the event, at once."""
         return event >= EVENTS[self.expiry_policy] and self.timeout_s == 0
 
     def configure(self, durable: int, expiry_policy: str, timeout_s: int) -> None:
-        """Put what the peer asked for in force. It is remembered by `Termini.save`."""
+        """Set what the peer has requested. `Termini.save` stores it."""
         self.durable = durable
         self.expiry_policy = expiry_policy
         self.timeout_s = timeout_s
         self.termini.recount(self)
 
     def take(self, link: LinkEnd) -> None:
-        """The terminus is this link's now."""
+        """The link has the terminus from now on."""
         self.link = link
         self.last_link = link
         self._deadline = 0.0
@@ -153,7 +153,7 @@ class Terminus(Timer):
             self.lifetime.link_came()
 
     def detached(self, event: int) -> bool:
-        """The link is gone by an event. True if the terminus went with it; else tell of stronger events later."""
+        """The link is detached by an event. True if the terminus has gone with it; else report stronger events too."""
         if self.link is not None:
             self.link = None
         if self.goes_with(event) or not (self.is_kept or self.is_moving or self.termini.has_room(self.user)):
@@ -172,7 +172,7 @@ class Terminus(Timer):
             self.destroy()
 
     def keep_partial(self, tag: bytes, octets: bytes) -> None:
-        """Keep what came of a delivery; nothing if the node holds too much that is not finished: it is sent again."""
+        """Keep the first part of a delivery, or nothing if the node holds too much: the peer then sends it again."""
         runtime = self.termini.runtime
         runtime.held_bytes -= len(self.partial)
         if runtime.held_bytes + len(octets) > runtime.held_limit_bytes // 4:
@@ -185,16 +185,16 @@ class Terminus(Timer):
         return self.link is not None or at != self._deadline or not self.is_listed
 
     def destroy(self) -> None:
-        """Forget it, with all that it holds."""
+        """Remove the terminus, and give up what it holds."""
         if self.termini.remove(self):
             self._free()
 
     def discard(self) -> None:
-        """Give back what was made for it before it was added to the termini of the node."""
+        """Delete what was created for a terminus that was not added to the node."""
         self._free()
 
     def remove(self) -> None:
-        """An administrator takes it away, from a link too."""
+        """An administrator removes the terminus, even from a link."""
         if self.link is not None:
             self.link.detach(REMOVED)
         self.destroy()
@@ -210,7 +210,7 @@ class Terminus(Timer):
             self.let_go()
 
     def let_go(self) -> None:
-        """Nothing is held any more: what was made for it goes, too."""
+        """Nothing is held any more: delete what was created for the terminus."""
         lifetime = self.lifetime
         if lifetime is not None:
             self.lifetime = None
@@ -225,7 +225,7 @@ class Terminus(Timer):
 
 
 class Termini:
-    """All termini of a node. `limit` of them may be kept, of one user `kept_per_user_max`, `durable_per_user_max`."""
+    """All termini of a node. `limit`: how many may be kept; of one user `kept_per_user_max`, `durable_per_user_max`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -239,14 +239,14 @@ class Termini:
         self._durable: dict[str, int] = {}
 
     def all(self) -> list[Terminus]:
-        """Every terminus, in the order in which they were made."""
+        """Every terminus, in the order of creation."""
         return list(self._by_key.values())
 
     def has(self, terminus: Terminus) -> bool:
         return self._by_key.get(terminus.key) is terminus
 
     def find(self, virtual_host: str, user: str, container_id: str, name: str, *, is_source: bool) -> Terminus | None:
-        """The terminus of a link; one that an older version kept without a user is anybody's."""
+        """The terminus of a link. One without a user, of an older version, belongs to anybody."""
         found = self._by_key.get(terminus_key(virtual_host, user, container_id, name, is_source=is_source))
         return found or self._by_key.get(terminus_key(virtual_host, "", container_id, name, is_source=is_source))
 
@@ -255,7 +255,7 @@ class Termini:
         self.recount(terminus)
 
     def claim(self, terminus: Terminus, user: str) -> None:
-        """Give a terminus that had no user to the one who asked for it, and may."""
+        """Give a terminus without a user to the user who has attached its link."""
         if terminus.user == user or not self.has(terminus):
             return
         del self._by_key[terminus.key]
@@ -267,7 +267,7 @@ class Termini:
         self.add(terminus)
 
     def remove(self, terminus: Terminus) -> bool:
-        """False if it was removed before."""
+        """False if the terminus was removed before."""
         if not self.has(terminus):
             return False
         del self._by_key[terminus.key]
@@ -278,16 +278,16 @@ class Termini:
     # --- limits ---
 
     def has_room(self, user: str) -> bool:
-        """Whether one more of this user may be kept."""
+        """Whether this user may keep one more."""
         return self._kept_count < self.limit and self._kept.get(user, 0) < self.kept_per_user_max
 
     def refusal(self, user: str, found: Terminus | None, *, is_lasting: bool, is_durable: bool) -> str:
-        """Why a link of this kind cannot be, instead of `found` if that is given; empty if it can."""
+        """Why the user may not have such a link, in place of `found` if there is one; empty if the user may."""
         if is_lasting and not (found is not None and found.is_kept and found.user == user):
             if self._kept_count >= self.limit:
-                return f"the node keeps {self.limit} links already, detached or to outlive their connection"
+                return f"the node has {self.limit} links that are detached or outlive their connection, the maximum"
             if self.runtime.footprint_bytes > self.runtime.footprint_limit_bytes:
-                return "all that is declared and attached takes what it may take on this node"
+                return "what is declared and attached takes all the memory that it may take on this node"
             if self._kept.get(user, 0) >= self.kept_per_user_max:
                 return (
                     f"user '{user}' has {self.kept_per_user_max} links already that are detached or would outlive "
@@ -299,7 +299,7 @@ class Termini:
         return ""
 
     def recount(self, terminus: Terminus) -> None:
-        """Something that matters for the limits has changed."""
+        """Update the counts for the limits."""
         if self.has(terminus):
             self._count(
                 terminus,
@@ -321,7 +321,7 @@ class Termini:
     # --- the store ---
 
     def _forget(self, terminus: Terminus) -> None:
-        """Let a restart find nothing of it."""
+        """Remove a terminus from the store."""
         store = self.runtime.store
         if terminus.is_saved:
             terminus.is_saved = False
@@ -334,7 +334,7 @@ class Termini:
             terminus.records_id = 0
 
     def save(self, terminus: Terminus) -> None:
-        """Keep a durable terminus over a restart."""
+        """Store a durable terminus."""
         if not terminus.durable:
             self._forget(terminus)
             return
@@ -362,11 +362,11 @@ class Termini:
             },
         )
         if stored_key != terminus.key:
-            # In this order: what is there twice after a crash is found once.
+            # In this order: recovery removes the older one if a crash leaves both.
             self.runtime.store.undefine(TERMINUS, stored_key)
 
     def release_all(self) -> None:
-        """The node stops: what termini hold goes back to its queues, as delivered before."""
+        """The node stops: return what termini hold to the queues, as delivered before."""
         for terminus in self._by_key.values():
             held = list(terminus.held.values())
             terminus.held = {}
@@ -375,9 +375,9 @@ class Termini:
                 entry.queue.release(entry, failed=False)
 
     def keep_delivery(self, terminus: Terminus, tag: bytes, *, is_accepted: bool) -> None:
-        """Keep a tag that is accepted, or that a full queue has refused.
+        """Store the tag of a delivery that is accepted, or that a full queue has refused.
 
-        To be called in one atomic step with what keeps the message, or its dead letter.
+        Call this in one atomic section with the publish.
         """
         sequence = terminus.next_record
         terminus.next_record = sequence + 1
@@ -391,9 +391,9 @@ class Termini:
             self.runtime.messages.settle(terminus.records_id, record[0], record[1])
 
     def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
-        """Make durable termini again, detached; their time to expire starts anew.
+        """Recover durable termini, detached. Their time to expire starts again.
 
-        All of them, however many their users may have: a limit that was lowered holds for new ones only.
+        A lowered limit applies to new termini only.
         """
         store = self.runtime.store
         stored = list(store.definitions(TERMINUS))
@@ -427,16 +427,16 @@ class Termini:
 
 
 def terminus_key(virtual_host: str, user: str, container_id: str, name: str, *, is_source: bool) -> str:
-    """What identifies a link: its user, the containers of both ends, its name, and its direction (2.6.1).
+    """The identity of a link: its virtual host, direction, user, container-id and name (2.6.1).
 
-    Peers choose what is in the names, so that lengths say where each ends.
+    Peers choose the names, so lengths say where each one ends.
     """
     direction = "source" if is_source else "target"
     return f"{virtual_host}\0{direction}\0{len(user)}\0{len(container_id)}\0{user}{container_id}{name}"
 
 
 def _recovered(termini: Termini, virtual_host: VirtualHost, key: str, value: dict[str, object]) -> Terminus:
-    """A terminus by its definition. Older versions had its names in the key only."""
+    """The terminus of a definition. In older versions only the key has its names."""
     if "user" in value:
         user, container_id, name = str(value["user"]), str(value["container_id"]), str(value["name"])
         is_source = value["is_source"] is True

@@ -1,4 +1,4 @@
-"""A message as filters see it: values by section and name, each section decoded when it is first asked for."""
+"""A message as filters see it: values by section and name. Each section is decoded when it is first needed."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ HEADER_FIELDS: Final = frozenset({"durable", "priority", "ttl", "delivery_mode"}
 PROPERTY_FIELDS: Final = frozenset(Properties.FIELDS.names)
 
 STEPS_MAX: Final = 65_536
-"""So many characters of one message do all patterns of a link look at together."""
+"""All patterns of a link together examine so many characters of one message."""
 STEPS_PER_UNIT_BITS: Final = 7
 OCTETS_PER_UNIT_BITS: Final = 6
 
@@ -29,10 +29,10 @@ _NOBODY: Final = Message(AMQP10, b"", Address("", ""), False, 0, NO_TTL, 0.0)  #
 
 
 class MessageView:
-    """Made once a link and shown one message after the other.
+    """A link has one view, and shows it one message after the other.
 
-    Values are plain: str for strings, symbols, characters and uuids; int, float, bool, bytes; None for null, for what
-    is absent and for lists, maps and the like. `units`: the work that looking at this message has cost so far.
+    Values are plain: str for strings, symbols, characters and uuids; int, float, bool, bytes; None for null, for absent
+    fields, and for lists, maps and the like. `units`: the work that this message has cost so far.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class MessageView:
         self._annotations: dict[object, object] | None = None
 
     def show(self, message: Message, content: bytes) -> None:
-        """Turn to another message, whose `content` is in the encoding of 1.0."""
+        """Look at another message. `content`: its content in the encoding of 1.0."""
         self.message = message
         self.content = content
         self.units = 0
@@ -58,7 +58,7 @@ class MessageView:
         self._annotations = None
 
     def take_steps(self, count: i64) -> bool:
-        """Whether patterns may take so many steps more over this message."""
+        """Count steps of patterns over this message. False if they exceed the limit."""
         if count > self._steps_left:
             return False
         self._steps_left -= count
@@ -75,7 +75,7 @@ class MessageView:
         return self._header_value(name)
 
     def property_value(self, name: str) -> object:
-        """A property by its name with underscores. The subject of what came over 0-9-1 is its routing key."""
+        """A property by its name with underscores. The subject of a message of 0-9-1 is its routing key."""
         value = plain(getattr(self.properties(), name))
         if value is None and name == "subject" and self.message.format is not AMQP10:
             return self.message.address.routing_key
@@ -130,7 +130,7 @@ class MessageView:
 
 
 def plain(value: object) -> object:
-    """A value without the types of the wire."""
+    """A value without its AMQP type."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -1,11 +1,11 @@
-"""Format codes (1.0, 1.6): one octet in front of each value, whose high half tells how its size is found.
+"""Format codes (1.0, 1.6): the octet before each value. Its high half says how the size is encoded.
 
     0x4. 0x5. 0x6. 0x7. 0x8. 0x9.   fixed: 0, 1, 2, 4, 8, 16 octets
     0xA. 0xB.                       variable: size in 1, 4 octets
     0xC. 0xD.                       compound: size and count in 1, 4 octets each
     0xE. 0xF.                       array: size and count in 1, 4 octets each, then one constructor for all elements
 
-A 0x00 in front makes it a described type: a descriptor (any value) and another constructor follow.
+0x00 begins a described type: a descriptor (any value) and another constructor follow.
 """
 
 from typing import Final
@@ -61,7 +61,7 @@ ARRAY_8: Final = 0xE0
 ARRAY_32: Final = 0xF0
 
 FIXED_SIZES: Final[tuple[int, ...]] = (0, 1, 2, 4, 8, 16)
-"""Octets of fixed values, from category 0x4 on."""
+"""Sizes of fixed values in octets, from category 0x4 on."""
 
 CATEGORY_FIXED_0: Final = 0x4
 CATEGORY_FIXED_16: Final = 0x9
@@ -81,10 +81,10 @@ ALL: Final = frozenset(
         *(LIST_8, MAP_8, LIST_32, MAP_32, ARRAY_8, ARRAY_32),
     }
 )
-"""Every code that the types of the specification have."""
+"""All codes of the specification."""
 
 MAX_DEPTH: Final = 32
-"""Lists, maps, arrays and descriptions within each other, the outermost included."""
+"""The depth of nested lists, maps, arrays and described types, the outermost included."""
 
 MAX_VALUES: Final = 65_536
-"""Values that one decoding makes unless it is told otherwise: octets that cost nothing must not fill the memory."""
+"""The default limit of values in one decoding: few octets may announce a great many values."""

@@ -1,12 +1,11 @@
-"""Composite types (1.0, 1.4): a described list whose values are, by position, the fields of a declared type.
+"""Composite types (1.0, 1.4): described lists whose values are the fields of a type, by position.
 
-A declaration has the fields in wire order, `!` after those that are mandatory, `[]` after those that may have several
-values:
+A declaration names the fields in wire order. `!` marks mandatory fields, `[]` those that may have several values:
 
     "container_id:string! hostname:string offered_capabilities:symbol[]"
 
-Null stands for the default, which is that of the dataclass; nulls at the end are omitted. Numbers and symbols come out
-as plain int and str where the declaration says what they are; where it allows several types they keep their wrappers.
+Null means the default of the dataclass; trailing nulls are omitted. Numbers and symbols are decoded as plain int and
+str if the declaration gives their type. If it allows several types, they keep their wrappers.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ class Fields:
     """The declared fields of one composite type, in wire order."""
 
     def __init__(self, declaration: str, defaults: dict[str, object]) -> None:
-        """Read a declaration: `name:kind` pairs with spaces between them."""
+        """Read a declaration: `name:kind` pairs separated by spaces."""
         self.names: list[str] = []
         self.kinds: list[int] = []
         self.mandatory: list[bool] = []
@@ -50,7 +49,7 @@ class Fields:
             self.defaults.append(defaults.get(name))
 
     def write_to(self, out: BytesWriter, value: object, depth: i64) -> None:
-        """Write the list of the fields that are attributes of `value`. Raises EncodeError, which names the field."""
+        """Write the list of fields from the attributes of `value`. Raises EncodeError, which names the field."""
         body = BytesWriter()
         size: i64 = 0
         count = 0
@@ -72,7 +71,7 @@ class Fields:
         write_list(out, count, body.getvalue()[:size])
 
     def arguments(self, values: list[object]) -> dict[str, object]:
-        """The fields that are there, by name. Raises DecodeError, which names the field."""
+        """The fields that are present, by name. Raises DecodeError, which names the field."""
         if len(values) > len(self.names):
             raise DecodeError(f"{len(values)} values for {len(self.names)} fields")
         found: dict[str, object] = {}
@@ -93,10 +92,10 @@ class Fields:
 
 @mypyc_attr(native_class=False)
 class Composite(Encodable):
-    """One composite type: a frozen dataclass whose attributes are the fields.
+    """A composite type: a frozen dataclass with the fields as its attributes.
 
-    They stay ordinary classes when this is compiled: the dataclasses that mypyc makes take class variables for fields.
-    What comes once a message goes through `transfer`, `disposition` and `sections` instead.
+    Subclasses stay ordinary classes in a compiled build: mypyc would treat class variables as fields. What comes with
+    each message uses `transfer`, `disposition` and `sections` instead.
     """
 
     CODE: ClassVar[int] = 0
@@ -119,13 +118,13 @@ COMPOSITE: Final = (Composite,)
 """For isinstance(), as ENCODABLE is in `encode` and for the same reason."""
 
 CLASSES: Final[dict[int, type[Composite]]] = {}
-"""All composite types by code; the modules that declare them fill it."""
+"""All composite types by code. The modules that declare them fill this."""
 
 CompositeT = TypeVar("CompositeT", bound=Composite)
 
 
 class composite:  # noqa: N801 - used as a decorator
-    """Class decorator that says which composite type a dataclass is: its code, and fields as `Fields` reads them."""
+    """Declares a dataclass as a composite type, with its code and its fields (see `Fields`)."""
 
     def __init__(self, code: int, declaration: str = "") -> None:
         self.code = code
@@ -145,7 +144,7 @@ class composite:  # noqa: N801 - used as a decorator
 
 
 def read_field(kind: int, value: object) -> object:
-    """Check a decoded value that is not null, and bring it into its Python form. Raises DecodeError."""
+    """Check and convert a decoded value that is not null. Raises DecodeError."""
     if kind in ARCHETYPES:
         return _read_composite(kind, value)
     if kind == UNSETTLED:
@@ -176,7 +175,7 @@ def _read_unsettled(value: object) -> dict[bytes, object]:
 
 
 def from_described(value: object) -> Composite:
-    """The composite type that a decoded value is. Raises DecodeError if it is none, or none that is known."""
+    """Convert a decoded value to its composite type. Raises DecodeError if it has no known one."""
     if not isinstance(value, Described):
         raise DecodeError(f"a composite type is needed, not {type(value).__name__}")
     cls = CLASSES.get(code_of(value.descriptor))
@@ -192,7 +191,7 @@ def from_described(value: object) -> Composite:
 
 
 def decode_composite(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Composite, int]:
-    """Decode the composite value at `offset`, within `data[:end]` (-1: all), and the offset after it.
+    """Decode the composite value at `offset` in `data[:end]` (-1: all). Returns it and the offset after it.
 
     Raises DecodeError.
     """

@@ -1,7 +1,7 @@
-"""Octets to values (1.0, 1.6). Every malformed input raises DecodeError, never anything else.
+"""Decodes values (1.0, 1.6). Malformed input raises DecodeError and nothing else.
 
-Values come from peers: depth and number are limited, and every size and count is checked against the octets that are
-there before anything is made.
+Values come from peers. So their depth and number are limited, and every size and count is checked against the octets
+that are present before anything is allocated.
 """
 
 from typing import Final
@@ -37,9 +37,9 @@ MAX_CHAR: Final = 0x10FFFF
 
 
 def decode_value(data: bytes, offset: i64 = 0, end: i64 = -1, max_values: i64 = codes.MAX_VALUES) -> tuple[object, int]:
-    """Decode the value at `offset`, within `data[:end]` (-1: all); the value and the offset after it.
+    """Decode the value at `offset` in `data[:end]` (-1: all). Returns it and the offset after it.
 
-    Raises DecodeError, also for more than `max_values` values inside of it.
+    Raises DecodeError, also for more than `max_values` values in it.
     """
     decoder = Decoder(data, offset, len(data) if end == -1 else end, max_values)
     value = decoder.value(1)
@@ -47,14 +47,14 @@ def decode_value(data: bytes, offset: i64 = 0, end: i64 = -1, max_values: i64 = 
 
 
 class Decoder:
-    """One decoding: where it reads, and how many values it may still make."""
+    """One decoding, with the number of values that it may still make."""
 
     def __init__(self, data: bytes, offset: i64, end: i64, max_values: i64 = codes.MAX_VALUES) -> None:
         self.reader = Reader(data, offset, end)
         self.values_left: i64 = max_values
 
     def value(self, depth: i64) -> object:
-        """Take one value off. Raises DecodeError."""
+        """Decode the next value. Raises DecodeError."""
         self.spend(1)
         code = self.reader.u8()
         if code == codes.DESCRIBED:
@@ -73,7 +73,7 @@ class Decoder:
             raise DecodeError(f"values nested deeper than {codes.MAX_DEPTH}")
 
     def data(self, code: i64, depth: i64) -> object:
-        """The data of a value whose primitive format code was `code`."""
+        """Decode the data of a value with this primitive format code."""
         category = code >> 4
         if category == codes.CATEGORY_FIXED_0:
             return self.empty(code)
@@ -160,7 +160,7 @@ class Decoder:
     def char(self) -> Char:
         point = self.reader.u32()
         if point > MAX_CHAR or FIRST_SURROGATE <= point <= LAST_SURROGATE:
-            raise DecodeError(f"{point:#x} is no character")
+            raise DecodeError(f"{point:#x} is not a character")
         return Char(chr(point))
 
     def variable(self, code: i64, *, wide: bool) -> object:
@@ -173,11 +173,11 @@ class Decoder:
             if code == codes.SYMBOL_8 or code == codes.SYMBOL_32:  # noqa: PLR1714
                 return Symbol(octets.decode("ascii"))
         except UnicodeDecodeError as error:
-            raise DecodeError(f"no {error.encoding} text: {error.reason}") from None
+            raise DecodeError(f"not {error.encoding}: {error.reason}") from None
         raise _unknown(code)
 
     def confine(self, depth: i64, *, wide: bool) -> i64:
-        """Confine the reader to the compound or array that begins here; the end to restore after it."""
+        """Confine the reader to the compound or array that begins here. Returns the end to restore after it."""
         self.enter(depth)
         reader = self.reader
         size = reader.size(wide=wide)
@@ -194,10 +194,10 @@ class Decoder:
         reader.end = outer_end
 
     def count(self, *, wide: bool) -> i64:
-        """The number of values in a list or map: each takes an octet at least."""
+        """The number of values in a list or map; each takes at least one octet."""
         count = self.reader.size(wide=wide)
         if count > self.reader.end - self.reader.offset or count > self.values_left:
-            raise DecodeError(f"{count} values announced, which cannot be or are too many")
+            raise DecodeError(f"{count} values announced, more than there are octets or than are allowed")
         return count
 
     def read_list(self, depth: i64, *, wide: bool) -> object:
@@ -232,9 +232,9 @@ class Decoder:
             code = reader.u8()
         if code not in codes.ALL:
             raise _unknown(code)
-        # Elements without any octets are limited by the number of values alone.
+        # Only the number of values limits elements without octets.
         if count * _least_size(code) > reader.end - reader.offset:
-            raise DecodeError(f"an array announces {count} elements, which cannot be")
+            raise DecodeError(f"an array announces {count} elements, more than there are octets")
         self.spend(count)
         items: list[object] = []
         for _ in range(count):
@@ -244,7 +244,7 @@ class Decoder:
 
 
 def _least_size(code: i64) -> i64:
-    """The least number of octets that the data of one element can have."""
+    """The minimum size of the data of one element."""
     category = code >> 4
     if category <= codes.CATEGORY_FIXED_16:
         return codes.FIXED_SIZES[category - codes.CATEGORY_FIXED_0]
@@ -258,7 +258,7 @@ def _mapping(pairs: list[tuple[object, object]]) -> object:
     try:
         mapping = dict(pairs)
     except TypeError:
-        # Lists, maps and what contains them are legal keys.
+        # Lists, maps and values that contain them are legal keys.
         return _odd_map(pairs)
     if len(mapping) != len(pairs):
         return _odd_map(pairs)
@@ -268,11 +268,11 @@ def _mapping(pairs: list[tuple[object, object]]) -> object:
 def _odd_map(pairs: list[tuple[object, object]]) -> OddMap:
     keys: set[bytes] = set()
     for key, _ in pairs:
-        # Two encodings of the same value are the same key, hence the comparison of what we would write.
+        # Two encodings of the same value are the same key, so compare what we would write.
         try:
             keys.add(encode_value(key))
         except EncodeError as error:
-            raise DecodeError(f"a key that cannot be written: {error}") from None
+            raise DecodeError(f"a key that cannot be encoded: {error}") from None
     if len(keys) != len(pairs):
         raise DecodeError("a map with the same key twice")
     return OddMap(tuple(pairs))

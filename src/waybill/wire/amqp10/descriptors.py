@@ -1,10 +1,10 @@
-"""Descriptors of the specification's own types: numeric or symbolic on the wire, the same on input (1.0, 1.5).
+"""Descriptors of the types of the specification (1.0, 1.5). Numeric and symbolic ones are equivalent.
 
-    00 53 14             smallulong, what everybody sends
+    00 53 14             smallulong, the usual form
     00 80 00..00 14      ulong
     00 A3 12 "amqp:..."  symbol
 
-The codes are those in domain 0; the symbols are `amqp:<name>:<source type>`.
+Codes are in domain 0; symbols are `amqp:<name>:<source type>`.
 """
 
 from typing import Final
@@ -112,7 +112,7 @@ CODES: Final[dict[str, int]] = {name: code for code, name in NAMES.items()}
 
 
 def code_of(descriptor: object) -> int:
-    """The numeric code of a decoded descriptor, UNKNOWN if it is none of the specification's."""
+    """The numeric code of a decoded descriptor, UNKNOWN if the specification does not define it."""
     if isinstance(descriptor, ULong):
         return int(descriptor) if descriptor in NAMES else UNKNOWN
     if isinstance(descriptor, Symbol):
@@ -127,10 +127,10 @@ def write_descriptor(out: BytesWriter, code: int) -> None:
 
 
 def read_descriptor(data: bytes, offset: i64, end: i64) -> tuple[i64, i64]:
-    """The code of the described value at `offset`, and where its value starts.
+    """The code of the described value at `offset`, and the offset of its value.
 
-    Numbers stay what they are, known or not; what is neither a number below 2^63 nor a symbol of the specification is
-    UNKNOWN. Raises DecodeError if there is no described value.
+    A number below 2^63 is its own code, known or not. Other descriptors are UNKNOWN unless they are symbols of the
+    specification. Raises DecodeError if there is no described value.
     """
     if end - offset >= 3 and data[offset] == codes.DESCRIBED and data[offset + 1] == codes.SMALL_ULONG:
         return data[offset + 2], offset + 3
@@ -156,7 +156,7 @@ def _symbolic_code(octets: bytes) -> i64:
 
 
 def read_list(data: bytes, offset: i64, end: i64) -> tuple[i64, i64, i64]:
-    """Of the list at `offset`: the number of its values, where the first one starts, where the list ends.
+    """Read the head of the list at `offset`. Returns the number of its values, their offset, and the end of the list.
 
     Raises DecodeError if there is no list, or if it announces more values than it has octets.
     """
@@ -164,7 +164,7 @@ def read_list(data: bytes, offset: i64, end: i64) -> tuple[i64, i64, i64]:
 
 
 def read_map(data: bytes, offset: i64, end: i64) -> tuple[i64, i64, i64]:
-    """Of the map at `offset`: the number of its keys and values, where the first one starts, where the map ends."""
+    """As `read_list` for a map: returns the number of its keys and values together, their offset, and its end."""
     return _read_compound(data, offset, end, codes.MAP_8, UNKNOWN)
 
 
@@ -186,7 +186,7 @@ def _read_compound(data: bytes, offset: i64, end: i64, small_code: i64, empty_co
     elif form == empty_code:
         return 0, offset + 1, offset + 1
     else:
-        raise DecodeError(f"no list or map where one is needed, at {offset}")
+        raise DecodeError(f"a list or map is needed at {offset}")
     if after > end or after < start or count > after - start:
-        raise DecodeError(f"a list or map at {offset} of {count} values in {size} octets, which cannot be")
+        raise DecodeError(f"a list or map at {offset} of {count} values in {size} octets")
     return count, start, after

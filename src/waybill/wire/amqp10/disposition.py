@@ -1,4 +1,4 @@
-"""Disposition frames, the hot path: read and written without a `Disposition` (1.0, 2.7.6).
+"""Disposition frames (1.0, 2.7.6) on the hot path, read and written without a `Disposition` object.
 
 00 53 15 | C0 size count | role | first | last | settled | state | batchable
 """
@@ -38,10 +38,10 @@ RELEASED_STATE: Final = b"\x00\x53\x26\x45"
 
 
 class DispositionFacts:
-    """The fields of one disposition, made once and filled again for each.
+    """The fields of a disposition. One object is reused for all of them.
 
     `receiver` is the role. `last` is `first` if absent. `state` is the code of the state's descriptor, 0 without one,
-    -1 for one that the specification does not know; it is `data[state_start:state_end]`, for `decode_state`.
+    -1 for one that the specification does not define. The state is `data[state_start:state_end]`, see `decode_state`.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class DispositionFacts:
 
 
 def scan_disposition(data: bytes, offset: i64, end: i64, facts: DispositionFacts) -> None:
-    """Fill `facts` from the disposition in `data[offset:end]`. Raises DecodeError; `facts` are void then."""
+    """Fill `facts` from the disposition `data[offset:end]`. Raises DecodeError, with `facts` undefined."""
     code, o = read_descriptor(data, offset, end)
     if code != DISPOSITION:
         raise DecodeError(f"a disposition is needed, not {code:#x}")
@@ -90,11 +90,11 @@ def scan_disposition(data: bytes, offset: i64, end: i64, facts: DispositionFacts
         batchable, o = boolean_at(data, o, stop)
         facts.batchable = batchable > 0
     if o != stop:
-        raise DecodeError(f"{stop - o} octets too many in a disposition")
+        raise DecodeError(f"{stop - o} octets after the fields of a disposition")
 
 
 def decode_state(data: bytes, start: i64, end: i64) -> Composite | Described:
-    """Decode a delivery state, all of `data[start:end]`; a foreign one stays Described. Raises DecodeError."""
+    """Decode the delivery state `data[start:end]`. An unknown one stays Described. Raises DecodeError."""
     decoder = Decoder(data, start, end)
     state = read_field(STATE, decoder.value(1))
     if decoder.reader.offset != end or not isinstance(state, (*COMPOSITE, Described)):
@@ -105,9 +105,9 @@ def decode_state(data: bytes, start: i64, end: i64) -> Composite | Described:
 def write_disposition(
     out: BytesWriter, channel: i64, *, receiver: bool, first: i64, last: i64, settled: bool, state: bytes
 ) -> None:
-    """Write a whole frame with a disposition of the deliveries `first` to `last`.
+    """Write a frame with a disposition of the deliveries `first` to `last`.
 
-    `state` is an encoded delivery state or empty. Numbers are taken to fit their fields.
+    `state` is an encoded delivery state or empty. All numbers must fit their fields; this is not checked.
     """
     start = write_frame_head(out, channel)
     room: i64 = len(state)

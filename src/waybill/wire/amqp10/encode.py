@@ -1,6 +1,6 @@
-"""Values to octets (1.0, 1.6), each in its shortest form. What has no encoding raises EncodeError.
+"""Encodes values (1.0, 1.6) in their shortest form. A value without an encoding raises EncodeError.
 
-An Array is the exception: its elements have the form that it names.
+The elements of an Array have the form that it names instead.
 """
 
 import math
@@ -46,14 +46,14 @@ BINARY_TYPES: Final = (bytes, bytearray, memoryview)
 
 @mypyc_attr(native_class=False)
 class Encodable:
-    """A value that knows its own encoding: composite types."""
+    """A value that encodes itself: a composite type."""
 
     def write_to(self, out: BytesWriter, depth: i64) -> None:
         """Write the value, constructor included. Raises EncodeError."""
         raise NotImplementedError
 
 
-# Looked up by type before anything is known to be an int or float: compiled code would unbox it, and forget the type.
+# Looked up by type before the value is narrowed to int or float: compiled code would unbox it and lose the type.
 NUMBER_CODES: Final[dict[type, int]] = {
     UByte: codes.UBYTE,
     UShort: codes.USHORT,
@@ -66,7 +66,7 @@ NUMBER_CODES: Final[dict[type, int]] = {
     Float: codes.FLOAT,
 }
 
-# A tuple, because mypyc 2.4 makes isinstance() with the name of a class that is not native blind for its subclasses.
+# A tuple, because in mypyc 2.4 isinstance() with the name of a class that is not native ignores its subclasses.
 ENCODABLE: Final = (Encodable,)
 
 
@@ -78,7 +78,7 @@ def encode_value(value: object) -> bytes:
 
 
 def write_value(out: BytesWriter, value: object, depth: i64 = 1) -> None:
-    """Write one value with its constructor. Raises EncodeError, also beyond the depth that a decoder accepts."""
+    """Write a value with its constructor. Raises EncodeError, also beyond the depth that a decoder accepts."""
     if value is None:
         out.append(codes.NULL)
     elif isinstance(value, bool):
@@ -167,7 +167,7 @@ def write_binary(out: BytesWriter, value: bytes) -> None:
 
 
 def write_variable(out: BytesWriter, small_code: int, octets: bytes) -> None:
-    """Write octets of variable width in the form of 1 octet of size, or in that of 4, which lies 0x10 above it."""
+    """Write octets with a size of 1 octet, or of 4 octets with the code that is 0x10 higher."""
     if len(octets) <= MAX_U8:
         out.append(small_code)
         out.append(len(octets))
@@ -178,7 +178,7 @@ def write_variable(out: BytesWriter, small_code: int, octets: bytes) -> None:
 
 
 def write_list(out: BytesWriter, count: int, body: bytes) -> None:
-    """Write a list of `count` values that are encoded in `body`."""
+    """Write a list of `count` values; `body` is their encoding."""
     if count:
         write_sized(out, codes.LIST_8, count, body)
     else:
@@ -186,7 +186,7 @@ def write_list(out: BytesWriter, count: int, body: bytes) -> None:
 
 
 def write_sized(out: BytesWriter, small_code: int, count: int, body: bytes) -> None:
-    """Write a compound or array: the form of 1 octet each for size and count, or of 4, which lies 0x10 above it."""
+    """Write a compound or array with size and count of 1 octet each, or of 4 with the code that is 0x10 higher."""
     if len(body) < MAX_U8 and count <= MAX_U8:
         out.append(small_code)
         out.append(len(body) + 1)
@@ -236,7 +236,7 @@ def _write_char(out: BytesWriter, value: str) -> None:
 
 
 def _write_wrapped(out: BytesWriter, code: int, value: object) -> None:
-    """Write a number of a type that Python does not have; `code` is its widest form."""
+    """Write a number in a wrapper; `code` is its widest form."""
     if code == codes.UINT and isinstance(value, int):
         write_uint(out, value)
     elif code == codes.ULONG and isinstance(value, int):
@@ -315,7 +315,7 @@ def _map_body(mapping: object, depth: i64) -> bytes:
 
 
 def _array_body(array: Array, depth: i64) -> bytes:
-    """What follows the count: descriptors, the elements' format code, the data of each."""
+    """What follows the count: descriptors, the format code of the elements, and their data."""
     _enter(depth)
     body = BytesWriter()
     inner = depth
@@ -347,7 +347,7 @@ INTEGER_FORMS: Final[dict[int, tuple[int, bool]]] = {
     codes.LONG: (8, True),
     codes.TIMESTAMP: (8, True),
 }
-"""Octets, and whether there is a sign."""
+"""The size in octets, and whether the type is signed."""
 
 EMPTY_VALUES: Final[dict[int, object]] = {
     codes.NULL: None,
@@ -357,7 +357,7 @@ EMPTY_VALUES: Final[dict[int, object]] = {
     codes.ULONG_0: 0,
     codes.LIST_0: [],
 }
-"""The only value that a form without octets can have."""
+"""The only value of a form without octets."""
 
 STRING_CODES: Final = frozenset({codes.STRING_8, codes.STRING_32})
 SYMBOL_CODES: Final = frozenset({codes.SYMBOL_8, codes.SYMBOL_32})
@@ -381,7 +381,7 @@ def write_data(out: BytesWriter, code: int, value: object, depth: i64) -> None: 
             write_unsigned(out, value, size)
     elif code in EMPTY_VALUES:
         if value != EMPTY_VALUES[code]:
-            raise EncodeError(f"{value!r} is not what format code {code:#04x} stands for")
+            raise EncodeError(f"{value!r} is not the value of format code {code:#04x}")
     elif code == codes.BOOLEAN and isinstance(value, bool):
         out.append(1 if value else 0)
     elif code in STRING_CODES and isinstance(value, str):

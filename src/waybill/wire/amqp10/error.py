@@ -1,4 +1,4 @@
-"""The error that a peer is told of (1.0, 2.8.14 to 2.8.18), and the conditions that the specification has."""
+"""The error type (1.0, 2.8.14), and the conditions of the specification (2.8.15 to 2.8.18)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -43,7 +43,7 @@ TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 @composite(descriptors.ERROR, "condition:symbol! description:string info:fields")
 @dataclass(frozen=True)
 class Error(Composite):
-    """Why a connection, session or link ends, or a message is rejected."""
+    """Why a connection, session or link ends, or why a message is rejected."""
 
     condition: str
     description: str | None = None

@@ -1,4 +1,4 @@
-"""What a field of a composite type may hold: checks after decoding, forms for encoding (1.0, 1.4 and 2.8).
+"""The kinds of fields of composite types (1.0, 1.4 and 2.8): checks after decoding, and encoding.
 
 | kind | on the wire | Python |
 |---|---|---|
@@ -8,13 +8,13 @@
 | message_id | ulong, uuid, binary, string | ULong, Uuid, bytes, str |
 | map | any map | dict, OddMap |
 | fields | map with symbols as keys | dict |
-| named | the same; strings as keys are taken for symbols | dict |
+| named | the same; keys may be strings too | dict |
 | annotations | map with symbols or ulongs as keys | dict |
 | unsettled | map of delivery-tag and delivery-state or null | dict of bytes |
 | error source target state outcome | composite types of that archetype | their classes |
 
-An extension may add sources, targets and states of its own: one with a foreign descriptor stays Described, so that the
-engine can refuse it where it is used. One of a wrong archetype is an error.
+Extensions may define sources, targets and states. One with an unknown descriptor stays Described, so that the engine
+can refuse it. A known type of the wrong archetype is an error.
 """
 
 from collections.abc import Mapping
@@ -119,9 +119,9 @@ MESSAGE_ID_TYPES: Final[frozenset[type]] = frozenset({ULong, Uuid, bytes, str})
 
 
 def read_simple_field(kind: int, value: object) -> object:
-    """Check a decoded value that is not null, and bring it into its Python form. Raises DecodeError.
+    """Check and convert a decoded value that is not null. Raises DecodeError.
 
-    The kinds that hold composite types are not for this function: see `composite.read_field`.
+    For kinds that hold composite types see `composite.read_field`.
     """
     if kind in INTEGER_TYPES:
         if not isinstance(value, INTEGER_TYPES[kind]):
@@ -141,7 +141,7 @@ def read_simple_field(kind: int, value: object) -> object:
 
 
 def _read_open_field(kind: int, value: object) -> object:
-    """The kinds that hold values of several types."""
+    """Kinds with values of several types."""
     if kind == MESSAGE_ID:
         if type(value) not in MESSAGE_ID_TYPES:
             raise wrong_type(value)
@@ -190,14 +190,14 @@ def checked_annotations(value: object) -> dict[object, object]:
 
 
 def _of_type(value: object, expected: type) -> object:
-    # Not isinstance: a symbol is a str in Python, and no string.
+    # Not isinstance: a Symbol is a str in Python, but not a string in AMQP.
     if type(value) is not expected:
         raise wrong_type(value)
     return value
 
 
 def wrong_type(value: object) -> DecodeError:
-    """What to raise for a value of a type that its field does not have."""
+    """The error for a value of a type that its field does not allow."""
     return DecodeError(f"{type(value).__name__} is the wrong type")
 
 
@@ -230,7 +230,7 @@ def write_field(out: BytesWriter, kind: int, value: object, depth: i64) -> None:
 
 
 def _write_open_field(out: BytesWriter, kind: int, value: object, depth: i64) -> None:
-    """The kinds that hold values of several types, and all that is wrong."""
+    """Kinds with values of several types, and values of the wrong type."""
     as_it_is = (
         kind == ANY
         or (kind == MESSAGE_ID and type(value) in MESSAGE_ID_TYPES)
@@ -248,7 +248,7 @@ def _write_open_field(out: BytesWriter, kind: int, value: object, depth: i64) ->
 
 
 def symbolic_keys(mapping: Mapping[Any, object]) -> dict[object, object]:
-    """The same map with strings as keys made symbols. Raises EncodeError for other keys."""
+    """Convert the string keys of a map to symbols. Raises EncodeError for other keys."""
     named: dict[object, object] = {}
     for key, value in mapping.items():
         if not isinstance(key, str):
@@ -258,7 +258,7 @@ def symbolic_keys(mapping: Mapping[Any, object]) -> dict[object, object]:
 
 
 def annotation_keys(mapping: Mapping[Any, object]) -> dict[object, object]:
-    """The same map with strings as keys made symbols, and integers ulongs. Raises EncodeError for other keys."""
+    """Convert string keys of a map to symbols, and integers to ulongs. Raises EncodeError for other keys."""
     named: dict[object, object] = {}
     for key, value in mapping.items():
         if isinstance(key, str):

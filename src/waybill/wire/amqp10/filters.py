@@ -1,6 +1,6 @@
-"""Filters of a source (1.0, 3.5.8): described values whose descriptor says which filter it is.
+"""Names of the filters of a source (1.0, 3.5.8), which are described values.
 
-The specification defines none; these are the ones that clients use, by symbol or number alike.
+The specification defines no filters. Clients use these, by symbol or by number.
 """
 
 from typing import Final
@@ -29,11 +29,11 @@ NAMES: Final[dict[int, str]] = {
     0x173: PROPERTIES,
     0x174: APPLICATION_PROPERTIES,
 }
-"""The filters that have a number."""
+"""Filters by number."""
 
 
 def filter_name(value: Described) -> str:
-    """The symbol that names a filter, known or not; empty if its descriptor is neither a known number nor a symbol."""
+    """The symbol of a filter, known or not; empty if its descriptor is neither a symbol nor a known number."""
     descriptor = value.descriptor
     if isinstance(descriptor, Symbol):
         return str(descriptor)

@@ -1,11 +1,11 @@
-"""Frames and protocol headers (1.0, 2.2, 2.3, 5.2, 5.3), to cut and to build.
+"""Parses and builds frames and protocol headers (1.0, 2.2, 2.3, 5.2, 5.3).
 
     octet 0        4      5      6         8                  doff * 4        size
     | size         | doff | type | channel | extended header  | body ...      |
     | u32, of all  | u8   | u8   | u16     | ignored          |               |
 
-An AMQP frame's body is a performative and its payload, or nothing: such a frame only keeps the connection alive. A SASL
-frame has no channel and always a body.
+The body of an AMQP frame is a performative and its payload. An empty one only keeps the connection alive. A SASL frame
+has no channel, and always a body.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ FRAME_SASL: Final = 1
 
 FRAME_HEAD_SIZE: Final = 8
 DATA_OFFSET: Final = 2
-"""Of frames that we write, in words of 4 octets: there is no extended header."""
+"""In words of 4 octets: frames that we write have no extended header."""
 
 MIN_MAX_FRAME_SIZE: Final = 512
-"""What every peer takes (2.8.19): the limit before open, and of SASL frames always."""
+"""Every peer accepts frames of this size (2.8.19). It is the limit before open, and always for SASL frames."""
 
 PROTOCOL_HEADER_SIZE: Final = 8
 PROTOCOL_AMQP: Final = 0
@@ -37,12 +37,12 @@ TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-"""No body, on channel 0: sent so that the peer's idle time-out does not run off (2.4.5)."""
+"""A heartbeat: it keeps the peer's idle time-out from expiring (2.4.5)."""
 
 
 @dataclass(frozen=True)
 class ProtocolHeader:
-    """What one side wants to speak. `protocol` is one of PROTOCOL_AMQP, PROTOCOL_TLS, PROTOCOL_SASL, or unknown."""
+    """The protocol of one side. `protocol` is one of PROTOCOL_AMQP, PROTOCOL_TLS, PROTOCOL_SASL, or unknown."""
 
     protocol: int
     major: int
@@ -52,7 +52,7 @@ class ProtocolHeader:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame. `type` is FRAME_AMQP or FRAME_SASL; the channel of a SASL frame means nothing."""
+    """One frame. `type` is FRAME_AMQP or FRAME_SASL; the channel of a SASL frame is ignored."""
 
     type: int
     channel: int
@@ -60,7 +60,7 @@ class Frame:
 
 
 class FrameFacts:
-    """Where a frame lies: its body is `data[body:end]`, the next one starts at `end`. Filled again for each frame."""
+    """The position of a frame: its body is `data[body:end]`. One object is reused for all frames."""
 
     def __init__(self) -> None:
         self.type: i64 = 0
@@ -70,29 +70,29 @@ class FrameFacts:
 
 
 def parse_protocol_header(data: bytes, offset: i64 = 0) -> ProtocolHeader | None:
-    """Read the protocol header at `offset`; None if it has not arrived as a whole.
+    """Parse the protocol header at `offset`; None if it is incomplete.
 
-    Raises FrameError as soon as what has arrived shows that it is none.
+    Raises FrameError as soon as the octets show that it is not a protocol header.
     """
     start = data[offset : offset + PROTOCOL_HEADER_SIZE]
     if start[:4] != AMQP_HEADER[: min(len(start), 4)]:
-        raise FrameError("no protocol header of AMQP")
+        raise FrameError("not a protocol header of AMQP")
     if len(start) < PROTOCOL_HEADER_SIZE:
         return None
     return ProtocolHeader(start[4], start[5], start[6], start[7])
 
 
 def scan_frame(data: bytes, offset: i64, max_frame_size: i64, facts: FrameFacts) -> bool:
-    """Fill `facts` from the frame at `offset`; False, with `facts` void, if it has not arrived as a whole.
+    """Fill `facts` from the frame at `offset`. False, with `facts` undefined, if it is incomplete.
 
-    Raises FrameError as soon as what has arrived shows that it is none: too big, impossible sizes, unknown type.
+    Raises FrameError as soon as the octets show that it is malformed: too large, an impossible size, an unknown type.
     """
     available = len(data) - offset
     if available < 4:
         return False
     size = i64(read_i32_be(data, offset)) & 0xFFFFFFFF
     if size < FRAME_HEAD_SIZE:
-        raise FrameError(f"a frame of {size} octets cannot be")
+        raise FrameError(f"a frame of {size} octets is impossible")
     if size > max_frame_size:
         raise FrameError(f"a frame of {size} octets where {max_frame_size} are allowed")
     if available < FRAME_HEAD_SIZE:
@@ -116,7 +116,7 @@ def scan_frame(data: bytes, offset: i64, max_frame_size: i64, facts: FrameFacts)
 
 
 def parse_frame(data: bytes, offset: i64, max_frame_size: i64) -> tuple[Frame, int] | None:
-    """Cut the frame at `offset`; the frame and the offset after it, None if incomplete. Raises FrameError."""
+    """Parse the frame at `offset`. Returns it and the offset after it, None if incomplete. Raises FrameError."""
     facts = FrameFacts()
     if not scan_frame(data, offset, max_frame_size, facts):
         return None
@@ -124,12 +124,12 @@ def parse_frame(data: bytes, offset: i64, max_frame_size: i64) -> tuple[Frame, i
 
 
 def frame(channel: int, performative: bytes, payload: bytes = b"") -> bytes:
-    """A whole AMQP frame. Raises EncodeError if the channel has no 16 bits."""
+    """Build an AMQP frame. Raises EncodeError if the channel does not fit into 16 bits."""
     return _frame(FRAME_AMQP, channel, performative, payload)
 
 
 def sasl_frame(body: bytes) -> bytes:
-    """A whole SASL frame. Raises EncodeError if it is bigger than SASL frames may be."""
+    """Build a SASL frame. Raises EncodeError if it is too large."""
     if len(body) + FRAME_HEAD_SIZE > MIN_MAX_FRAME_SIZE:
         raise EncodeError(f"a SASL frame has {MIN_MAX_FRAME_SIZE} octets at most, not {len(body) + FRAME_HEAD_SIZE}")
     return _frame(FRAME_SASL, 0, body, b"")
@@ -147,7 +147,7 @@ def _frame(kind: int, channel: int, performative: bytes, payload: bytes) -> byte
 
 
 def write_frame_head(out: BytesWriter, channel: i64) -> i64:
-    """Write the head of an AMQP frame whose size is not known yet; the offset to give to `close_frame`."""
+    """Write the head of an AMQP frame of unknown size. Returns the offset for `close_frame`."""
     start: i64 = len(out)
     out.write(b"\x00\x00\x00\x00\x02\x00")
     out.append((channel >> 8) & 0xFF)
@@ -156,13 +156,13 @@ def write_frame_head(out: BytesWriter, channel: i64) -> i64:
 
 
 def close_frame(out: BytesWriter, start: i64, more: i64 = 0) -> None:
-    """Set the size of the frame that starts at `start` to what was written, and `more` octets yet to be written."""
+    """Set the size of the frame at `start` to what was written, and `more` octets that will be written."""
     size: i64 = len(out) - start
     set_u32(out, start, size + more)
 
 
 def set_u32(out: BytesWriter, offset: i64, value: i64) -> None:
-    """Write `value` over 4 octets that are there."""
+    """Overwrite 4 octets with `value`."""
     out[offset] = u8((value >> 24) & 0xFF)
     out[offset + 1] = u8((value >> 16) & 0xFF)
     out[offset + 2] = u8((value >> 8) & 0xFF)

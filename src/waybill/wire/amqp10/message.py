@@ -1,4 +1,4 @@
-"""The composite sections of a message (1.0, 3.2.1 and 3.2.4). `sections` has the others, and finds all of them."""
+"""The composite sections of a message (1.0, 3.2.1 and 3.2.4). For the others see `sections`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ from waybill.wire.amqp10.composite import Composite, composite
 from waybill.wire.amqp10.types import ULong, Uuid
 
 MESSAGE_FORMAT: Final = 0
-"""The message-format of the messages that the specification defines (3.2.11)."""
+"""The message-format of the specification (3.2.11)."""
 
 DEFAULT_PRIORITY: Final = 4
 
@@ -18,7 +18,7 @@ MessageId = ULong | Uuid | bytes | str
 @composite(descriptors.HEADER, "durable:boolean priority:ubyte ttl:uint first_acquirer:boolean delivery_count:uint")
 @dataclass(frozen=True)
 class Header(Composite):
-    """How to treat a message. `ttl` is in milliseconds."""
+    """Delivery details of a message. `ttl` is in milliseconds."""
 
     durable: bool = False
     priority: int = DEFAULT_PRIORITY
@@ -35,7 +35,7 @@ class Header(Composite):
 )
 @dataclass(frozen=True)
 class Properties(Composite):
-    """What the sender says of a message. Times are milliseconds since 1970 in UTC."""
+    """Properties that the sender sets. Times are milliseconds since 1970 in UTC."""
 
     message_id: MessageId | None = None
     user_id: bytes | None = None

@@ -28,7 +28,7 @@ SUPPORTED_DISTRIBUTION_MODES: Final = "supported-dist-modes"
 @composite(descriptors.RECEIVED, "section_number:uint! section_offset:ulong!")
 @dataclass(frozen=True)
 class Received(Composite):
-    """How far a message has come: not terminal, for resuming."""
+    """How much of a message has arrived. Not terminal: it is used to resume deliveries."""
 
     section_number: int
     section_offset: int
@@ -37,13 +37,13 @@ class Received(Composite):
 @composite(descriptors.ACCEPTED)
 @dataclass(frozen=True)
 class Accepted(Composite):
-    """Processed."""
+    """The message was processed."""
 
 
 @composite(descriptors.REJECTED, "error:error")
 @dataclass(frozen=True)
 class Rejected(Composite):
-    """Invalid, and never to be processed."""
+    """The message is invalid and cannot be processed."""
 
     error: Error | None = None
 
@@ -51,13 +51,13 @@ class Rejected(Composite):
 @composite(descriptors.RELEASED)
 @dataclass(frozen=True)
 class Released(Composite):
-    """Not processed: free for others as it was."""
+    """The message was not processed, and is available again."""
 
 
 @composite(descriptors.MODIFIED, "delivery_failed:boolean undeliverable_here:boolean message_annotations:named")
 @dataclass(frozen=True)
 class Modified(Composite):
-    """Not processed: free for others with these changes."""
+    """The message was not processed, and is available again with these changes."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -71,7 +71,7 @@ class Modified(Composite):
 )
 @dataclass(frozen=True)
 class Source(Composite):
-    """Where messages of a link come from. `timeout` is in seconds, `durable` one of DURABLE_."""
+    """The source of a link's messages. `timeout` is in seconds, `durable` one of DURABLE_."""
 
     address: str | None = None
     durable: int = DURABLE_NONE
@@ -93,7 +93,7 @@ class Source(Composite):
 )
 @dataclass(frozen=True)
 class Target(Composite):
-    """Where messages of a link go. `timeout` is in seconds, `durable` one of DURABLE_."""
+    """The target of a link's messages. `timeout` is in seconds, `durable` one of DURABLE_."""
 
     address: str | None = None
     durable: int = DURABLE_NONE
@@ -107,25 +107,25 @@ class Target(Composite):
 @composite(descriptors.DELETE_ON_CLOSE)
 @dataclass(frozen=True)
 class DeleteOnClose(Composite):
-    """A dynamic node lives as long as the link that made it."""
+    """A dynamic node lives as long as the link that created it."""
 
 
 @composite(descriptors.DELETE_ON_NO_LINKS)
 @dataclass(frozen=True)
 class DeleteOnNoLinks(Composite):
-    """A dynamic node lives as long as any link to it."""
+    """A dynamic node lives as long as there is a link to it."""
 
 
 @composite(descriptors.DELETE_ON_NO_MESSAGES)
 @dataclass(frozen=True)
 class DeleteOnNoMessages(Composite):
-    """A dynamic node lives as long as the link that made it, and on until it is empty."""
+    """A dynamic node lives as long as the link that created it, and then until it is empty."""
 
 
 @composite(descriptors.DELETE_ON_NO_LINKS_OR_MESSAGES)
 @dataclass(frozen=True)
 class DeleteOnNoLinksOrMessages(Composite):
-    """A dynamic node lives as long as any link to it or message in it."""
+    """A dynamic node lives as long as there is a link to it or a message in it."""
 
 
 LifetimePolicy = DeleteOnClose | DeleteOnNoLinks | DeleteOnNoMessages | DeleteOnNoLinksOrMessages
@@ -136,19 +136,19 @@ LIFETIME_POLICIES: Final = (DeleteOnClose, DeleteOnNoLinks, DeleteOnNoMessages, 
 def lifetime_policy(node_properties: dict[str, object] | None) -> LifetimePolicy | None:
     """The lifetime policy in the properties of a dynamic node (3.5.9), None if there is none.
 
-    Raises DecodeError if the value is no lifetime policy.
+    Raises DecodeError if the value is not a lifetime policy.
     """
     value = None if node_properties is None else node_properties.get(LIFETIME_POLICY)
     if value is None:
         return None
     policy = value if isinstance(value, COMPOSITE) else from_described(value)
     if not isinstance(policy, LIFETIME_POLICIES):
-        raise DecodeError(f"{policy.NAME} is no lifetime policy")
+        raise DecodeError(f"{policy.NAME} is not a lifetime policy")
     return policy
 
 
 def check_node_properties(node_properties: dict[str, object] | None) -> None:
-    """Raises DecodeError for values of types that the properties of a node do not have (3.5.9)."""
+    """Raises DecodeError for node properties with values of the wrong types (3.5.9)."""
     lifetime_policy(node_properties)
     modes = None if node_properties is None else node_properties.get(SUPPORTED_DISTRIBUTION_MODES)
     if modes is None or isinstance(modes, Symbol):
@@ -157,7 +157,7 @@ def check_node_properties(node_properties: dict[str, object] | None) -> None:
     if isinstance(modes, Array):
         items = list(modes.items)
     elif isinstance(modes, list):
-        # Not an array, as 1.4 has it, but what was meant is plain.
+        # 1.4 demands an array, but the meaning is clear.
         items = modes
     else:
         raise DecodeError(f"{SUPPORTED_DISTRIBUTION_MODES} are symbols, not {type(modes).__name__}")

@@ -27,7 +27,7 @@ MAX_UINT: Final = 0xFFFFFFFF
 MAX_USHORT: Final = 0xFFFF
 
 DELIVERY_TAG_LIMIT: Final = 32
-"""Octets of a delivery-tag (2.8.7)."""
+"""The maximum size of a delivery-tag in octets (2.8.7)."""
 
 
 @composite(
@@ -59,7 +59,7 @@ class Open(Composite):
 )
 @dataclass(frozen=True, kw_only=True)
 class Begin(Composite):
-    """Begin a session. Windows count transfers; `remote_channel` is set in the answer only."""
+    """Begin a session. Windows count transfers; only the answer has a `remote_channel`."""
 
     remote_channel: int | None = None
     next_outgoing_id: int
@@ -104,7 +104,7 @@ class Attach(Composite):
 )
 @dataclass(frozen=True, kw_only=True)
 class Flow(Composite):
-    """State of a session, and with `handle` of a link. Windows, counts and credit count transfers and deliveries."""
+    """The state of a session, and with `handle` of a link. Windows count transfers, credit counts deliveries."""
 
     next_incoming_id: int | None = None
     incoming_window: int
@@ -126,7 +126,7 @@ class Flow(Composite):
 )
 @dataclass(frozen=True)
 class Transfer(Composite):
-    """A message or a part of it, which is the frame's payload. See `transfer` for the hot path."""
+    """A message or part of one, which is the payload of the frame. See `transfer` for the hot path."""
 
     handle: int
     delivery_id: int | None = None
@@ -147,7 +147,7 @@ class Transfer(Composite):
 )
 @dataclass(frozen=True)
 class Disposition(Composite):
-    """The state of deliveries. `role` is that of the endpoint which tells. See `disposition` for the hot path."""
+    """The state of deliveries. `role` is that of the sending endpoint. See `disposition` for the hot path."""
 
     role: bool
     first: int
@@ -160,7 +160,7 @@ class Disposition(Composite):
 @composite(descriptors.DETACH, "handle:uint! closed:boolean error:error")
 @dataclass(frozen=True)
 class Detach(Composite):
-    """Detach a link, with `closed` for good."""
+    """Detach a link; with `closed`, for good."""
 
     handle: int
     closed: bool = False
@@ -189,8 +189,8 @@ PERFORMATIVES: Final = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach
 
 
 def decode_performative(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Performative, int]:
-    """Decode the performative that begins a frame's body; it, and the payload's offset. Raises DecodeError."""
+    """Decode the performative of a frame. Returns it and the offset of the payload. Raises DecodeError."""
     value, after = decode_composite(data, offset, end)
     if not isinstance(value, PERFORMATIVES):
-        raise DecodeError(f"{value.NAME} is no performative")
+        raise DecodeError(f"{value.NAME} is not a performative")
     return value, after

@@ -1,4 +1,4 @@
-"""Takes fixed pieces off octets, never beyond the end that was set: a nested value cannot eat what follows it."""
+"""Reads fixed-size values, never beyond a set end: a nested value cannot consume what follows it."""
 
 from librt.strings import read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
@@ -7,7 +7,7 @@ from waybill.wire.amqp10.errors import DecodeError
 
 
 class Reader:
-    """Reads `data[offset:end]`. Every method raises DecodeError where octets are missing."""
+    """Reads `data[offset:end]`. Every method raises DecodeError if octets are missing."""
 
     def __init__(self, data: bytes, offset: i64, end: i64) -> None:
         if offset < 0 or end < offset or end > len(data):
@@ -17,7 +17,7 @@ class Reader:
         self.end: i64 = end
 
     def take(self, size: i64) -> i64:
-        """Move on by `size` octets; the offset where they start."""
+        """Skip `size` octets. Returns their offset."""
         start = self.offset
         if size > self.end - start:
             raise DecodeError(f"{size} octets wanted at {start}, {self.end - start} left")
@@ -38,7 +38,7 @@ class Reader:
         return i64(read_i32_be(self.data, self.take(4))) & 0xFFFFFFFF
 
     def u64(self) -> int:
-        """A Python integer, since it may exceed 63 bits."""
+        """A Python integer, because it may exceed 63 bits."""
         return int.from_bytes(self.octets(8), "big")
 
     def s8(self) -> i64:

@@ -1,7 +1,7 @@
-"""Single fields, read and written where they lie without making objects: the hot paths' way.
+"""Reads and writes single fields in place, without objects, for the hot paths.
 
-Each function that reads takes the offset of a value and the end of the list that it is in, and gives the value (ABSENT
-for null) and the offset after it. A value of another type raises DecodeError, like one that is cut off.
+A function that reads takes the offset of a value and the end of its list. It returns the value (ABSENT for null) and
+the offset after it. A value that is cut off, or of another type, raises DecodeError.
 """
 
 from typing import Final
@@ -26,11 +26,11 @@ from waybill.wire.amqp10.skip import skip_value
 ABSENT: Final = -1
 
 NO_STATE: Final = 0
-"""The code of no state at all: no composite type has it."""
+"""No state: the code of no composite type."""
 
 
 SMALL_ROOM: Final = 200
-"""Octets that leave room in a list8 for the other fields of a transfer or disposition."""
+"""A field of this size leaves room in a list8 for the other fields of a transfer or disposition."""
 
 _LIST_8_HEAD: Final = b"\xc0\x00\x00"
 _LIST_32_HEAD: Final = b"\xd0\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -80,7 +80,7 @@ def ubyte_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
 
 
 def binary_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
-    """A binary: the offset of its octets, which reach to the offset after it."""
+    """A binary: returns the offset of its octets, and the offset after them."""
     left = end - o
     if left > 0:
         form: i64 = data[o]
@@ -100,7 +100,7 @@ def binary_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
 
 
 def state_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
-    """A delivery state: the code of its descriptor (UNKNOWN for a foreign one, NO_STATE for null). Not looked into."""
+    """A delivery state: the code of its descriptor (UNKNOWN, or NO_STATE for null). Its fields are not checked."""
     if o < end and data[o] == codes.NULL:
         return NO_STATE, o + 1
     code, _ = read_descriptor(data, o, end)
@@ -108,7 +108,7 @@ def state_at(data: bytes, o: i64, end: i64) -> tuple[i64, i64]:
     if RECEIVED <= code <= MODIFIED or DECLARED <= code <= TRANSACTIONAL_STATE:
         return code, after
     if code in NAMES:
-        raise DecodeError(f"{code:#x} is no delivery state")
+        raise DecodeError(f"{code:#x} is not a delivery state")
     return UNKNOWN, after
 
 
@@ -117,7 +117,7 @@ def _wrong(o: i64) -> DecodeError:
 
 
 def open_list(out: BytesWriter, code: int, room: i64) -> i64:
-    """Begin a composite type whose fields of unknown size have `room` octets; what `close_list` needs.
+    """Begin a composite type whose variable fields have `room` octets. Returns the offset for `close_list`.
 
     `code` is below 256. All other fields together must have less than 55 octets.
     """
@@ -132,7 +132,7 @@ def open_list(out: BytesWriter, code: int, room: i64) -> i64:
 
 
 def close_list(out: BytesWriter, start: i64, count: i64, room: i64) -> None:
-    """Set size and count of the list that `open_list` began, with the same `room`."""
+    """Set the size and count of a list that was begun with the same `room`."""
     size: i64 = len(out) - start
     if room <= SMALL_ROOM:
         out[start - 2] = u8(size + 1)
@@ -143,7 +143,7 @@ def close_list(out: BytesWriter, start: i64, count: i64, room: i64) -> None:
 
 
 def put_uint(out: BytesWriter, value: i64) -> None:
-    """Write a uint of which the caller knows that it fits."""
+    """Write a uint. The caller ensures that it fits."""
     if value == 0:
         out.append(codes.UINT_0)
     elif value <= 0xFF:
@@ -165,5 +165,5 @@ def put_boolean(out: BytesWriter, value: i64) -> None:
 
 
 def put_flag(out: BytesWriter, *, value: bool) -> None:
-    """Write a boolean whose default is false: null then."""
+    """Write a boolean whose default is false, which becomes null."""
     out.append(codes.TRUE if value else codes.NULL)

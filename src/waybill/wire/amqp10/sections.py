@@ -1,11 +1,11 @@
-"""The sections of a message (1.0, 3.2): found without decoding them, decoded and encoded one by one.
+"""The sections of a message (1.0, 3.2): located without decoding, decoded and encoded one by one.
 
     | header | delivery-    | message-    | properties | application- | body: data..., sequence..., | footer |
     |        | annotations  | annotations |            | properties   | or one value                |        |
                                           |<------------------ bare message ------------------>|
 
-The bare message must come out byte for byte as it went in, so a message stays the octets that it is: `scan_message`
-says where each section lies, and what is in the header, since that rules the message's way.
+The bare message must come out octet by octet as it came in, so a message stays encoded. `scan_message` locates its
+sections, and reads the header, which the broker needs.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ _HEADER_HEAD: Final = b"\x00\x53\x70\xc0\x00\x00"
 
 
 class MessageFacts:
-    """What `scan_message` found, in absolute offsets; made once and filled again for each message.
+    """The sections of a message, in absolute offsets. One object is reused for all messages.
 
-    A section is `data[section:section_end]`, its descriptor included, and absent if the offset is -1. `body_kind` is
+    A section is `data[section:section_end]`, its descriptor included. It is absent if the offset is -1. `body_kind` is
     descriptors.DATA, AMQP_SEQUENCE, AMQP_VALUE, or -1 without a body; the `body_count` sections of a body are together.
     The bare message is `data[bare:bare_end]`. The header's fields have their defaults if they are absent; `ttl` is in
     milliseconds, -1 if absent.
@@ -66,7 +66,7 @@ class MessageFacts:
         self.delivery_count: i64 = 0
 
     def clear(self) -> None:
-        """Facts of nothing."""
+        """Reset all fields."""
         self.header = ABSENT
         self.header_end = ABSENT
         self.delivery_annotations = ABSENT
@@ -91,10 +91,10 @@ class MessageFacts:
 
 
 def scan_message(data: bytes, offset: i64, end: i64, facts: MessageFacts) -> None:
-    """Fill `facts` from the message in `data[offset:end]`. Raises DecodeError; `facts` are void then.
+    """Fill `facts` from the message `data[offset:end]`. Raises DecodeError, with `facts` undefined.
 
-    Sections are checked for their order, number and outermost type, and the header for its fields; what is inside of
-    the others is not looked at. A message without a body is let through: some clients send it.
+    This checks the order, number and outermost types of sections, and the fields of the header. The contents of other
+    sections are not checked. A message without a body is accepted: some clients send it.
     """
     facts.clear()
     facts.bare = ABSENT
@@ -118,7 +118,7 @@ def scan_message(data: bytes, offset: i64, end: i64, facts: MessageFacts) -> Non
             _scan_header(data, value, after, facts)
         o = after
     if facts.bare == ABSENT:
-        # Between what stands before a bare message and what stands behind it.
+        # Between the sections before a bare message and the footer.
         facts.bare = facts.footer if facts.footer != ABSENT else end
         facts.bare_end = facts.bare
 
@@ -131,7 +131,7 @@ def _check_repeated(code: i64, last: i64) -> None:
 
 
 def _section_end(data: bytes, o: i64, end: i64, code: i64) -> i64:
-    """The offset after a section whose value starts at `o`, after a check that the value is of the section's type."""
+    """The offset after a section whose value starts at `o`. Checks that the value has the type of the section."""
     if code == descriptors.DATA:
         start, after = binary_at(data, o, end)
         if start == ABSENT:
@@ -196,14 +196,14 @@ def _scan_header(data: bytes, o: i64, end: i64, facts: MessageFacts) -> None:
         if delivery_count != ABSENT:
             facts.delivery_count = delivery_count
     if o != stop:
-        raise DecodeError(f"{stop - o} octets too many in a header")
+        raise DecodeError(f"{stop - o} octets after the fields of a header")
 
 
 def section_starts(data: bytes, offset: i64, end: i64) -> list[int]:
-    """Where each section of `data[offset:end]` starts; the last one, or its descriptor, may be cut off.
+    """The offset of each section of `data[offset:end]`. The last one may be incomplete, even its descriptor.
 
-    What 3.4.1 needs: a receiver of `data[offset:end]` has got all sections but the last, and `end` minus the last start
-    octets of that. Raises DecodeError for what is no section.
+    For the state `received` (3.4.1): all sections but the last are complete, and `end` minus the last offset is what
+    there is of that. Raises DecodeError.
     """
     starts: list[int] = []
     o = offset
@@ -219,7 +219,7 @@ def section_starts(data: bytes, offset: i64, end: i64) -> list[int]:
 
 
 def decode_header(data: bytes, start: i64, end: i64) -> Header:
-    """Decode a header section, descriptor included, all of `data[start:end]`. Raises DecodeError."""
+    """Decode a header section, `data[start:end]`, descriptor included. Raises DecodeError."""
     header = _decode_composite(data, start, end)
     if not isinstance(header, Header):
         raise DecodeError(f"a header is needed, not {header.NAME}")
@@ -227,7 +227,7 @@ def decode_header(data: bytes, start: i64, end: i64) -> Header:
 
 
 def decode_properties(data: bytes, start: i64, end: i64) -> Properties:
-    """Decode a properties section, descriptor included, all of `data[start:end]`. Raises DecodeError."""
+    """Decode a properties section, `data[start:end]`, descriptor included. Raises DecodeError."""
     properties = _decode_composite(data, start, end)
     if not isinstance(properties, Properties):
         raise DecodeError(f"properties are needed, not {properties.NAME}")
@@ -250,11 +250,11 @@ def decode_annotations(data: bytes, start: i64, end: i64) -> dict[object, object
 def decode_application_properties(data: bytes, start: i64, end: i64) -> dict[str, object]:
     """Decode application properties, descriptor included. Raises DecodeError.
 
-    Values should be simple; lists and maps are let through, since some clients send them.
+    Values should be simple; lists and maps are accepted, because some clients send them.
     """
     _, value = _decode_section(data, start, end)
     if not isinstance(value, dict):
-        raise DecodeError("application properties that are no map of strings")
+        raise DecodeError("application properties are not a map")
     for key in value:
         if type(key) is not str:
             raise DecodeError(f"an application property's name is a string, not {type(key).__name__}")
@@ -262,7 +262,7 @@ def decode_application_properties(data: bytes, start: i64, end: i64) -> dict[str
 
 
 def decode_body(data: bytes, start: i64, end: i64, max_values: i64 = codes.MAX_VALUES) -> list[object]:
-    """Decode the body sections in `data[start:end]`: one value for each, bytes, list or what an amqp-value holds.
+    """Decode the body sections `data[start:end]`: for each the bytes, the list or the value.
 
     Raises DecodeError, also for more than `max_values` values in a section.
     """
@@ -279,7 +279,7 @@ def decode_body(data: bytes, start: i64, end: i64, max_values: i64 = codes.MAX_V
 
 
 def data_of(data: bytes, facts: MessageFacts) -> bytes:
-    """The octets of a body of data sections, joined. Raises DecodeError if it is of another kind."""
+    """The joined octets of data sections. Raises DecodeError if the body is of another kind."""
     if facts.body_kind != descriptors.DATA:
         raise DecodeError("a body of data sections is needed")
     parts = BytesWriter()
@@ -305,7 +305,7 @@ def _decode_section(data: bytes, start: i64, end: i64) -> tuple[int, object]:
 def write_header(
     out: BytesWriter, *, durable: bool, priority: i64, ttl: i64, first_acquirer: bool, delivery_count: i64
 ) -> None:
-    """Write a header section; `ttl` is -1 for none. Nothing at all if every field has its default."""
+    """Write a header section, or nothing if all fields have their defaults. `ttl` is -1 for none."""
     count: i64 = 0
     if delivery_count > 0:
         count = 5
@@ -345,7 +345,7 @@ def write_header(
 def encode_annotations(code: int, annotations: Mapping[Any, object]) -> bytes:
     """Encode a section of annotations: `code` is one of descriptors.DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER.
 
-    Strings as keys become symbols. Raises EncodeError.
+    String keys become symbols. Raises EncodeError.
     """
     return _encode_section(code, annotation_keys(annotations))
 

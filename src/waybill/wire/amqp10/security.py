@@ -1,4 +1,4 @@
-"""Bodies of SASL frames (1.0, 5.3.3). Their octets stay out of `repr`: some are passwords."""
+"""Bodies of SASL frames (1.0, 5.3.3). `repr` omits their octets, which may be passwords."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,7 +19,7 @@ SASL_TEMPORARY_SYSTEM_ERROR: Final = 4
 @composite(descriptors.SASL_MECHANISMS, "sasl_server_mechanisms:symbol[]!")
 @dataclass(frozen=True)
 class SaslMechanisms(Composite):
-    """What the server offers, one at least."""
+    """The mechanisms that the server offers, at least one."""
 
     sasl_server_mechanisms: tuple[str, ...]
 
@@ -27,7 +27,7 @@ class SaslMechanisms(Composite):
 @composite(descriptors.SASL_INIT, "mechanism:symbol! initial_response:binary hostname:string")
 @dataclass(frozen=True)
 class SaslInit(Composite):
-    """What the client chooses."""
+    """The mechanism that the client chooses."""
 
     mechanism: str
     initial_response: bytes | None = field(default=None, repr=False)
@@ -53,7 +53,7 @@ class SaslResponse(Composite):
 @composite(descriptors.SASL_OUTCOME, "code:ubyte! additional_data:binary")
 @dataclass(frozen=True)
 class SaslOutcome(Composite):
-    """How it ended: `code` is one of SASL_."""
+    """The result: `code` is one of SASL_."""
 
     code: int
     additional_data: bytes | None = field(default=None, repr=False)
@@ -70,5 +70,5 @@ def decode_sasl(data: bytes, offset: i64 = 0, end: i64 = -1) -> SaslBody:
     if after != (len(data) if end == -1 else end):
         raise DecodeError("octets after the body of a SASL frame")
     if not isinstance(value, SASL_BODIES):
-        raise DecodeError(f"{value.NAME} does not belong into a SASL frame")
+        raise DecodeError(f"{value.NAME} is not the body of a SASL frame")
     return value

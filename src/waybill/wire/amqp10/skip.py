@@ -1,6 +1,6 @@
-"""Finding where a value ends without decoding it (1.0, 1.6).
+"""Finds the end of a value without decoding it (1.0, 1.6).
 
-Only constructors and sizes are looked at: what is inside of a list, map or array stays unchecked.
+Only constructors and sizes are read. The contents of lists, maps and arrays are not checked.
 """
 
 from librt.strings import read_i32_be
@@ -30,7 +30,7 @@ def skip_value(data: bytes, offset: i64, end: i64, depth: i64 = 1) -> i64:
 
 
 def skip_data(data: bytes, offset: i64, end: i64, code: i64) -> i64:
-    """The offset after the data at `offset` of a value whose primitive format code was `code`. Raises DecodeError."""
+    """The offset after the data at `offset` of a value with this primitive format code. Raises DecodeError."""
     o = offset
     category = code >> 4
     if category < CATEGORY_FIXED_0:

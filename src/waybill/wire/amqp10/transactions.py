@@ -1,4 +1,4 @@
-"""What a transaction controller and a coordinator say to each other (1.0, 4.5)."""
+"""Messages and states between a transaction controller and a coordinator (1.0, 4.5)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ MULTIPLE_TRANSACTIONS_A_SESSION: Final = "amqp:multi-txns-per-ssn"
 MULTIPLE_SESSIONS_A_TRANSACTION: Final = "amqp:multi-ssns-per-txn"
 
 TXN_ID: Final = "txn-id"
-"""The key of a flow's properties that puts acquired messages into a transaction (4.4.3)."""
+"""The flow property that names the transaction of acquired messages (4.4.3)."""
 
 
 @composite(descriptors.COORDINATOR, "capabilities:symbol[]")
@@ -28,7 +28,7 @@ class Coordinator(Composite):
 @composite(descriptors.DECLARE, "global_id:any")
 @dataclass(frozen=True)
 class Declare(Composite):
-    """A message's body: begin a transaction."""
+    """The body of a message that begins a transaction."""
 
     global_id: object | None = None
 
@@ -36,7 +36,7 @@ class Declare(Composite):
 @composite(descriptors.DISCHARGE, "txn_id:binary! fail:boolean")
 @dataclass(frozen=True)
 class Discharge(Composite):
-    """A message's body: end a transaction, with `fail` by undoing it."""
+    """The body of a message that ends a transaction: a rollback if `fail`, otherwise a commit."""
 
     txn_id: bytes
     fail: bool = False
@@ -53,7 +53,7 @@ class Declared(Composite):
 @composite(descriptors.TRANSACTIONAL_STATE, "txn_id:binary! outcome:outcome")
 @dataclass(frozen=True)
 class TransactionalState(Composite):
-    """What is done to a delivery when the transaction commits."""
+    """The state of a delivery in a transaction. `outcome`: what the commit applies."""
 
     txn_id: bytes
     outcome: Composite | Described | None = None

@@ -1,4 +1,4 @@
-"""Transfer frames, the hot path: read and written without a `Transfer` (1.0, 2.7.5).
+"""Transfer frames (1.0, 2.7.5) on the hot path, read and written without a `Transfer` object.
 
 00 53 14 | C0 size count | handle | delivery-id | delivery-tag | message-format | settled | more | ... | payload
 """
@@ -32,12 +32,12 @@ FIELD_COUNT: Final = 11
 
 
 class TransferFacts:
-    """The fields of one transfer, made once and filled again for each.
+    """The fields of a transfer. One object is reused for all of them.
 
     `settled`, `delivery_id`, `message_format` and `rcv_settle_mode` are -1 if absent, `settled` is 0 or 1 otherwise.
     The delivery-tag is `data[tag:tag_end]`, absent if `tag` is -1. `state` is the code of the state's descriptor, 0
-    without one, -1 for one that the specification does not know; it is `data[state_start:state_end]`, undecoded. The
-    payload is all from `payload` on.
+    without a state, -1 for one that the specification does not define. The state is `data[state_start:state_end]`. The
+    payload starts at `payload`.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class TransferFacts:
         self.payload: i64 = 0
 
     def clear(self) -> None:
-        """All fields but the handle as if they were absent."""
+        """Reset all fields but the handle."""
         self.delivery_id = ABSENT
         self.tag = ABSENT
         self.tag_end = ABSENT
@@ -75,7 +75,7 @@ class TransferFacts:
 
 
 def scan_transfer(data: bytes, offset: i64, end: i64, facts: TransferFacts) -> None:
-    """Fill `facts` from the transfer that begins the body at `offset`. Raises DecodeError; `facts` are void then."""
+    """Fill `facts` from the transfer at `offset`. Raises DecodeError, with `facts` undefined."""
     code, o = read_descriptor(data, offset, end)
     if code != TRANSFER:
         raise DecodeError(f"a transfer is needed, not {code:#x}")
@@ -102,7 +102,7 @@ def scan_transfer(data: bytes, offset: i64, end: i64, facts: TransferFacts) -> N
         if count > 6:
             o = _scan_rest(data, o, stop, count, facts)
     if o != stop:
-        raise DecodeError(f"{stop - o} octets too many in a transfer")
+        raise DecodeError(f"{stop - o} octets after the fields of a transfer")
 
 
 def _scan_rest(data: bytes, o: i64, stop: i64, count: i64, facts: TransferFacts) -> i64:
@@ -126,10 +126,10 @@ def _scan_rest(data: bytes, o: i64, stop: i64, count: i64, facts: TransferFacts)
 def write_transfer(
     out: BytesWriter, channel: i64, facts: TransferFacts, tag: bytes | None, state: bytes, payload_size: i64
 ) -> None:
-    """Write a frame with a transfer up to its payload, of which the caller writes `payload_size` octets next.
+    """Write a transfer frame up to its payload. The caller writes `payload_size` octets of payload next.
 
-    Of `facts` count the numbers and flags; the delivery-tag is `tag` (None: absent), and `state` is an encoded delivery
-    state or empty. Numbers are taken to fit their fields.
+    `facts` gives the numbers and flags, `tag` the delivery-tag (None: absent), `state` an encoded delivery state or
+    nothing. All numbers must fit their fields; this is not checked.
     """
     start = write_frame_head(out, channel)
     room: i64 = len(state)
@@ -177,7 +177,7 @@ def _write_rest(out: BytesWriter, count: i64, facts: TransferFacts, state: bytes
 
 
 def _last_field(facts: TransferFacts, tag: bytes | None, state: bytes) -> i64:  # noqa: PLR0911 - one branch a field
-    """How many fields are written: up to the last one that is there."""
+    """The number of fields to write: up to the last one that is present."""
     if facts.batchable:
         return 11
     if facts.aborted:

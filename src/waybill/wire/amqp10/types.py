@@ -1,4 +1,4 @@
-"""Python's side of the type system (1.0, 1.6): what decoding gives and encoding takes.
+"""The AMQP types in Python (1.0, 1.6), as decoding returns and encoding accepts them.
 
 | AMQP | Python | AMQP | Python |
 |---|---|---|---|
@@ -12,8 +12,7 @@
 | decimal32 64 128 | Decimal32 Decimal64 Decimal128 | map | dict, or OddMap where a dict cannot hold it |
 | described | Described | array | Array |
 
-The wrappers are ints, strings and octets themselves: they compare and compute like what they wrap, UInt(5) == 5. Ranges
-are checked when they are encoded.
+Wrappers are subclasses of int, float, str and bytes and behave like these: UInt(5) == 5. Encoding checks their ranges.
 """
 
 from dataclasses import dataclass
@@ -86,14 +85,14 @@ class Int(int):
 
 @mypyc_attr(native_class=False)
 class Timestamp(int):
-    """Milliseconds since 1970 in UTC, 64 bits with a sign."""
+    """Milliseconds since 1970 in UTC, a signed 64-bit integer."""
 
     __slots__ = ()
 
 
 @mypyc_attr(native_class=False)
 class Float(float):
-    """An IEEE 754 number of 32 bits: rounded to that when it is encoded."""
+    """An IEEE 754 number of 32 bits. Encoding rounds it."""
 
     __slots__ = ()
 
@@ -112,7 +111,7 @@ class Uuid(bytes):
 
 @mypyc_attr(native_class=False)
 class Decimal32(bytes):
-    """The 4 octets of an IEEE 754 decimal, which nobody here computes with."""
+    """The 4 octets of an IEEE 754 decimal. Arithmetic is not supported."""
 
     __slots__ = ()
 
@@ -133,7 +132,7 @@ class Decimal128(bytes):
 
 @dataclass(frozen=True)
 class Described:
-    """A value with a descriptor: a ULong or Symbol, by the specification; other values are reserved."""
+    """A value with a descriptor. The specification uses ULong and Symbol, and reserves other descriptors."""
 
     # `| None` says nothing to the type checker, but mypyc 2.4 has no `object` for the annotations of a dataclass.
     descriptor: object | None
@@ -142,9 +141,9 @@ class Described:
 
 @dataclass(frozen=True)
 class Array:
-    """Values of one type. `code` is the format code that encodes each of `items`, `descriptors` stand before it.
+    """Values of one type. `code`: the format code of all items. `descriptors`: those before it, outermost first.
 
-    Items are bare: those of an array of described types are the values, without the descriptors that they share.
+    The items of an array of described types are the bare values, without their common descriptors.
     """
 
     code: int
@@ -154,6 +153,6 @@ class Array:
 
 @dataclass(frozen=True)
 class OddMap:
-    """A map that a dict would damage: its keys are no hashable values, or equal in Python and different in AMQP."""
+    """A map that a dict cannot represent: keys that are not hashable, or equal in Python and different in AMQP."""
 
     pairs: tuple[tuple[object, object], ...]

@@ -1,7 +1,7 @@
-"""The tree of a selector. Each node evaluates to a value of a message, or of three-valued logic: True, False, unknown.
+"""The expression tree of a selector. A node evaluates to a value, or to true, false or unknown.
 
-Unknown is None, and so is a property that is absent or null. Values are str, bool, int, float and bytes; what cannot
-be compared is not equal, and neither less nor greater (JMS 2.0, 3.8.1.2).
+Unknown is None, and so is a property that is absent or null. Values are str, bool, int, float and bytes. Values that
+cannot be compared are not equal, and neither less nor greater (JMS 2.0, 3.8.1.2).
 """
 
 import math
@@ -24,7 +24,7 @@ class Expression:
 
 
 class Literal(Expression):
-    """What is written."""
+    """A constant."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -45,7 +45,7 @@ class Identifier(Expression):
 
 
 class And(Expression):
-    """False if an operand is, true if all are."""
+    """False if an operand is false, true if all are true."""
 
     def __init__(self, operands: list[Expression]) -> None:
         self.operands = operands
@@ -62,7 +62,7 @@ class And(Expression):
 
 
 class Or(Expression):
-    """True if an operand is, false if all are."""
+    """True if an operand is true, false if all are false."""
 
     def __init__(self, operands: list[Expression]) -> None:
         self.operands = operands
@@ -79,7 +79,7 @@ class Or(Expression):
 
 
 class Not(Expression):
-    """The opposite; of unknown it is unknown."""
+    """The opposite; unknown stays unknown."""
 
     def __init__(self, operand: Expression) -> None:
         self.operand = operand
@@ -133,9 +133,9 @@ class In(Expression):
 
 
 class Like(Expression):
-    """A text that fits a pattern; unknown for what is no text, or too long to be looked through for each message.
+    """A string that matches a pattern. Unknown for other values and for strings that are too long to examine.
 
-    So it is once the patterns of a selector have looked at too much of one message.
+    It is also unknown once the patterns of a selector have examined too much of one message.
     """
 
     def __init__(self, operand: Expression, pattern: LikePattern) -> None:
@@ -151,7 +151,7 @@ class Like(Expression):
 
 
 class IsNull(Expression):
-    """Absent or null: the only condition that is never unknown."""
+    """Absent or null. No other condition is never unknown."""
 
     def __init__(self, operand: Expression) -> None:
         self.operand = operand
@@ -161,7 +161,7 @@ class IsNull(Expression):
 
 
 class Negative(Expression):
-    """The number with the other sign."""
+    """The negated number."""
 
     def __init__(self, operand: Expression) -> None:
         self.operand = operand
@@ -171,7 +171,7 @@ class Negative(Expression):
 
 
 class Arithmetic(Expression):
-    """Operators of one rank from left to right; kept flat, so that a long one is no deep one."""
+    """Operators of one precedence, left to right. The list is flat, so a long expression is not a deep one."""
 
     def __init__(self, first: Expression, following: list[tuple[str, Expression]]) -> None:
         self.first = first
@@ -187,7 +187,7 @@ class Arithmetic(Expression):
 
 
 def truth(value: object) -> bool | None:
-    """A condition's value; unknown for what is no boolean."""
+    """The value of a condition; unknown if it is not a boolean."""
     return value if isinstance(value, bool) else None
 
 
@@ -201,12 +201,12 @@ def compare(sign: str, left: object, right: object) -> bool | None:
         return left == right
     if sign == "<>":
         return left != right
-    # Octets, like truths, have no order.
+    # Binary values and booleans have no order.
     if isinstance(left, str) and isinstance(right, str):
         order = (left > right) - (left < right)
     elif isinstance(left, (int, float)) and isinstance(right, (int, float)) and not isinstance(left, bool):
         if not (left <= right or left >= right):
-            return False  # one of them is no number at all, in the words of IEEE 754
+            return False  # one of them is a NaN
         order = (left > right) - (left < right)
     else:
         return False
@@ -224,7 +224,7 @@ def is_number(value: object) -> bool:
 
 
 def calculate(sign: str, left: object, right: object) -> object:
-    """Unknown for what is no number, for a division by zero and for what no number can hold."""
+    """Unknown for operands that are not numbers, for a division by zero and for an overflow."""
     if not is_number(left) or not is_number(right):
         return None
     if isinstance(left, int) and isinstance(right, int):

@@ -10,10 +10,10 @@ ITEMS_PER_STEP_BITS: Final = 10
 
 
 class LikePattern:
-    """Matches in one pass, whatever the pattern: all places in it that the text may have come to are bits of a number.
+    """Matches any pattern in one pass. The possible positions in the pattern are the bits of a number.
 
-    Bit i means that the first i items of the pattern are behind us. An item takes one character; `%` is no item but a
-    place where one may stay. `width`: how many steps a character takes.
+    Bit i means that the first i items of the pattern have matched. An item matches one character; `%` is not an item,
+    but a position that may stay where it is. `width`: the steps for each character.
     """
 
     def __init__(self, pattern: str, escape: str | None) -> None:

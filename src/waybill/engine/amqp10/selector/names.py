@@ -1,4 +1,4 @@
-"""What identifiers mean: fields of a section of the message, or application properties.
+"""The meaning of identifiers: fields of a section of the message, or application properties.
 
 | selector of JMS | SQL filter expression | |
 |---|---|---|

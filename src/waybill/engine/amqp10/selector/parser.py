@@ -1,4 +1,4 @@
-"""Selectors: a condition in the manner of SQL, as JMS has it, and the filter expressions of AMQP on top of that.
+"""Parses selectors: the SQL conditions of JMS, and the filter expressions of AMQP that extend them.
 
     condition   = conjunction *("OR" conjunction)
     conjunction = negation *("AND" negation)
@@ -9,7 +9,7 @@
     product     = factor *(("*" | "/" | "%") factor)
     factor      = ("+" | "-") factor | literal | identifier | "(" condition ")"
 
-Depth and length are limited, and nothing backtracks: the work for a message is bounded by the size of both.
+Depth and length are limited, and nothing backtracks: the sizes of selector and message bound the work.
 """
 
 from typing import Final
@@ -50,12 +50,12 @@ _COMPARISONS: Final = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
 
 
 def parse_selector(text: str) -> Expression:
-    """A selector of JMS. Raises SelectorError."""
+    """Parse a selector of JMS. Raises SelectorError."""
     return _parse(text, is_sql=False)
 
 
 def parse_sql(text: str) -> Expression:
-    """An SQL filter expression, whose identifiers name sections: `properties.subject`. Raises SelectorError."""
+    """Parse an SQL filter expression, with identifiers such as `properties.subject`. Raises SelectorError."""
     return _parse(text, is_sql=True)
 
 
@@ -85,7 +85,7 @@ class _Parser:
         return token
 
     def accepts(self, kind: str, text: str) -> bool:
-        """Take the next token if it is that one."""
+        """Consume the next token if it is this one."""
         if self.next.kind == kind and self.next.text == text:
             self.advance()
             return True

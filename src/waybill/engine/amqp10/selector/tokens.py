@@ -1,4 +1,4 @@
-"""The words of a selector: identifiers, literals, operators and punctuation."""
+"""The tokens of a selector: identifiers, literals, operators and punctuation."""
 
 from typing import Final
 
@@ -19,11 +19,11 @@ _NUMBER_DIGITS_MAX: Final = 400
 
 
 class SelectorError(ValueError):
-    """A text that is no selector; `str()` says where and why."""
+    """An invalid selector; `str()` says where and why."""
 
 
 class Token:
-    """One word. `value` is what a literal stands for, `text` what was written (upper case for a keyword)."""
+    """One token. `value`: of a literal. `text`: as written, a keyword in upper case."""
 
     def __init__(self, kind: str, text: str, value: object, position: int) -> None:
         self.kind = kind
@@ -33,7 +33,7 @@ class Token:
 
 
 def tokenize(text: str, *, double_quotes_string: bool) -> list[Token]:
-    """All tokens of `text`, END at the end. Raises SelectorError.
+    """Split `text` into tokens, the last one END. Raises SelectorError.
 
     Double quotes enclose a string if `double_quotes_string`, else an identifier; square brackets always one.
     """
@@ -67,7 +67,7 @@ def tokenize(text: str, *, double_quotes_string: bool) -> list[Token]:
             position += 1
             tokens.append(Token(OPERATOR, character, None, start))
         else:
-            raise SelectorError(f"{character!r} at {start} means nothing")
+            raise SelectorError(f"{character!r} at {start} is not part of any token")
     tokens.append(Token(END, "the end", None, size))
     return tokens
 
@@ -76,7 +76,7 @@ _DIGITS_OR_NONE: Final = frozenset(_DIGITS)
 
 
 def _quoted(text: str, start: int, quote: str) -> tuple[str, int]:
-    """What stands in quotes, where a doubled quote is one, and the position after it."""
+    """The text in quotes, in which a doubled quote is one, and the position after it."""
     parts: list[str] = []
     position = start + 1
     while True:
@@ -105,13 +105,13 @@ def _digits_end(text: str, position: int) -> int:
 
 
 def _number(text: str, start: int) -> tuple[object, int]:
-    """A number as Java writes it: hexadecimal, octal or decimal integers, and floating point."""
+    """A number in the syntax of Java: hexadecimal, octal or decimal integers, and floating point."""
     if text[start : start + 2] in {"0x", "0X"}:
         end = start + 2
         while end < len(text) and text[end] in _HEXADECIMAL:
             end += 1
         if end == start + 2 or end - start > _NUMBER_DIGITS_MAX:
-            raise _no_number(text, start)
+            raise _not_a_number(text, start)
         return int(text[start + 2 : end], 16), _after_suffix(text, start, end, "lL")
     end = _digits_end(text, start)
     is_real = False
@@ -125,15 +125,15 @@ def _number(text: str, start: int) -> tuple[object, int]:
         is_real = True
         end = _digits_end(text, exponent)
         if end == exponent:
-            raise _no_number(text, start)
+            raise _not_a_number(text, start)
     if end - start > _NUMBER_DIGITS_MAX:
-        raise _no_number(text, start)
+        raise _not_a_number(text, start)
     digits = text[start:end]
     if is_real or text[end : end + 1] in {"f", "F", "d", "D"}:
         return float(digits), _after_suffix(text, start, end, "fFdD")
     if len(digits) > 1 and digits[0] == "0":
         if not set(digits) <= set("01234567"):
-            raise _no_number(text, start)
+            raise _not_a_number(text, start)
         return int(digits, 8), _after_suffix(text, start, end, "lL")
     return int(digits), _after_suffix(text, start, end, "lL")
 
@@ -144,9 +144,9 @@ def _after_suffix(text: str, start: int, end: int, suffixes: str) -> int:
         end += 1
         following = text[end : end + 1]
     if following and (following.isalnum() or following in "_$."):
-        raise _no_number(text, start)
+        raise _not_a_number(text, start)
     return end
 
 
-def _no_number(text: str, start: int) -> SelectorError:
-    return SelectorError(f"{text[start : start + 20]!r} at {start} is no number")
+def _not_a_number(text: str, start: int) -> SelectorError:
+    return SelectorError(f"{text[start : start + 20]!r} at {start} is not a number")

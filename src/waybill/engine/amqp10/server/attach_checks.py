@@ -1,4 +1,4 @@
-"""What an attach asks for that depends on neither queue nor terminus: delivery modes, outcomes, properties of nodes."""
+"""Checks of an attach that need neither queue nor terminus: delivery modes, outcomes, node properties."""
 
 from typing import Final
 
@@ -30,11 +30,11 @@ AT_MOST_ONCE: Final = "at-most-once"
 EXACTLY_ONCE: Final = "exactly-once"
 DELIVERY_MODES: Final = frozenset({AT_MOST_ONCE, "at-least-once", EXACTLY_ONCE})
 CONTROL_OUTCOMES: Final = frozenset({*OUTCOMES, "amqp:declared:list", "amqp:transactional-state:list"})
-"""Those of a coordinator's messages."""
+"""The outcomes of messages to a coordinator."""
 
 
 def check_delivery_mode(attach: Attach) -> None:
-    """Raises a link fault for a delivery mode that the link would not have."""
+    """Raises a link fault for a delivery mode that the link cannot guarantee."""
     mode = (attach.properties or {}).get(DELIVERY_MODE)
     if mode is None:
         return
@@ -49,7 +49,7 @@ def check_delivery_mode(attach: Attach) -> None:
     elif mode == EXACTLY_ONCE and attach.role != ROLE_SENDER:
         unfit = "a link by which the peer sends"
     elif mode == EXACTLY_ONCE and not (attach.rcv_settle_mode == RECEIVER_SECOND and _is_durable(attach.target)):
-        # What tells a second transfer from the first would be lost with the link or with the node.
+        # Otherwise what tells a second transfer from the first is lost with the link, or with the node.
         unfit = "rcv-settle-mode second and a target with durable unsettled-state that never expires"
     if unfit:
         raise link_fault(NOT_IMPLEMENTED, f"{DELIVERY_MODE} {mode} needs {unfit}")
@@ -65,7 +65,7 @@ def _is_durable(target: object) -> bool:
 
 
 def mode_in_force(attach: Attach) -> dict[str, object] | None:
-    """The properties that tell of the delivery mode, as it was asked for and is kept."""
+    """The link property for the answer: the delivery mode that was asked for."""
     mode = (attach.properties or {}).get(DELIVERY_MODE)
     return None if mode is None else {DELIVERY_MODE: mode}
 
@@ -77,7 +77,7 @@ def sends_settled(attach: Attach) -> bool:
 
 
 def check_nodes(attach: Attach) -> None:
-    """Raises a link fault for properties that no node has, and for a sender's outcomes that are none."""
+    """Raises a link fault for invalid node properties, and for unknown outcomes of a sender's source."""
     for node in (attach.source, attach.target):
         if isinstance(node, COMPOSITE) and isinstance(node, (Source, Target)):
             try:
@@ -90,6 +90,6 @@ def check_nodes(attach: Attach) -> None:
     is_control = isinstance(attach.target, COMPOSITE) and isinstance(attach.target, Coordinator)
     for name in source.outcomes:
         if name not in (CONTROL_OUTCOMES if is_control else OUTCOMES):
-            raise link_fault(INVALID_FIELD, f"'{name}' is no outcome that a message can have here")
+            raise link_fault(INVALID_FIELD, f"'{name}' is not an outcome that messages can have here")
     if source.outcomes and not is_control and ACCEPTED not in source.outcomes and REJECTED not in source.outcomes:
-        raise link_fault(NOT_IMPLEMENTED, "a source that can neither hear that a message is taken nor that it is not")
+        raise link_fault(NOT_IMPLEMENTED, "a source that allows neither accepted nor rejected")

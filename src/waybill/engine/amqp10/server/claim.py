@@ -1,10 +1,9 @@
-"""The terminus of a link that is being attached: found or new, and nobody's loss as long as the link may be refused.
+"""Claims the terminus of a link that is being attached, without a change while the link may still be refused.
 
-claim = Claim(...)            the limits are asked; nothing has changed
-claim.terminus                what to make nodes for; a new one is not known to anybody yet
-claim.take()                  nothing refuses any more: whoever has the terminus loses it (2.6.1), another address is
-                              another terminus
-claim.give_up()               the link is refused: what was made for a new terminus goes, what was there stays as it was
+claim = Claim(...)            checks the limits
+claim.terminus                the existing terminus, or a new one that is not listed yet
+claim.take()                  takes the terminus; a link that has it loses it (2.6.1), and another address replaces it
+claim.give_up()               the link is refused: deletes what was created for a new terminus
 """
 
 from waybill.engine.amqp10.server.faults import link_fault
@@ -17,9 +16,9 @@ from waybill.wire.amqp10.performatives import ROLE_RECEIVER, Attach
 
 
 class Claim:
-    """`address`: of the terminus that is wanted, None for whatever it has; `is_new`: none that is there will do.
+    """`address`: that the terminus must have, None for any. `is_new`: replace an existing terminus.
 
-    Raises a link fault for a policy that is none, and if the user has too many links that are kept.
+    Raises a link fault for an unknown policy, and if the user may keep no more links.
     """
 
     def __init__(
@@ -33,9 +32,9 @@ class Claim:
     ) -> None:
         self._durable, self._expiry_policy, self._timeout_s = asked
         if self._expiry_policy not in EVENTS:
-            raise link_fault(INVALID_FIELD, f"'{self._expiry_policy}' is no terminus-expiry-policy")
+            raise link_fault(INVALID_FIELD, f"'{self._expiry_policy}' is not a terminus-expiry-policy")
         if self._durable > DURABLE_UNSETTLED_STATE:
-            raise link_fault(INVALID_FIELD, f"{self._durable} is no terminus-durability")
+            raise link_fault(INVALID_FIELD, f"{self._durable} is not a terminus-durability")
         self._user = connection.user.name
         self._runtime = connection.host.runtime
         self._termini = connection.host.termini
@@ -72,7 +71,7 @@ class Claim:
             check_growth(self._runtime, "a durable terminus")
 
     def take(self) -> None:
-        """Make it this link's, as it was asked for."""
+        """Take the terminus for this link, and configure it as requested."""
         terminus = self.terminus
         found = self._found
         if found is not None:
@@ -89,7 +88,7 @@ class Claim:
             self._termini.add(terminus)
 
     def give_up(self) -> None:
-        """Undo what was made for it, if that is nothing of an older link."""
+        """Delete what was created for a new terminus. An existing one stays as it was."""
         if not self.is_resumed and not self.terminus.is_listed:
             self.terminus.discard()
         elif not self.is_resumed:
@@ -97,7 +96,7 @@ class Claim:
 
 
 def found_terminus(connection: SessionHost, attach: Attach) -> Terminus | None:
-    """The terminus that this user's link of this name has."""
+    """The existing terminus of the link, by user, container-id, name and direction."""
     return connection.host.termini.find(
         connection.virtual_host.name,
         connection.user.name,

@@ -1,7 +1,7 @@
-"""A connection of AMQP 1.0, server side: cuts its input into frames and leads them to sessions.
+"""A connection of AMQP 1.0, server side: splits its input into frames and passes them to sessions.
 
-The loop in `_process` is the hot code: transfers and dispositions are recognised by their descriptor and read in place
-by their session. Everything else is decoded and dispatched by its type.
+The loop in `_process` is the hot path: it recognizes transfers and dispositions by their descriptors, and sessions read
+them in place. Everything else is decoded and dispatched by its type.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ from waybill.wire.amqp10.performatives import Begin, Close, End, Open, Performat
 VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
 MIN_IDLE_TIMEOUT_S: Final = 0.02
-# What it costs to decode a frame that is no transfer or disposition, and its fields.
+# The cost of decoding a frame other than a transfer or disposition, and of its octets.
 FRAME_UNITS: Final = 8
 FRAME_UNIT_BITS: Final = 4
 
@@ -58,7 +58,7 @@ FRAME_UNIT_BITS: Final = 4
 class Connection(SessionHost):
     """One peer. See `ServerConnection` for what it shares with other protocols.
 
-    What the peer may send is limited by `max_frame_size`, what it takes by `peer_max_frame_size`.
+    `max_frame_size`: what we take. `peer_max_frame_size`: what the peer takes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Connection(SessionHost):
         except Fault as fault:
             self._hang_up(fault.error)
         except FrameError as error:
-            # Frames can no longer be told apart: say so, and hang up.
+            # The end of the frame is unknown, so nothing after it can be read.
             self._hang_up(Error(FRAMING_ERROR, str(error)))
         return o
 
@@ -200,7 +200,7 @@ class Connection(SessionHost):
             accepting.accept_all()
 
     def end_session(self, channel: i64, error: Error | None) -> None:
-        """End a session from our side; until the peer's end comes, all that is sent on it is dropped."""
+        """End a session from our side. Its frames are dropped until the peer's end."""
         session = self.sessions.pop(channel, None)
         if session is None:
             return
@@ -266,7 +266,7 @@ class Connection(SessionHost):
             self.fail_session(session, error)
 
     def _take_header(self, header: bytes) -> None:
-        """The header after the SASL layer."""
+        """Take the protocol header after the SASL layer."""
         if header != AMQP_HEADER:
             self.send(AMQP_HEADER)
             self.advance(ENDED)
@@ -275,7 +275,7 @@ class Connection(SessionHost):
         self.advance(HEADER_TAKEN)
 
     def _take_early_or_late(self, kind: i64, channel: i64, data: bytes, start: i64, end: i64) -> None:
-        """A frame of the SASL layer, before open, or after our close."""
+        """Take a frame of the SASL layer, before open, or after our close."""
         try:
             if self.state == SASL:
                 sasl = self._sasl
@@ -312,7 +312,7 @@ class Connection(SessionHost):
             self._open(performative)
 
     def _take_frame(self, channel: i64, data: bytes, start: i64, end: i64) -> None:
-        """Any frame of an open connection."""
+        """Take any frame of an open connection."""
         session = self.sessions.get(channel)
         try:
             performative, payload = decode_performative(data, start, end)
@@ -344,7 +344,7 @@ class Connection(SessionHost):
     def _take_by_session(self, session: Session, performative: Performative, data: bytes, start: i64, end: i64) -> None:
         code = performative.CODE
         if code == descriptors.TRANSFER or code == descriptors.DISPOSITION:  # noqa: PLR1714 - native integers
-            # By another form of its descriptor.
+            # With another form of its descriptor.
             self._take_hot(session, code, data, start, end)
             return
         try:
@@ -355,7 +355,7 @@ class Connection(SessionHost):
     def _take_malformed(
         self, session: Session | None, channel: i64, data: bytes, start: i64, end: i64, error: Error
     ) -> None:
-        """A frame's body is no performative, or one with wrong fields: what it would have concerned ends."""
+        """The frame has no valid performative: end the session or connection that it concerns."""
         try:
             code, _ = descriptors.read_descriptor(data, start, end)
         except DecodeError:

@@ -1,4 +1,4 @@
-"""Nodes that are made for a link (1.0, 3.5.3): dynamic ones, and the queue of a link whose source is an exchange."""
+"""Queues that are created for a link: dynamic nodes (1.0, 3.5.3), subscriptions to an exchange, responses."""
 
 from typing import Final
 
@@ -25,9 +25,9 @@ NAME_LIMIT: Final = 80
 
 
 class DynamicNode:
-    """A queue that nobody knows yet. Made in two steps: all is asked before anything is there.
+    """A dynamic node. It is created in two steps, so that everything is checked before anything is created.
 
-    Raises a link fault for properties that cannot be, and `AccessRefused`.
+    Raises a link fault for invalid properties, and `AccessRefused`.
     """
 
     def __init__(self, connection: SessionHost, name: str, asked: dict[str, object] | None) -> None:
@@ -36,14 +36,14 @@ class DynamicNode:
         except DecodeError as error:
             raise link_fault(INVALID_FIELD, str(error)) from None
         self._connection = connection
-        # A peer finds its own among others by the names in it (3.5.3); nobody can guess the rest.
+        # The name contains the names of the peer's container and link (3.5.3). Nobody can guess the rest.
         prefix = f"{DYNAMIC_PREFIX}{self._connection.container_id[:NAME_LIMIT]}.{name[:NAME_LIMIT]}."
         self.name = self._connection.host.random_name(prefix)
         self.address = queue_address(self.name)
         self._connection.check_permission("configure", "queue", self.name)
 
     def make(self, terminus: Terminus, capabilities: tuple[str, ...]) -> Queue:
-        """Make the queue for a terminus. Raises what the model refuses."""
+        """Create the queue for a terminus. Raises an error of the model."""
         connection = self._connection
         virtual_host = connection.virtual_host
         queue = virtual_host.declare_queue(
@@ -59,8 +59,8 @@ class DynamicNode:
 
     @property
     def properties(self) -> dict[str, object]:
-        """What the peer is told of it."""
-        # A field of several values is an array (1.4): clients of a strict type system read nothing else.
+        """The dynamic-node-properties for the answer."""
+        # A field with several values is an array (1.4): strictly typed clients read nothing else.
         modes = Array(codes.SYMBOL_8, (Symbol("move"), Symbol("copy")))
         return {LIFETIME_POLICY: self._policy, SUPPORTED_DISTRIBUTION_MODES: modes}
 
@@ -75,7 +75,7 @@ def check_consumer(connection: SessionHost, queue: Queue) -> None:
 def node_capabilities(
     connection: SessionHost, asked: tuple[str, ...], kind: str, queue: Queue | None
 ) -> tuple[Symbol, ...]:
-    """What a node is (JMS mapping, 5.2): of what was asked for, what is true; nothing of no node."""
+    """The capabilities of a node (JMS mapping, 5.2), as requested and as far as true; none without a node."""
     if queue is None:
         return (Symbol(TOPIC),) if kind else ()
     is_temporary = queue in connection.host.termini.lifetimes
@@ -83,7 +83,7 @@ def node_capabilities(
 
 
 def join_lifetime(connection: SessionHost, terminus: Terminus, queue: Queue) -> None:
-    """A link to a dynamic node that is there counts as one that may keep it."""
+    """Count the link among those that keep an existing dynamic node."""
     termini = connection.host.termini
     lifetime = termini.lifetimes.get(queue)
     if lifetime is not None and queue.is_deleted:
@@ -105,7 +105,7 @@ def response_queue(connection: SessionHost) -> Queue:
 
 
 def subscription_queue(connection: SessionHost, terminus: Terminus, *, durable: bool) -> Queue:
-    """The queue in which a link whose source is an exchange collects what it has not received yet."""
+    """The queue of a link whose source is an exchange."""
     if terminus.queue is not None and not terminus.queue.is_deleted:
         return terminus.queue
     queue = connection.virtual_host.declare_queue(

@@ -1,7 +1,7 @@
-"""What every delivery says of its message's way, in the manner of RabbitMQ 4: annotations beside the message's own.
+"""The annotations that every delivery has besides those of the message, as in RabbitMQ 4.
 
-`x-exchange` and `x-routing-key` tell where it was published, `x-stream-offset` where it is in a stream. Clients of
-RabbitMQ 4 rely on there being annotations at all.
+`x-exchange` and `x-routing-key` say where the message was published, `x-stream-offset` where it is in a stream. Clients
+of RabbitMQ 4 expect every delivery to have annotations.
 """
 
 from librt.strings import BytesWriter
@@ -14,7 +14,7 @@ from waybill.wire.amqp10.encode import write_sized, write_string, write_symbol, 
 
 
 class Origin:
-    """The annotations for messages of one address, encoded once for all of them."""
+    """The encoded annotations for all messages of one address."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -27,7 +27,7 @@ class Origin:
         self.section = _section(self._pairs, 4)
 
     def annotate(self, content: bytes, offset: i64) -> bytes:
-        """`content` with the annotations; with that of a stream as well unless `offset` is negative."""
+        """Add the annotations to `content`, and `x-stream-offset` unless `offset` is negative."""
         pairs = self._pairs
         count = 4
         if offset >= 0:
@@ -48,7 +48,7 @@ class Origin:
 
 
 def has_annotations(content: bytes) -> bool:
-    """Whether content, which has neither header nor delivery annotations, begins with message annotations."""
+    """Whether content without header and delivery annotations begins with message annotations."""
     size: i64 = len(content)
     if size < 3:
         return False
@@ -66,5 +66,5 @@ def _section(pairs: bytes, count: int) -> bytes:
 
 
 def _text(name: str) -> str:
-    """A name as text: octets that are none are shown as what they are."""
+    """A name as text. Octets that are not UTF-8 are escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

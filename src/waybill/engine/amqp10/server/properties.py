@@ -1,4 +1,4 @@
-"""The few properties that rule a message's way, found without decoding the section (1.0, 3.2.4)."""
+"""Finds the properties that the broker uses without decoding the section (1.0, 3.2.4)."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ TIMESTAMP_SIZE: Final = 9
 
 
 class PropertyFacts:
-    """Where user-id, to and subject lie (their octets, -1 if absent), and absolute-expiry-time (-1: none).
+    """The offsets of user-id, to and subject, and the value of absolute-expiry-time; -1 if absent.
 
     `is_special`: there is a user-id or an absolute-expiry-time.
     """
@@ -36,7 +36,7 @@ class PropertyFacts:
         self.expiry_ms: i64 = ABSENT
 
     def clear(self) -> None:
-        """Facts of nothing."""
+        """Reset all fields."""
         self.is_special = False
         self.user_id = ABSENT
         self.to = ABSENT

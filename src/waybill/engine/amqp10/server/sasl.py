@@ -1,4 +1,4 @@
-"""The SASL layer, server side (1.0, 5.3): mechanisms out, init in, challenges and responses, the outcome."""
+"""The SASL layer, server side (1.0, 5.3): mechanisms, init, challenges and responses, outcome."""
 
 from waybill.engine.amqp10.server.faults import connection_fault
 from waybill.engine.amqp10.server.session_host import SessionHost
@@ -19,7 +19,7 @@ from waybill.wire.amqp10.security import (
 
 
 class SaslLayer:
-    """One login. `is_over` once the outcome is sent: the peer's next octets are a protocol header again."""
+    """One login. `is_over`: the outcome `ok` is sent, and the peer sends a protocol header next."""
 
     def __init__(self, connection: SessionHost) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class SaslLayer:
         self._connection.send(sasl_frame(SaslMechanisms(self._login.mechanisms).encode()))
 
     def take(self, data: bytes, start: int, end: int) -> None:
-        """The body of one SASL frame. Raises a connection fault for one that is out of place, `DecodeError`."""
+        """Take the body of a SASL frame. Raises a connection fault for an unexpected one, `DecodeError`."""
         body = decode_sasl(data, start, end)
         if isinstance(body, SaslInit) and not self._has_begun:
             self._has_begun = True
@@ -58,13 +58,13 @@ class SaslLayer:
         self._connection.send(sasl_frame(SaslOutcome(SASL_OK).encode()))
 
     def _refuse(self) -> None:
-        """Say no more than that it failed, and close (5.3.3.6)."""
+        """Send the outcome without a reason, and close (5.3.3.6)."""
         self._connection.send(sasl_frame(SaslOutcome(SASL_AUTHENTICATION_FAILED).encode()))
         self._connection.advance(ENDED)
 
 
 def log_in_without_sasl(connection: SessionHost) -> None:
-    """A peer that skips the SASL layer is anonymous. Raises a connection fault if nobody may be."""
+    """Log in a peer that skips the SASL layer, as anonymous. Raises a connection fault if that is not allowed."""
     login = Login(connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True)
     user = login.anonymous()
     if user is None:

@@ -1,7 +1,7 @@
-"""Recognising frames by the octets of the last one of their kind.
+"""Recognizes frames that repeat the octets of the last one of their kind.
 
-Peers repeat themselves: from one transfer to the next the delivery-id, the delivery-tag and the body change, from one
-disposition to the next the delivery-id. The rest is compared, and nothing of it is decoded again.
+From one transfer to the next only the delivery-id, the delivery-tag and the body change, from one disposition to the
+next only the delivery-id. So the rest is compared instead of decoded again.
 
     transfer      00 53 14 C0 size count handle | delivery-id | A0 size tag | message-format settled ... |
                   '----------- head -----------'                            '---------- tail ----------'
@@ -25,21 +25,21 @@ from waybill.wire.amqp10.transfer import TransferFacts
 
 DIFFERENT: Final = -1
 UNKNOWN: Final = b"\xff"
-"""No frame begins like this."""
+"""No frame begins with this."""
 TRANSFER_HEAD: Final = b"\x00\x53\x14\xc0"
 DISPOSITION_HEAD: Final = b"\x00\x53\x15\xc0"
 FIELDS: Final = 6
 """Where the fields of a performative with a list8 begin."""
 SHORTEST: Final = 16
 PLAIN_PROPERTIES_MAX: Final = 8
-"""Of so many fields absolute-expiry-time is none."""
+"""Properties with at most so many fields have no absolute-expiry-time."""
 ACCEPTED_FIRST: Final = FIELDS + 1
 TAIL_MAX: Final = 7
-"""Settled, an accepted in its short form, batchable: what is longer is decoded each time."""
+"""Room for settled, a short accepted, and batchable. Longer dispositions are always decoded."""
 
 
 class TransferShape:
-    """What transfers of one link look like, and the facts that go with it. `delivery_id`: of the last that matched."""
+    """The common octets of a link's transfers, and their meaning. `delivery_id`: of the last that matched."""
 
     def __init__(self) -> None:
         self.delivery_id: i64 = 0
@@ -55,7 +55,7 @@ class TransferShape:
         self._header_size: i64 = 0
 
     def match_transfer(self, data: bytes, start: i64, end: i64) -> i64:
-        """Where the payload starts of a transfer in `data[start:end]` that looks like the last one; `DIFFERENT`."""
+        """The offset of the payload if the transfer `data[start:end]` is like the last one; else `DIFFERENT`."""
         if not data.startswith(self._head, start):
             return DIFFERENT
         stop = start + self._list_size
@@ -79,9 +79,10 @@ class TransferShape:
         return stop
 
     def match_message(self, data: bytes, start: i64, end: i64) -> i64:
-        """Where the content starts of a message in `data[start:end]` with the last one's header; `DIFFERENT`.
+        """The offset of the content if the message `data[start:end]` is like the last one; else `DIFFERENT`.
 
-        It has properties that matter to nobody here, or none, application properties or none, and one data section.
+        It has the same header, perhaps properties that the broker ignores and application properties, and one data
+        section.
         """
         if not data.startswith(self._header, start):
             return DIFFERENT
@@ -107,13 +108,13 @@ class TransferShape:
             elif code != descriptors.APPLICATION_PROPERTIES or form != codes.MAP_8:
                 return DIFFERENT
             elif end - o < 6 or data[o + 5] >= data[o + 4]:
-                # It announces more keys and values than it has octets.
+                # There are more keys and values than octets.
                 return DIFFERENT
             o += 5 + i64(data[o + 4])
         return DIFFERENT
 
     def learn(self, data: bytes, start: i64, facts: TransferFacts, message: MessageFacts) -> None:
-        """Remember a transfer that was taken as a whole delivery, if the next ones can be recognised by it."""
+        """Remember a transfer with a whole delivery, if the next ones can be recognized by it."""
         self._head = UNKNOWN
         self._head_size = 1
         if (
@@ -150,9 +151,9 @@ class TransferShape:
 
 
 def _are_plain_properties(data: bytes, o: i64, end: i64) -> bool:
-    """Whether a list8 of properties, whose size is at `o`, has neither user-id nor absolute-expiry-time.
+    """Whether the list8 of properties whose size is at `o` has neither user-id nor absolute-expiry-time.
 
-    Each field is looked at, as where messages are scanned one by one: what is refused there must not be taken here.
+    This checks each field, as the full scan of a message does: what is refused there must not be accepted here.
     """
     if end - o < 3 or data[o] < 1 or data[o + 1] > PLAIN_PROPERTIES_MAX:
         return False
@@ -193,7 +194,7 @@ def _are_plain_properties(data: bytes, o: i64, end: i64) -> bool:
 
 
 class AcceptedShape:
-    """What dispositions that settle one delivery as accepted look like. Head and tail are compared as integers."""
+    """The common octets of dispositions that accept one delivery. Head and tail are compared as integers."""
 
     def __init__(self) -> None:
         self._size: i64 = DIFFERENT
@@ -203,7 +204,7 @@ class AcceptedShape:
         self._tail_mask: i64 = 0
 
     def match(self, data: bytes, start: i64, end: i64) -> i64:
-        """The delivery-id of a disposition, all of `data[start:end]`, that looks like the last one; `DIFFERENT`."""
+        """The delivery-id if the disposition `data[start:end]` is like the last one; else `DIFFERENT`."""
         if (
             end - start != self._size
             or read_i64_be(data, start) >> 8 != self._head
@@ -212,7 +213,7 @@ class AcceptedShape:
             return DIFFERENT
         o = start + ACCEPTED_FIRST
         number: i64 = 0
-        # `last` is not given, or says the same as `first`.
+        # `last` is absent, or the same as `first`.
         if data[o] == codes.UINT:
             number = i64(read_i32_be(data, o + 1)) & 0xFFFFFFFF
             o += 5
@@ -228,7 +229,7 @@ class AcceptedShape:
         return number if o + self._tail_size == end else DIFFERENT
 
     def learn(self, data: bytes, start: i64, end: i64, facts: DispositionFacts) -> None:
-        """Remember a disposition that settles one delivery as accepted."""
+        """Remember a settled disposition that accepts one delivery."""
         if not data.startswith(DISPOSITION_HEAD, start):
             return
         o = start + ACCEPTED_FIRST

@@ -1,4 +1,4 @@
-"""What an outgoing link takes its messages from: a queue, or a queue of its own that is bound to an exchange."""
+"""The source of a link by which the peer receives: a queue, or a queue of its own bound to an exchange."""
 
 from typing import Final
 
@@ -46,10 +46,10 @@ DEFAULT_OUTCOME: Final = Outcome(Released())
 
 
 class SourceNode:
-    """A source as it is in force. Raises a link fault or what the model refuses if it cannot be what was asked for.
+    """A source as it is in force. Raises a link fault, or an error of the model, if it cannot be as requested.
 
-    Nothing is made, nor changed, before `open`; `queue` and `terminus` are there from then on. `copies`: the link gets
-    copies, and leaves the messages where they are.
+    Nothing is created or changed before `open`, which sets `queue` and `terminus`. `copies`: the link receives copies,
+    and the messages stay in the queue.
     """
 
     queue: Queue
@@ -88,7 +88,7 @@ class SourceNode:
         return self._dynamic.address
 
     def _check(self) -> None:
-        """Ask for the rights first, then look whether it can be what was asked for."""
+        """Check the permissions first, then what was requested."""
         connection = self.connection
         if self._dynamic is not None:
             connection.check_permission("read", "queue", self._dynamic.name)
@@ -115,7 +115,7 @@ class SourceNode:
             raise NotFound(f"no queue or exchange '{node.name}' in vhost '{virtual_host.name}'")
 
     def open(self, terminus: Terminus) -> None:
-        """Make what it needs, and find its queue. Raises what the model refuses; nothing is changed then."""
+        """Create what it needs, and find its queue. Raises an error of the model; then nothing has changed."""
         self.terminus = terminus
         if self._dynamic is not None:
             self.queue = self._dynamic.make(terminus, self.asked.capabilities)
@@ -135,7 +135,7 @@ class SourceNode:
             raise link_fault(error.condition, str(error)) from None
 
     def _distribute(self, queue: Queue | None) -> None:
-        """A stream has its messages for everybody; of a queue there may be copies."""
+        """A stream always copies. A queue moves its messages, or copies them."""
         mode = self.asked.distribution_mode
         if queue is not None and queue.is_append_only:
             if mode == DISTRIBUTION_MOVE:
@@ -144,11 +144,11 @@ class SourceNode:
         elif mode == DISTRIBUTION_COPY:
             self.copies = True
         if mode not in {None, DISTRIBUTION_MOVE, DISTRIBUTION_COPY}:
-            raise link_fault(INVALID_FIELD, f"'{mode}' is no distribution-mode")
+            raise link_fault(INVALID_FIELD, f"'{mode}' is not a distribution-mode")
         self.distribution_mode = mode or DISTRIBUTION_MOVE
 
     def _check_subscription(self, node: NodeAddress) -> None:
-        """Of an exchange all that subscribe get a copy of each message."""
+        """All subscribers of an exchange get a copy of each message."""
         mode = self.asked.distribution_mode
         if mode not in {None, DISTRIBUTION_COPY}:
             raise link_fault(
@@ -170,7 +170,7 @@ class SourceNode:
         self._bindings = bindings
 
     def _subscribe(self) -> Queue:
-        """A queue of this link's own, bound to the exchange."""
+        """The link's own queue, bound to the exchange."""
         virtual_host = self.connection.virtual_host
         queue = subscription_queue(self.connection, self.terminus, durable=self.asked.durable != DURABLE_NONE)
         before = {binding.key: binding for binding in queue.bindings.values()}
@@ -186,7 +186,7 @@ class SourceNode:
         except ModelError:
             self._unbind(queue, [binding for key, binding in wanted.items() if key not in before])
             raise
-        # The link was attached with other filters before.
+        # When it was attached before, the link may have had other filters.
         self._unbind(queue, [binding for key, binding in before.items() if key not in wanted])
         return queue
 
@@ -203,7 +203,7 @@ class SourceNode:
         return node_capabilities(self.connection, self.asked.capabilities, kind, None if self._exchange else self.queue)
 
     def answer(self) -> Source:
-        """The source of the attach with which we answer: what is in force."""
+        """The source of our attach: what is in force."""
         terminus = self.terminus
         return Source(
             address=self.address,
@@ -228,10 +228,10 @@ def _priority(properties: dict[str, object]) -> int:
 
 
 def _outcomes(asked: Source) -> tuple[str, ...]:
-    """Those asked for, which must be known; all that are known if none were."""
+    """The requested outcomes, all that there are if none was requested. Raises a link fault for an unknown one."""
     for name in asked.outcomes:
         if name not in ALL:
-            raise link_fault(INVALID_FIELD, f"'{name}' is no outcome that a message can have here")
+            raise link_fault(INVALID_FIELD, f"'{name}' is not an outcome that messages can have here")
     return tuple(str(name) for name in asked.outcomes) or ALL
 
 
@@ -241,4 +241,4 @@ def _default_outcome(state: object) -> Outcome:
     if isinstance(state, COMPOSITE) and isinstance(state, (Accepted, Rejected, Released, Modified)):
         return Outcome(state)
     name = state.NAME if isinstance(state, COMPOSITE) else repr(state)
-    raise link_fault(INVALID_FIELD, f"{name} is no outcome that a message can have here")
+    raise link_fault(INVALID_FIELD, f"{name} is not an outcome that messages can have here")

@@ -1,4 +1,4 @@
-"""Rules of 1.0 that RabbitMQ waives, for those who want them kept: see `Limits.is_strict_amqp10`."""
+"""Rules of 1.0 that RabbitMQ does not enforce: see `Limits.is_strict_amqp10`."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from waybill.wire.amqp10.sections import MessageFacts, decode_annotations
 from waybill.wire.amqp10.types import Symbol, UInt
 
 FREE: Final = "x-opt"
-"""How the names of annotations begin that whoever does not know them lets through."""
+"""The prefix of annotations that a node may ignore if it does not know them."""
 KNOWN: Final = frozenset(
     {
         "x-cc",
@@ -31,11 +31,11 @@ KNOWN: Final = frozenset(
         "x-last-death-reason",
     }
 )
-NOT_DURABLE: Final = Error(PRECONDITION_FAILED, "a queue that would lose a durable message with the node")
+NOT_DURABLE: Final = Error(PRECONDITION_FAILED, "a queue would lose a durable message with the node")
 
 
 def check_annotations(data: bytes, facts: MessageFacts) -> None:
-    """Raises a link fault for a name that must be understood and is not (3.2.10), DecodeError for what is no map."""
+    """Raises a link fault for an unknown annotation that is not optional (3.2.10), DecodeError for an invalid map."""
     sections = (
         (facts.delivery_annotations, facts.delivery_annotations_end),
         (facts.message_annotations, facts.message_annotations_end),
@@ -51,12 +51,12 @@ def check_annotations(data: bytes, facts: MessageFacts) -> None:
 
 
 def would_lose(queues: list[Queue], message: Message) -> bool:
-    """Whether a durable message would not outlive the node in one of the queues (3.2.1)."""
+    """Whether one of the queues would lose a durable message with the node (3.2.1)."""
     return message.durable and not all(queue.is_persistent for queue in queues)
 
 
 def rejection(entry: Entry, state: Rejected) -> dict[object, object]:
-    """Annotations that tell why a message was rejected, and how often it was delivered by then (3.4.3)."""
+    """Annotations with the reason why a message was rejected, and with its delivery count (3.4.3)."""
     annotations: dict[object, object] = {Symbol("x-opt-delivery-count"): UInt(int(entry.delivery_count) + 1)}
     if state.error is not None:
         annotations[Symbol("x-opt-rejected-condition")] = Symbol(state.error.condition)

@@ -1,4 +1,4 @@
-"""Where an incoming link publishes to: one exchange and key, an exchange by subject, or wherever each message says."""
+"""The target of a link by which the peer sends: an exchange and key, an exchange, or the address of each message."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ ROUTING_KEY_MAX: Final = 4096
 
 
 class TargetNode:
-    """`route`: where all messages go, while its epoch is the virtual host's; None if it depends on each message.
+    """`route`: the route of all messages while its epoch is that of the virtual host; None if each has its own.
 
-    Without an address it is the anonymous terminus: each message's `to` is its address. `node_kind` is "queue" or
-    "exchange" otherwise.
+    Without an address this is the anonymous terminus, and each message has its address in `to`. Otherwise `node_kind`
+    is "queue" or "exchange".
     """
 
     def __init__(self, connection: SessionHost, address: str | None) -> None:
@@ -47,7 +47,7 @@ class TargetNode:
         self.node_name = self._exchange if queue is None else queue.name
 
     def _resolve(self, address: str) -> tuple[str, str | None]:
-        """Exchange and routing key of an address. Raises `InvalidArgument`, `NotFound`."""
+        """The exchange and routing key of an address. Raises `InvalidArgument`, `NotFound`."""
         try:
             node = parse_address(address)
         except InvalidAddress as error:
@@ -72,13 +72,13 @@ class TargetNode:
         return connection.virtual_host.resolve(exchange, routing_key)
 
     def check(self) -> None:
-        """Raises `AccessRefused`, `NotFound` if nothing could ever be published here."""
+        """Raises `AccessRefused` or `NotFound` if nothing can be published here."""
         if not self.is_anonymous and self._routing_key is None:
             self.connection.check_permission("write", "exchange", self._exchange)
             self.connection.virtual_host.resolve(self._exchange, "")
 
     def route_of(self, data: bytes, found: PropertyFacts) -> Route:
-        """The route of one message. Raises what the model refuses, also for one without the address that it needs."""
+        """The route of one message. Raises an error of the model, also if the message lacks its address."""
         if self._routing_key is not None:
             self.route = self._find(self._exchange, self._routing_key)
             return self.route
@@ -104,7 +104,7 @@ class TargetNode:
         return route
 
     def match(self, route: Route, message: Message) -> list[Queue]:
-        """The queues of a message that has annotations, or whose way depends on its headers. Raises DecodeError."""
+        """The queues of a message that has annotations, or is routed by its headers. Raises DecodeError."""
         headers = AMQP10.checked_headers(message.content)
         routing_keys = [route.address.routing_key]
         copies = headers.get("CC")
@@ -117,7 +117,7 @@ class TargetNode:
         return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers)
 
     def is_outrunning(self, limit: i64) -> bool:
-        """Whether a queue behind the route has consumers, and a backlog that they do not keep up with."""
+        """Whether a queue of the route has consumers, and more than `limit` ready messages."""
         route = self.route
         if route is None:
             return False
