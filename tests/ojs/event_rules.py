@@ -15,6 +15,9 @@ WORKFLOW: Final = {"workflow_id": TEXT, "workflow_name": TEXT}
 STEP: Final = {**WORKFLOW, "step_id": TEXT, "step_type": TEXT}
 CRON: Final = {"cron_name": TEXT, "cron_expr": TEXT, "job_type": TEXT}
 
+# ojs-cron section 9 has names of its own for what ojs-events calls otherwise.
+CRON_ONCE_MORE: Final = {"cron_expression": TEXT, "timezone": TEXT, "scheduled_time": TIME}
+
 
 def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"type": "object", "required": sorted(required), "properties": {**required, **(optional or {})}}
@@ -59,14 +62,20 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     "workflow.cancelled": _object(WORKFLOW, {"reason": {"type": "string"}}),
     "workflow.completed": _object({**WORKFLOW, "total_steps": COUNT, "duration_ms": COUNT}),
     "workflow.failed": _object({**WORKFLOW, "failed_step_id": TEXT, "failed_step_type": TEXT, "error": ERROR}),
-    "cron.triggered": _object({**CRON, "job_id": TEXT, "scheduled_at": TIME}),
-    "cron.skipped": _object({**CRON, "reason": TEXT}, {"existing_job_id": TEXT}),
+    "cron.triggered": _object(
+        {**CRON, **CRON_ONCE_MORE, "job_id": TEXT, "scheduled_at": TIME, "run_count": ATTEMPT, "actual_time": TIME}
+    ),
+    "cron.skipped": _object(
+        {**CRON, **CRON_ONCE_MORE, "reason": {"enum": ["overlap_skip", "disabled", "dst_skip"]}},
+        {"existing_job_id": TEXT, "active_job_id": TEXT},
+    ),
 }
 
 OURS: Final = frozenset(
     {
         "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted", "workflow.sealed",
         "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived", "workflow.forgotten",
+        "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
     }
 )  # fmt: skip
 """The types beside the catalogue: how coordinators agree (docs/reference/events.md)."""

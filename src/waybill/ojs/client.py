@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
@@ -31,12 +31,7 @@ from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, witho
 from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.push.template import SHARED_OPTIONS
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.envelope import (
-    Envelope,
-    check_id,
-    check_queue,
-    validate,
-)
+from waybill.ojs.spec.envelope import Envelope, check_id, check_queue, validate
 from waybill.ojs.spec.events import event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.message import PushEncoder
@@ -45,6 +40,8 @@ from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
+    from waybill.ojs.cron.crons import CronRegistration, Crons, CronSettings
+    from waybill.ojs.cron.definition import CronJob
     from waybill.ojs.push.bulk import BulkPush, JobKind
     from waybill.ojs.sync.jobs import SyncJobs
 
@@ -97,6 +94,8 @@ class Jobs:
         """Whether the program says how things are named, rather than the context."""
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
+        self.cron_jobs: dict[str, CronJob] = {}
+        """What is declared with `cron`, by name."""
         self._custom_types = CustomTypes()
         self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
         """What is around the enqueuing of every job; frozen while a push is under way."""
@@ -167,6 +166,24 @@ class Jobs:
             return handler
 
         return register
+
+    def cron(
+        self,
+        cron: str | None = None,
+        *,
+        tz: str = "UTC",
+        every: timedelta | None = None,
+        **settings: Unpack[CronSettings],
+    ) -> CronRegistration:
+        """Declare a cron job for the decorated handler: see `CronSettings`. Raises InvalidJob for what is wrong."""
+        return self.crons.declare(cron, tz, every, settings)
+
+    @property
+    def crons(self) -> Crons:
+        """The cron jobs that are declared here, and those that coordinators know."""
+        from waybill.ojs.cron.crons import Crons  # noqa: PLC0415 - as few need it, others start sooner
+
+        return Crons(self)
 
     def codec(self, kind: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
         """Let handlers take and return objects of a class of the application's own.

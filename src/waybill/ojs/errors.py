@@ -75,6 +75,10 @@ class DuplicateJob(PushFailed):
         self.existing_state = existing_state
 
 
+class CronNotFound(JobsError):
+    """There is no cron job of this name."""
+
+
 class ControlFailed(JobsError):
     """A request to the coordinator was not taken, or not answered in time: none may be running for the queue."""
 

@@ -5,7 +5,8 @@ import pytest
 
 from waybill.ojs.observe import event_forms
 from waybill.ojs.observe.event_forms import EventForms, is_plain
-from waybill.ojs.spec.events import EventData, JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
 
 SOURCE = "ojs://waybill/workers/w1"
 TIME = "2026-02-15T10:30:00.000Z"

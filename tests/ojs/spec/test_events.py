@@ -5,10 +5,10 @@ import json
 import msgspec
 import pytest
 
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import (
     BATCH_TYPE,
     EVENT_TYPES,
-    EventData,
     JobCompleted,
     JobEnqueued,
     decode_events,
@@ -109,6 +109,11 @@ REQUIRED: dict[str, set[str]] = {
     "claim.pushed": {"copy", "by"},
     "claim.copied": {"copy", "by"},
     "claim.admitted": {"copy", "worker_id"},
+    "cron.registered": {"job", "now_ms"},
+    "cron.toggled": {"enabled", "now_ms"},
+    "cron.removed": set(),
+    "cron.claimed": {"version", "until_ms", "until_key", "by", "copy"},
+    "cron.told": {"keys"},
     "cron.triggered": {"cron_name", "cron_expr", "job_type", "job_id", "scheduled_at"},
     "cron.skipped": {"cron_name", "cron_expr", "job_type", "reason"},
 }  # fmt: skip

@@ -7,8 +7,8 @@ import msgspec
 from waybill.ojs.coordinator.claims import Claim, key_of
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
+from waybill.ojs.spec.cron_events import ClaimAdmitted
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
-from waybill.ojs.spec.events import ClaimAdmitted
 from waybill.ojs.spec.identifiers import is_uuid7, new_id
 
 

@@ -14,12 +14,13 @@ from waybill.ojs.coordinator.claims import PENDING, Claim
 from waybill.ojs.coordinator.feature_fold import kind_of
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
-from waybill.ojs.errors import InvalidJob, TopologyConflict
+from waybill.ojs.errors import ControlFailed, InvalidJob, TopologyConflict
 from waybill.ojs.handler import Options
 from waybill.ojs.push.new_envelope import trace_of
 from waybill.ojs.push.outgoing import SCHEDULED
+from waybill.ojs.spec.cron_events import ClaimCopied, ClaimPushed
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
-from waybill.ojs.spec.events import ClaimCopied, ClaimPushed, JobEnqueued
+from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.identifiers import derived_id, new_id
 from waybill.ojs.spec.message import COPY, push_properties
 from waybill.ojs.spec.nesting import shown
@@ -32,6 +33,8 @@ LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
 
+BeforePush = Callable[[str, Claim], Awaitable[None]]
+"""Awaited before a push; if it raises, the job is not pushed yet."""
 OnPushed = Callable[[str, Claim], None]
 """Called with a job's id and its claim once its push is confirmed, to record what the feature has to tell of it."""
 Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
@@ -49,6 +52,7 @@ class ClaimPusher:
         """By the kind of the row that has claimed the job: `cron`, for example."""
         self.makers: dict[str, Maker] = {}
         """What makes the jobs of claims that have none, only an id; by the kind as well."""
+        self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
         self._view = view
         self._leader = leader
@@ -104,7 +108,7 @@ class ClaimPusher:
             failures = self._failures[job_id] = self._failures.get(job_id, 0) + 1
             pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
             self._not_before[job_id] = asyncio.get_running_loop().time() + pause
-            expected = isinstance(error, (ClientError, TopologyConflict, InvalidJob, TimeoutError))
+            expected = isinstance(error, (ClientError, ControlFailed, TopologyConflict, InvalidJob, TimeoutError))
             _log.warning(
                 "job %s of %s is not pushed yet, trying again in %g s: %r",
                 shown(job_id),
@@ -120,6 +124,9 @@ class ClaimPusher:
         now = datetime.now(UTC)
         maker = self.makers.get(kind_of(one.owner))
         envelope = read_claimed(one.job if maker is None else await maker(job_id, one), now)
+        before_push = self.before_push.get(kind_of(one.owner))
+        if before_push is not None:
+            await before_push(job_id, one)
         copy = await self._copy(job_id, one)
         broker = self._broker
         await broker.declarer.ensure_queue(envelope.queue)

@@ -60,6 +60,8 @@ class Claim(msgspec.Struct, omit_defaults=True):
     copy: str = ""
     waits: bool = False
     is_pushed: bool = False
+    note: dict[str, object] = msgspec.field(default_factory=dict)
+    """What the feature wants to know when the job is pushed."""
 
 
 def key_of(job_id: str) -> str:

@@ -15,6 +15,9 @@ from waybill.ojs.coordinator.claims import ClaimFold
 from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.cron.cron_fold import CronFold
+from waybill.ojs.cron.cron_requests import CronRequests
+from waybill.ojs.cron.keeper import CronKeeper
 from waybill.ojs.workflow.acting import WorkflowActor
 from waybill.ojs.workflow.answers import WorkflowAnswers
 from waybill.ojs.workflow.fold import WorkflowFold
@@ -27,7 +30,7 @@ class Features:
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
         self._workflows = WorkflowFold()
-        self.folds = FeatureFolds([self._workflows, ClaimFold(is_trusted)])
+        self.folds = FeatureFolds([CronFold(is_trusted), self._workflows, ClaimFold(is_trusted)])
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 
@@ -37,10 +40,15 @@ class Features:
         pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator)
         workflows = WorkflowActor(desk, leader)
         pusher.makers[WORKFLOW] = workflows.make_job
+        keeper = CronKeeper(desk.broker, desk.view, leader, coordinator)
+        pusher.before_push["cron"] = keeper.before_push
+        pusher.on_pushed["cron"] = keeper.on_pushed
         desk.spawn(pusher.run())
+        desk.spawn(keeper.run())
         desk.spawn(workflows.run())
         await leader.start()
-        return Admissions(desk).answers() | WorkflowAnswers(desk, self._workflows).answers()
+        cron = CronRequests(desk, leader, coordinator)
+        return Admissions(desk).answers() | cron.answers() | WorkflowAnswers(desk, self._workflows).answers()
 
     async def close(self) -> None:
         """Lead no more."""

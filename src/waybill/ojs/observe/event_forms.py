@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from waybill.ojs.spec.events import EventData, JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
 
 K = TypeVar("K")
 

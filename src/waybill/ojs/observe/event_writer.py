@@ -26,9 +26,9 @@ from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_forms import EventForms, is_plain
 from waybill.ojs.spec.envelope import CONTENT_TYPE
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import (
     BATCH_TYPE,
-    EventData,
     JobCompleted,
     JobStarted,
     encode_event,

@@ -12,6 +12,19 @@ from urllib.parse import quote
 import msgspec
 
 from waybill.ojs.spec.checkpoint import Checkpoint
+from waybill.ojs.spec.cron_events import (
+    ClaimAdmitted,
+    ClaimCopied,
+    ClaimPushed,
+    CronClaimed,
+    CronRegistered,
+    CronRemoved,
+    CronSkipped,
+    CronToggled,
+    CronTold,
+    CronTriggered,
+)
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper
 
@@ -27,10 +40,6 @@ class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str | None = None
     retryable: bool | None = None
     stack_trace: str | None = None
-
-
-class EventData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The base of what an event says; optional fields are None and left out."""
 
 
 class JobEventData(EventData, frozen=True, kw_only=True):
@@ -314,47 +323,6 @@ class WorkflowForgotten(WorkflowEventData, frozen=True, kw_only=True):
     """A workflow has ended long ago: coordinators need not keep it any more. An event of ours."""
 
 
-class CronTriggered(EventData, frozen=True, kw_only=True):
-    """A schedule fired and enqueued a job."""
-
-    cron_name: str
-    cron_expr: str
-    job_type: str
-    job_id: str
-    scheduled_at: str
-
-
-class CronSkipped(EventData, frozen=True, kw_only=True):
-    """A schedule fired while its previous job was still running."""
-
-    cron_name: str
-    cron_expr: str
-    job_type: str
-    reason: str
-    existing_job_id: str | None = None
-
-
-class ClaimPushed(EventData, frozen=True, kw_only=True):
-    """A coordinator has pushed a job that was claimed, under the name of this copy. An event of ours."""
-
-    copy: str
-    by: str
-
-
-class ClaimCopied(EventData, frozen=True, kw_only=True):
-    """A coordinator is about to push a claimed job once more, as it cannot know of the push before. One of ours."""
-
-    copy: str
-    by: str
-
-
-class ClaimAdmitted(EventData, frozen=True, kw_only=True):
-    """A worker asks to run a copy of a claimed job; what comes first in the stream may. An event of ours."""
-
-    copy: str
-    worker_id: str
-
-
 EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobEnqueued: "job.enqueued",
     JobScheduled: "job.scheduled",
@@ -396,6 +364,11 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkflowForgotten: "workflow.forgotten",
     CronTriggered: "cron.triggered",
     CronSkipped: "cron.skipped",
+    CronRegistered: "cron.registered",
+    CronToggled: "cron.toggled",
+    CronRemoved: "cron.removed",
+    CronClaimed: "cron.claimed",
+    CronTold: "cron.told",
 }
 
 

@@ -24,6 +24,7 @@ from waybill.client.own_loop import running_loop
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import PausedQueues
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.middleware.chain import Middleware
@@ -268,6 +269,8 @@ class Worker:
             await self._resources.close()
             await broker.close()
             raise
+        if self._jobs.cron_jobs:
+            self._change(self._register_cron_jobs(broker))
         self._jobs.middleware.freeze()
         broker.events.record(
             self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
@@ -370,6 +373,11 @@ class Worker:
             await self._adjust()
             _log.info("worker %s consumes again", self.id)
 
+    async def _register_cron_jobs(self, broker: BrokerConnection) -> None:
+        from waybill.ojs.cron.crons import register_all  # noqa: PLC0415 - most workers need it not, and start sooner
+
+        await register_all(Control(broker), list(self._jobs.cron_jobs.values()))
+
     def _change(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._changes.add(task)
@@ -420,7 +428,7 @@ class Worker:
             if not await settlement.drain(LAST_EVENTS_SECONDS):
                 _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
         finally:
-            for task in self._beating:
+            for task in (*self._beating, *self._changes):
                 task.cancel()
             if self._consumers is not None:
                 await self._consumers.close()

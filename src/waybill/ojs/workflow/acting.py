@@ -20,13 +20,8 @@ from waybill.ojs.coordinator.desk import Desk
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.job_context import CALLBACK
 from waybill.ojs.spec.control_message import CONTENT_TYPE, STOP_WORKFLOW, ControlRequest
-from waybill.ojs.spec.events import (
-    EventData,
-    JobCancellation,
-    WorkflowExpired,
-    WorkflowForgotten,
-    WorkflowStopped,
-)
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import JobCancellation, WorkflowExpired, WorkflowForgotten, WorkflowStopped
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.bounded_dict import BoundedDict

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import (
     ErrorSummary,
-    EventData,
     WorkflowCallbackFired,
     WorkflowCancelled,
     WorkflowCompleted,

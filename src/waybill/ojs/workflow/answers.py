@@ -14,7 +14,8 @@ import msgspec
 
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.job_store import JobStore
-from waybill.ojs.spec.events import EventData, WorkflowCancelled, WorkflowRetried
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.workflow.describe import describe
 from waybill.ojs.workflow.flow import Flow

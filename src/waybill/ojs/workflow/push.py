@@ -19,7 +19,8 @@ import msgspec
 from waybill.ojs.errors import ControlFailed, InvalidJob, PushFailed
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job_context import current_job
-from waybill.ojs.spec.events import EventData, WorkflowCreated, WorkflowSealed
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import WorkflowCreated, WorkflowSealed
 from waybill.ojs.spec.timestamps import resolve_moment
 from waybill.ojs.workflow.definition import MAX_DEFINITION_BYTES, Definition, check_definition
 from waybill.ojs.workflow.handle import WorkflowHandle

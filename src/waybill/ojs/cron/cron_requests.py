@@ -1,0 +1,180 @@
+"""Answers what is asked about cron jobs.
+
+A cron job belongs to the user who has registered it, and may be changed by that one and by those whom the coordinator's
+policy trusts. Any user whom the broker vouches for may register one: who may ask may push, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.cron.cron_fold import CRON, CronRow
+from waybill.ojs.cron.cron_message import CRON_REQUEST, CronReply, CronRequest
+from waybill.ojs.cron.decision import manual, next_tick, wake_ms
+from waybill.ojs.cron.definition import CronInfo, read_cron_job, time_of
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.cron_events import CronRegistered, CronRemoved, CronToggled
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.identifiers import is_uuid7, new_id
+
+MAX_LISTED: Final = 10_000
+MAX_NEXT_RUNS: Final = 1000
+
+
+class _Refused(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.reply = CronReply(error=code, message=message)
+
+
+class CronRequests:
+    """The requests about cron jobs."""
+
+    def __init__(self, desk: Desk, leader: Leader, coordinator: str) -> None:
+        """`leader` says what time it is."""
+        self._desk = desk
+        self._leader = leader
+        self._coordinator = coordinator
+        self._actions: dict[str, Callable[[Request, CronRequest], Awaitable[CronReply]]] = {
+            "register": self._register,
+            "list": self._list,
+            "get": self._get,
+            "pause": self._toggle,
+            "resume": self._toggle,
+            "remove": self._remove,
+            "run": self._run,
+        }
+
+    def answers(self) -> dict[str, Answer]:
+        """Return what is to be called for which kind of request."""
+        return {CRON_REQUEST: self._answer}
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            asked = msgspec.json.decode(request.delivery.body, type=CronRequest)
+        except (msgspec.DecodeError, RecursionError):
+            self._desk.senseless(request)
+            return
+        # Others need not wait for the stream.
+        request.delivery.ack()
+        self._desk.spawn(self._reply(request, asked))
+
+    async def _reply(self, request: Request, asked: CronRequest) -> None:
+        try:
+            reply = await self._actions[asked.action](request, asked)
+        except _Refused as error:
+            reply = error.reply
+        except InvalidJob as error:
+            reply = CronReply(error="invalid_request", message=str(error))
+        except TimeoutError:
+            reply = CronReply(error="unavailable", message="the event stream does not answer")
+        smaller = CronReply(error="invalid_request", message="the answer would be too large: ask for single ones")
+        await self._desk.reply(request, reply, smaller=smaller)
+
+    async def _register(self, request: Request, asked: CronRequest) -> CronReply:
+        job = read_cron_job(asked.job)
+        before = await self._find(job.name)
+        if before is not None:
+            self._check(request, job.name, before.owner)
+            if before.job == job:
+                return CronReply([self._info(before)], "unchanged")
+        elif request.user is None and not self._desk.is_trusted(request):
+            raise _Refused("forbidden", "the broker does not say who asks")
+        now_ms = self._now_ms()
+        data = CronRegistered(job=msgspec.to_builtins(job), owner=request.user, now_ms=now_ms)
+        row = await self._record(job.name, data)
+        return CronReply([self._info(row)], "created" if before is None else "updated")
+
+    async def _list(self, request: Request, _asked: CronRequest) -> CronReply:
+        rows = await self._desk.view.listed(CRON, CronRow, MAX_LISTED)
+        seen = [row for _, row in rows if not row.is_removed and self._may_see(request, row)]
+        return CronReply([self._info(row) for row in seen])
+
+    async def _get(self, request: Request, asked: CronRequest) -> CronReply:
+        row = await self._find(asked.name)
+        if row is None or not self._may_see(request, row):
+            raise _missing(asked.name)
+        info = self._info(row)
+        info.firings = row.firings[::-1]
+        info.next_runs = self._next_runs(row, min(max(asked.count, 0), MAX_NEXT_RUNS))
+        return CronReply([info])
+
+    async def _toggle(self, request: Request, asked: CronRequest) -> CronReply:
+        await self._changeable(request, asked.name)
+        data = CronToggled(enabled=asked.action == "resume", now_ms=self._now_ms(), by=asked.by)
+        return CronReply([self._info(await self._record(asked.name, data))])
+
+    async def _remove(self, request: Request, asked: CronRequest) -> CronReply:
+        row = await self._changeable(request, asked.name)
+        await self._record(asked.name, CronRemoved(by=asked.by))
+        return CronReply([self._info(row)])
+
+    async def _run(self, request: Request, asked: CronRequest) -> CronReply:
+        row = await self._changeable(request, asked.name)
+        request_id = asked.request_id if is_uuid7(asked.request_id) else new_id()
+        found = manual(row, self._now_ms(), self._coordinator, request_id)
+        row = await self._record(asked.name, found)
+        firing = row.firing(found.key)
+        return CronReply([self._info(row)], (firing.job_id if firing is not None else found.job_id) or "")
+
+    async def _record(self, name: str, data: EventData) -> CronRow:
+        """Write an event, and return the row once it was folded."""
+        event_id = f"evt_{new_id()}"
+        events = self._desk.broker.events
+        await self._desk.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
+        row = await self._desk.view.row(CRON + name, CronRow)
+        if row is None:
+            message = "the coordinator does not trust its own events: give its user to the policy, or trust everybody"
+            raise _Refused("forbidden", message)
+        return row
+
+    async def _find(self, name: str) -> CronRow | None:
+        if not name or len(name) > 255 or "\0" in name:
+            return None
+        row = await self._desk.view.row(CRON + name, CronRow)
+        return None if row is None or row.is_removed else row
+
+    async def _changeable(self, request: Request, name: str) -> CronRow:
+        row = await self._find(name)
+        if row is None:
+            raise _missing(name)
+        self._check(request, name, row.owner)
+        return row
+
+    def _check(self, request: Request, name: str, owner: str | None) -> None:
+        if not self._desk.may_change(request, owner):
+            self._desk.stepped_over["refused"] += 1
+            raise _Refused("forbidden", f"cron job {name} is another user's: the coordinator's policy says who may")
+
+    def _may_see(self, request: Request, row: CronRow) -> bool:
+        return self._desk.may_change(request, row.owner)
+
+    def _now_ms(self) -> int:
+        return int(self._leader.now() * 1000)
+
+    def _info(self, row: CronRow) -> CronInfo:
+        runs = self._next_runs(row, 1)
+        return row.info(runs[0] if runs else None)
+
+    @staticmethod
+    def _next_runs(row: CronRow, count: int) -> list[str]:
+        """Return when it will fire: nothing while it is paused (section 8.5)."""
+        if not row.is_enabled or count == 0:
+            return []
+        schedule = row.job.schedule(row.anchor_ms)
+        runs: list[str] = []
+        tick = next_tick(row)
+        while tick is not None and len(runs) < count:
+            if tick.exists:
+                runs.append(time_of(wake_ms(row, tick)))
+            tick = schedule.next(*tick.order)
+        return runs
+
+
+def _missing(name: str) -> _Refused:
+    return _Refused("not_found", f"there is no cron job {name[:100]}")

@@ -1,0 +1,261 @@
+"""Cron jobs for applications: declared at handlers, registered at coordinators, asked about.
+
+    @jobs.cron("0 9 * * MON-FRI", tz="Europe/Berlin", overlap="skip")
+    @jobs.handler("report.daily", queue="reports")
+    async def daily_report() -> None: ...
+
+What is declared is registered by every worker at its start, and by `jobs.crons.sync()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, overload
+
+import msgspec
+
+from waybill.client import ClientError
+from waybill.ojs.control.control import Control
+from waybill.ojs.cron.cron_message import CRON_REQUEST, CronReply, CronRequest
+from waybill.ojs.cron.definition import OPTIONS, CronInfo, CronJob, MissedPolicy, OverlapPolicy
+from waybill.ojs.cron.schedule import write_every
+from waybill.ojs.errors import ControlFailed, CronNotFound, InvalidJob
+from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, PlainHandler, Registration
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+TIMEOUT_SECONDS: Final = 10.0
+PAUSES_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+NEXT_RUNS: Final = 5
+
+P = ParamSpec("P")
+T = TypeVar("T")
+H = TypeVar("H", bound=Handler[..., Any])
+
+_log = logging.getLogger("waybill.ojs.cron")
+
+
+class CronSettings(TypedDict, total=False):
+    """What may be said about a cron job beside when it is due.
+
+    `name` is that of the cron job, by default made of the job type. `job_type` is for a function that is no handler
+    yet, and by default its name. `args` are the arguments of each job; `queue`, `priority`, `timeout`, `retry`, `tags`
+    and `meta` its options, by default those of the handler. `overlap` says what becomes of a tick while the job before
+    still runs: "skip" it, "allow" both to run, "cancel_previous", or "enqueue" it to run after the one before.
+    `missed` says what becomes of ticks at which no coordinator was there: the last is made up for ("once"), "all" are,
+    or "skip" them. `jitter` puts each tick off by up to so many seconds, always the same for one tick. `enabled` is
+    what was set by hand, unless given.
+    """
+
+    name: str
+    job_type: str
+    args: Sequence[object]
+    queue: str
+    priority: int
+    timeout: float
+    retry: Retry
+    tags: list[str]
+    meta: dict[str, object]
+    overlap: OverlapPolicy
+    missed: MissedPolicy
+    jitter: float | timedelta
+    enabled: bool
+    description: str
+
+
+class CronRegistration(Protocol):
+    """The decorator that `Jobs.cron` returns: for a handler, or for a function that becomes one."""
+
+    @overload
+    def __call__(self, handler: H, /) -> H: ...  # type: ignore[overload-overlap] # a handler can be called, too
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # see `handler.Registration`
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> AsyncHandler[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> PlainHandler[P, T]: ...
+    def __call__(self, function: Callable[P, Any], /) -> Any:
+        """Declare the cron job."""
+        ...
+
+
+class Application(Protocol):
+    """What has cron jobs: `Jobs` is one."""
+
+    cron_jobs: dict[str, CronJob]
+    handlers: dict[str, AnyHandler]
+
+    @property
+    def handler(self) -> Callable[..., Registration]:
+        """What makes handlers of functions."""
+        ...
+
+    async def control(self) -> Control:
+        """Return what sends requests to coordinators."""
+        ...
+
+
+class Crons:
+    """The cron jobs of an application: `jobs.crons`. Iterating gives those that are declared in this program."""
+
+    def __init__(self, jobs: Application) -> None:
+        self._jobs = jobs
+
+    def __iter__(self) -> Iterator[CronJob]:
+        """Return what is declared here."""
+        return iter(list(self._jobs.cron_jobs.values()))
+
+    def __len__(self) -> int:
+        """Return how many are declared here."""
+        return len(self._jobs.cron_jobs)
+
+    def declare(self, cron: str | None, tz: str, every: timedelta | None, settings: CronSettings) -> CronRegistration:
+        """See `Jobs.cron`."""
+        if (cron is None) == (every is None):
+            raise ValueError("a cron job has either an expression or `every`")
+        expression = cron if every is None else write_every(every)
+
+        def register(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronRegistration`
+            handler = function if isinstance(function, Handler) else self._handler_of(function, settings)
+            job = _cron_job(handler, expression or "", tz, settings, self._free_name(handler, settings))
+            job.check()
+            if job.name in self._jobs.cron_jobs:
+                raise ValueError(f"there is a cron job {job.name} already")
+            self._jobs.cron_jobs[job.name] = job
+            return handler
+
+        return register
+
+    async def sync(self, *, prune: bool = False) -> dict[str, str]:
+        """Register what is declared here; returns for each name whether it was created, updated or unchanged.
+
+        With `prune`, cron jobs of other names are removed, if they are for job types that have a handler here. Raises
+        InvalidJob, or ControlFailed if no coordinator answers.
+        """
+        control = await self._jobs.control()
+        outcomes = {job.name: await register(control, job) for job in self}
+        if prune:
+            for info in await self.list():
+                if info.name not in outcomes and info.type in self._jobs.handlers:
+                    await self.remove(info.name)
+                    outcomes[info.name] = "removed"
+        return outcomes
+
+    async def register(self, job: CronJob) -> str:
+        """Register one cron job; returns created, updated or unchanged."""
+        return await register(await self._jobs.control(), job)
+
+    async def list(self) -> list[CronInfo]:
+        """Return the cron jobs that the coordinators know, by name, without their firings."""
+        return (await self._ask(CronRequest("list"))).cron_jobs
+
+    async def get(self, name: str, *, next_runs: int = NEXT_RUNS) -> CronInfo:
+        """Return a cron job with its last firings and its next runs. Raises CronNotFound."""
+        return (await self._ask(CronRequest("get", name, count=next_runs))).cron_jobs[0]
+
+    async def pause(self, name: str, *, by: str | None = None) -> CronInfo:
+        """Let no tick of a cron job fire until it is resumed; what is due meanwhile is skipped."""
+        return (await self._ask(CronRequest("pause", name, by=by))).cron_jobs[0]
+
+    async def resume(self, name: str, *, by: str | None = None) -> CronInfo:
+        """Let ticks fire again, from now on."""
+        return (await self._ask(CronRequest("resume", name, by=by))).cron_jobs[0]
+
+    async def remove(self, name: str, *, by: str | None = None) -> None:
+        """Remove a cron job; its jobs stay. An application that declares it registers it again. Raises CronNotFound."""
+        await self._ask(CronRequest("remove", name, by=by))
+
+    async def run(self, name: str) -> str:
+        """Enqueue a job now, whatever else runs and whether or not it is paused; returns the job's id."""
+        return (await self._ask(CronRequest("run", name, request_id=new_id()))).outcome
+
+    async def _ask(self, request: CronRequest) -> CronReply:
+        return await _ask(await self._jobs.control(), request)
+
+    def _handler_of(self, function: Callable[..., Any], settings: CronSettings) -> AnyHandler:
+        job_type = settings.get("job_type", getattr(function, "__name__", ""))
+        shared: dict[str, Any] = {
+            name: settings[name] for name in ("queue", "priority", "timeout", "retry") if name in settings
+        }
+        handler: AnyHandler = self._jobs.handler(job_type, **shared)(function)
+        return handler
+
+    def _free_name(self, handler: AnyHandler, settings: CronSettings) -> str:
+        name = settings.get("name", handler.type.replace("_", "-"))
+        if "name" in settings:
+            return name
+        count, free = 1, name
+        while free in self._jobs.cron_jobs:
+            count += 1
+            free = f"{name}-{count}"
+        return free
+
+
+async def register(control: Control, job: CronJob) -> str:
+    """Register a cron job. Raises InvalidJob, or ControlFailed if no coordinator answers."""
+    job.check()
+    return (await _ask(control, CronRequest("register", job.name, msgspec.to_builtins(job)))).outcome
+
+
+async def register_all(control: Control, jobs: Sequence[CronJob]) -> None:
+    """Register what an application declares, trying until a coordinator answers: for workers that start."""
+    waiting, tries = list(jobs), 0
+    while waiting:
+        try:
+            while waiting:
+                await register(control, waiting[0])
+                waiting.pop(0)
+        except InvalidJob as error:
+            _log.error("cron job %s is refused: %s", waiting.pop(0).name, error)
+        except (ControlFailed, ClientError) as error:
+            level = logging.WARNING if tries < len(PAUSES_SECONDS) else logging.DEBUG
+            _log.log(level, "cron job %s is not registered yet: %s", waiting[0].name, error)
+            await asyncio.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)])
+            tries += 1
+    _log.info("%d cron jobs are registered", len(jobs))
+
+
+async def _ask(control: Control, request: CronRequest) -> CronReply:
+    answer = await control.ask(None, CRON_REQUEST, request, TIMEOUT_SECONDS)
+    try:
+        reply = msgspec.json.decode(answer, type=CronReply)
+    except msgspec.DecodeError as error:
+        raise ControlFailed(f"the answer of the coordinator makes no sense: {error}") from error
+    if reply.error == "not_found":
+        raise CronNotFound(reply.message)
+    if reply.error == "invalid_request":
+        raise InvalidJob("cron_job", reply.message)
+    if reply.error is not None:
+        raise ControlFailed(reply.message)
+    return reply
+
+
+def _cron_job(handler: AnyHandler, cron: str, tz: str, settings: CronSettings, name: str) -> CronJob:
+    args = handler.arguments.encode_any(settings.get("args", ()))
+    if not handler.accepts(args):
+        raise InvalidJob("args", f"do not fit the function of {handler.type}")
+    merged: dict[str, Any] = {**handler.defaults, **settings}
+    options = {key: msgspec.to_builtins(merged[key]) for key in sorted(OPTIONS & merged.keys())}
+    for field in ("timeout", "visibility_timeout"):
+        if isinstance(options.get(field), float):
+            options[f"{field}_ms"] = round(options.pop(field) * 1000)
+    jitter = settings.get("jitter", 0.0)
+    return CronJob(
+        name=name,
+        cron=cron,
+        type=handler.type,
+        timezone=tz,
+        args=args,
+        options=options,
+        overlap_policy=settings.get("overlap", "skip"),
+        missed_policy=settings.get("missed", "once"),
+        jitter=jitter.total_seconds() if isinstance(jitter, timedelta) else jitter,
+        enabled=settings.get("enabled"),
+        description=settings.get("description"),
+    )

@@ -1,0 +1,154 @@
+"""What a cron job is: the fields of ojs-cron section 2, what is added to them, and what travels about them.
+
+`CronJob` is what an application registers, `CronInfo` what a coordinator knows. Both are the objects of the text;
+`missed_policy` and `jitter` are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from waybill.ojs.cron.schedule import CronSchedule, Schedule, Tick, read_schedule
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import check_queue, check_type, parse_envelope
+from waybill.ojs.spec.identifiers import derived_id
+from waybill.ojs.spec.timestamps import format_timestamp
+
+OverlapPolicy = Literal["skip", "allow", "cancel_previous", "enqueue"]
+MissedPolicy = Literal["once", "skip", "all"]
+
+MAX_NAME_LENGTH: Final = 255
+MAX_BYTES: Final = 256 * 1024
+"""Of a whole definition: each firing has its job in an event."""
+MAX_JITTER_SECONDS: Final = 86_400.0
+OPTIONS: Final = frozenset({
+    "queue", "priority", "timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms", "retry", "tags",
+    "meta", "rate_limit",
+})  # fmt: skip
+"""What the options of a cron job may say of its jobs."""
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9\-.]*")
+
+
+class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job that is due again and again.
+
+    `enabled` None leaves a cron job as it is that was paused, and enables a new one. `missed_policy` says what becomes
+    of ticks at which no coordinator was there: the last of them is made up for ("once"), all of them are, or none.
+    Each firing is put off by a part of `jitter` seconds that is always the same for one tick.
+    """
+
+    name: str
+    cron: str
+    type: str
+    timezone: str = "UTC"
+    args: list[object] = msgspec.field(default_factory=list)
+    meta: dict[str, object] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
+    overlap_policy: OverlapPolicy = "skip"
+    missed_policy: MissedPolicy = "once"
+    jitter: float = 0.0
+    enabled: bool | None = None
+    description: str | None = None
+
+    def check(self) -> None:
+        """Raise InvalidJob naming the first field that breaks a rule."""
+        if len(self.name) > MAX_NAME_LENGTH or _NAME.fullmatch(self.name) is None:
+            raise InvalidJob("name", f"{self.name[:100]!r} is not lower case letters, digits, '-' and '.'")
+        check_type(self.type)
+        if not 0 <= self.jitter <= MAX_JITTER_SECONDS:
+            raise InvalidJob("jitter", f"should be from 0 to {MAX_JITTER_SECONDS:g} seconds")
+        unknown = sorted(self.options.keys() - OPTIONS)
+        if unknown:
+            raise InvalidJob(f"options.{unknown[0]}", "is no option of a cron job")
+        self.schedule(0)
+        job = parse_envelope(self.job(Tick(0, ""), derived_id(0, self.name), 0), datetime.now(UTC))
+        check_queue(job.queue)
+        if len(msgspec.json.encode(self)) > MAX_BYTES:
+            raise InvalidJob("args", f"make this cron job larger than {MAX_BYTES} bytes")
+
+    def schedule(self, anchor_ms: int) -> Schedule:
+        """Return when it is due; an interval counts from the anchor. Raises InvalidJob."""
+        return read_schedule(self.cron, self.timezone, anchor_ms)
+
+    @property
+    def warning(self) -> str | None:
+        """What may surprise about the expression."""
+        found = self.schedule(0)
+        return found.expression.warning if isinstance(found, CronSchedule) else None
+
+    @property
+    def queue(self) -> str:
+        """The queue of its jobs."""
+        queue = self.options.get("queue", "default")
+        return queue if isinstance(queue, str) else "default"
+
+    def put_off_ms(self, tick: Tick) -> int:
+        """Return by how much a tick is put off: the same for every coordinator."""
+        if not self.jitter:
+            return 0
+        number = int.from_bytes(hashlib.sha256(f"{self.name} {tick.key}".encode()).digest()[:8])
+        return int(number / 2**64 * self.jitter * 1000)
+
+    def job(self, tick: Tick, job_id: str, now_ms: int) -> dict[str, object]:
+        """Return the job of a tick, as an envelope's JSON."""
+        options = dict(self.options)
+        of_options = options.pop("meta", {})
+        meta = {**(of_options if isinstance(of_options, dict) else {}), **self.meta}
+        meta |= {"cron_name": self.name, "cron_triggered_at": time_of(tick.due_ms)}
+        job: dict[str, object] = {"specversion": "1.0", "id": job_id, "type": self.type, "args": self.args, **options}
+        return {**job, "meta": meta, "created_at": time_of(now_ms)}
+
+
+class Firing(msgspec.Struct, omit_defaults=True):
+    """A tick that was decided. `state` is that of its job, or skipped, with the reason.
+
+    `kind` is tick, catch_up for one that comes late because no coordinator was there, or manual. `missed` counts the
+    ticks before it that were left out.
+    """
+
+    key: str
+    scheduled_at: str
+    at: str
+    state: str = "pending"
+    kind: str = "tick"
+    job_id: str | None = None
+    reason: str | None = None
+    missed: int = 0
+    ended_at: str | None = None
+
+
+class CronInfo(CronJob, kw_only=True, omit_defaults=True):
+    """A cron job as a coordinator knows it. Times are RFC 3339."""
+
+    status: str = "active"
+    last_run_at: str | None = None
+    next_run_at: str | None = None
+    run_count: int = 0
+    created_at: str = ""
+    owner: str | None = None
+    warning_text: str | None = msgspec.field(default=None, name="warning")
+    firings: list[Firing] = msgspec.field(default_factory=list)
+    """The last ones, the newest first; when one cron job is asked for."""
+    next_runs: list[str] = msgspec.field(default_factory=list)
+
+
+def read_cron_job(value: object) -> CronJob:
+    """Return a valid cron job made of a JSON object; what the system manages is ignored. Raises InvalidJob."""
+    try:
+        made = msgspec.convert(value, CronJob)
+    except (msgspec.ValidationError, RecursionError) as error:
+        text, _, place = str(error).partition(" - at `$")
+        raise InvalidJob(f"cron_job{place.rstrip('`')}", text) from error
+    made.check()
+    return made
+
+
+def time_of(milliseconds: int) -> str:
+    """Write Unix milliseconds as RFC 3339 in UTC."""
+    return format_timestamp(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds))

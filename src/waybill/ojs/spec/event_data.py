@@ -1,0 +1,9 @@
+"""What every event's data is."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EventData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of what an event says; optional fields are None and left out."""
