@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 import click
+import django
 import pytest
+from django.conf import settings
 
 from tests.docs.page import DOCS, REPOSITORY, Page, pages
 from waybill.cli.main import VERBS, main
@@ -31,6 +33,10 @@ PUBLIC: Final = (
     "waybill.broker",
     "waybill.testing",
 )
+# Pages import what needs a project.
+settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "waybill.django"])
+django.setup()
+
 EVERY_PAGE: Final = pages()
 BY_NAME: Final = pytest.mark.parametrize("page", EVERY_PAGE, ids=[page.name for page in EVERY_PAGE])
 

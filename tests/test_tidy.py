@@ -26,6 +26,8 @@ ARROWS: Final[dict[str, set[str]]] = {
     "ojs": {"client"},
     "pipeline": {"ojs", "client"},
     "testing": {"broker", "node", "client", "ojs"},
+    # Its management command is the one of the command line.
+    "django": {"ojs", "client", "cli"},
 }
 FREE: Final = {"cli"}
 
@@ -285,7 +287,7 @@ def test_no_file_is_dead() -> None:
 
 def is_found_by_name(module: str) -> bool:
     beside_the_package = module != "waybill" and not module.startswith("waybill.")
-    return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "testing"}
+    return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "django", "testing"}
 
 
 def test_names_say_what_they_are() -> None:

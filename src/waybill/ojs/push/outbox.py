@@ -19,23 +19,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-import msgspec
-
-from waybill.client import ClientError, EncodeError
+from waybill.client import ClientError
 from waybill.ojs.client import Jobs
-from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.handler import MadeJob, NewJob, Options
-from waybill.ojs.push.publisher import BatchFailed
-from waybill.ojs.spec.envelope import Envelope, parse_envelope
+from waybill.ojs.errors import PushFailed
+from waybill.ojs.handler import NewJob
+from waybill.ojs.push.outbox_rows import OutboxPublisher, row_of
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.nesting import clean_text
 
 try:
     import sqlalchemy as sql
@@ -52,8 +47,6 @@ POLL_SECONDS: Final = 0.2
 LEASE_SECONDS: Final = 30.0
 BATCH: Final = 500
 ERROR_PAUSE_SECONDS: Final = 1.0
-MAX_FAILURES: Final = 5
-MAX_REASON: Final = 2000
 _RELAY: Final = "relay"
 
 T = TypeVar("T")
@@ -106,19 +99,13 @@ class Outbox:
         encrypts arguments does so when the relay publishes.
         """
         made = self.jobs.make(job)
-        options = {key: value for key, value in made.options.items() if key in _KEPT_OPTIONS}
-        # Where the broker deduplicates, a job that a crash has published twice is in its queue once.
-        options.setdefault("unique_key", made.envelope.id)
-        row = self._row(made.envelope.id, made.envelope.encode().decode(), msgspec.json.encode(options).decode())
+        row = self._row(*row_of(made))
         if isinstance(session, Connection):
             values = {"job_id": row.job_id, "envelope": row.envelope, "options": row.options}
             session.execute(sql.insert(self.table).values(values))
         else:
             session.add(row)
         return made.envelope
-
-
-_KEPT_OPTIONS: Final = frozenset({"unique_key", "correlation_id", "traceparent", "tracestate"})
 
 
 class OutboxRelay:
@@ -133,8 +120,7 @@ class OutboxRelay:
         # One thread: what is begun when the relay stops is over before it resigns.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-outbox")
         self._task: asyncio.Task[None] | None = None
-        self._failures: Counter[int] = Counter()
-        """How often the job of a row has failed while others went through."""
+        self._publisher = OutboxPublisher()
 
     async def __aenter__(self) -> Self:
         """Start to publish in the background."""
@@ -168,68 +154,10 @@ class OutboxRelay:
         rows = await self._with_connection(self._read)
         if not rows:
             return 0
-        done, errors = await self._publish([(number, _made(envelope, options)) for number, envelope, options in rows])
+        done, errors = await self._publisher.publish(rows, self._outbox.jobs.push_many)
         await self._with_connection(lambda connection: self._settle(connection, done, errors))
         self.published_count += len(done)
         return len(done) + len(errors)
-
-    async def _publish(self, jobs: list[tuple[int, MadeJob | InvalidJob]]) -> tuple[list[int], dict[int, str]]:
-        """Publish in order; return the rows whose jobs the broker has, and those that can never be published."""
-        errors = {number: str(job) for number, job in jobs if isinstance(job, InvalidJob)}
-        good = [(number, job) for number, job in jobs if isinstance(job, MadeJob)]
-        failed: set[str] = set()
-        if not good:
-            return [], errors
-        try:
-            await self._outbox.jobs.push_many([job for _, job in good])
-        except BatchFailed as error:
-            failed = {failure.job_id for failure in error.failures}
-            if len(failed) == len(good):
-                raise error.failures[0] from error
-            _log.warning("%d jobs of the outbox stay there for now: %s", len(failed), error.failures[0])
-        except (InvalidJob, EncodeError, RecursionError) as error:
-            if len(good) == 1:
-                _log.exception("job %s of the outbox can never be enqueued", good[0][1].envelope.id)
-                return [], {**errors, good[0][0]: str(error)}
-            return await self._publish_one_by_one(good, errors)
-        except (ClientError, OSError, PushFailed):
-            raise
-        except Exception:
-            if len(good) == 1:
-                raise
-            # A middleware fails, for one of them or for all.
-            return await self._publish_one_by_one(good, errors)
-        return [number for number, job in good if job.envelope.id not in failed], errors
-
-    async def _publish_one_by_one(
-        self, jobs: list[tuple[int, MadeJob]], errors: dict[int, str]
-    ) -> tuple[list[int], dict[int, str]]:
-        """Find out which job spoils a batch. One over which something fails that may pass stays where it is.
-
-        Unless it has failed for MAX_FAILURES times while others went through: then it is as good as invalid, and would
-        be in the way for ever. Raises that failure if no job goes through.
-        """
-        done: list[int] = []
-        failed: dict[int, Exception] = {}
-        for one in jobs:
-            try:
-                published, spoilt = await self._publish([one])
-            except (ClientError, OSError, PushFailed):
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever a middleware can raise
-                failed[one[0]] = error
-                continue
-            done += published
-            errors |= spoilt
-        if failed and not done and not errors:
-            raise next(iter(failed.values()))
-        for number, failure in failed.items():
-            self._failures[number] += 1
-            _log.error("row %d of the outbox stays there for now", number, exc_info=failure)
-            if self._failures[number] >= MAX_FAILURES:
-                del self._failures[number]
-                errors[number] = f"{type(failure).__name__} again and again"
-        return done, errors
 
     async def _run(self) -> None:
         while True:
@@ -290,20 +218,8 @@ class OutboxRelay:
         if done:
             connection.execute(sql.delete(table).where(table.c.id.in_(done)))
         for number, text in errors.items():
-            reason = clean_text(text, MAX_REASON)
-            connection.execute(sql.update(table).where(table.c.id == number).values(error=reason))
+            connection.execute(sql.update(table).where(table.c.id == number).values(error=text))
 
 
 def _row_count(result: CursorResult[tuple[object, ...]] | object) -> int:
     return result.rowcount if isinstance(result, CursorResult) else 0
-
-
-def _made(envelope: str, options: str) -> MadeJob | InvalidJob:
-    try:
-        # Its deadline may be over by now: that is for the worker to see.
-        job = parse_envelope(envelope.encode(), datetime.now(UTC))
-        return MadeJob(job, cast("Options", msgspec.json.decode(options, type=dict[str, str])))
-    except InvalidJob as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - a row is what somebody has written
-        return InvalidJob("row", f"cannot be read: {type(error).__name__}")

@@ -109,6 +109,10 @@ class SyncJobs:
         """As `Jobs.is_paused`."""
         return self._call(lambda jobs: jobs.is_paused(queue), "jobs.is_paused(...)")
 
+    def call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
+        """Run `work` in the loop with the object that lives there: for parts of this package."""
+        return self._call(work, instead)
+
     def close(self) -> None:
         """Wait until all events are confirmed, and disconnect. The next call connects again.
 

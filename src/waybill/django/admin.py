@@ -1,0 +1,90 @@
+"""The admin's pages: the jobs of a queue as a coordinator knows them, and the outbox."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from waybill.client import ClientError
+from waybill.django.connection import jobs
+from waybill.django.models import Job, OutboxJob
+from waybill.ojs import JobInfo, JobsError, State
+
+LIMIT: Final = 100
+
+
+@admin.register(OutboxJob)
+class OutboxJobAdmin(admin.ModelAdmin):
+    """What waits for a relay, and what never can be pushed."""
+
+    list_display = ("job_id", "created_at", "error")
+    list_filter = ("created_at",)
+    search_fields = ("job_id",)
+    readonly_fields = ("job_id", "envelope", "options", "created_at")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: programs add jobs."""
+        return False
+
+
+@admin.register(Job)
+class JobAdmin(admin.ModelAdmin):
+    """The newest jobs of a queue; who may change jobs may cancel them."""
+
+    change_list_template = "admin/waybill/jobs.html"
+    states: ClassVar = [state.value for state in State]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: programs push jobs."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nobody: what has happened stays."""
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the jobs of a queue, or cancel one."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        queues = sorted({handler.queue for handler in jobs.handlers.values()} or {"default"})
+        queue = request.GET.get("queue") or queues[0]
+        if request.method == "POST":
+            return self._cancel(request, queue)
+        state = request.GET.get("state", "")
+        context = {
+            **self.admin_site.each_context(request),
+            **(extra_context or {}),
+            "title": f"Jobs of {queue}",
+            "opts": self.model._meta,  # noqa: SLF001 - Django's own name for it
+            "queues": queues,
+            "queue": queue,
+            "states": self.states,
+            "state": state,
+            "jobs": self._newest(request, queue, state if state in self.states else None),
+            "may_cancel": self.has_change_permission(request),
+        }
+        return TemplateResponse(request, self.change_list_template, context)
+
+    def _newest(self, request: HttpRequest, queue: str, state: str | None) -> list[JobInfo]:
+        try:
+            return jobs.sync.newest(queue, state=state, limit=LIMIT)
+        except (JobsError, ClientError, OSError) as error:
+            text = f"{error}. Does a coordinator run? manage.py waybill_worker --coordinator"
+            self.message_user(request, text, messages.ERROR)
+            return []
+
+    def _cancel(self, request: HttpRequest, queue: str) -> HttpResponse:
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        job_id = request.POST.get("cancel", "")
+        try:
+            jobs.sync.cancel(job_id, queue)
+        except (JobsError, ClientError, OSError) as error:
+            self.message_user(request, str(error), messages.ERROR)
+        else:
+            self.message_user(request, f"job {job_id} is to be cancelled")
+        return HttpResponseRedirect(request.get_full_path())

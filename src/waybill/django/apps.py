@@ -1,0 +1,17 @@
+"""The application that Django installs."""
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+
+class WaybillConfig(AppConfig):
+    """Finds the handlers: in the module `jobs` of each installed application."""
+
+    name = "waybill.django"
+    label = "waybill"
+    verbose_name = "Waybill"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Import the modules."""
+        autodiscover_modules("jobs")

@@ -1,0 +1,37 @@
+"""`manage.py waybill_outbox`: push what committed transactions have left in the outbox."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from waybill.django.outbox import OutboxRelay
+
+
+class Command(BaseCommand):
+    """Runs a relay."""
+
+    help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Any number may run; one at a time has its turn."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the options."""
+        parser.add_argument("--database", default=None, help="The alias of the database.")
+        parser.add_argument("--once", action="store_true", help="Push what is there, and end.")
+
+    def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - as the base class has it
+        """Run it."""
+        relay = OutboxRelay(using=options["database"])
+        if options["once"]:
+            count = relay.publish_all()
+            self.stdout.write(f"pushed {count}")
+            return
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        self.stdout.write("ready")
+        self.stdout.flush()
+        relay.run(stopped)
+        self.stdout.write(f"pushed {relay.published_count}")

@@ -1,0 +1,25 @@
+"""`manage.py waybill_worker`: `waybill worker` with the project's settings, handlers and database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from waybill.cli.worker import command as worker
+
+TARGET = "waybill.django:jobs"
+
+
+class Command(BaseCommand):
+    """Passes its arguments on."""
+
+    help = "Run the handlers of this project. Takes the options of `waybill worker`: see --help."
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run with the arguments of a shell, which are those of `waybill worker`."""
+        worker.main([TARGET, *argv[2:]], prog_name=f"{argv[0]} {argv[1]}")
+
+    def handle(self, *args: Any, **_options: Any) -> None:  # noqa: ANN401 - as the base class has it
+        """Run with the arguments of `call_command`."""
+        worker.main([TARGET, *map(str, args)], prog_name="waybill_worker", standalone_mode=False)

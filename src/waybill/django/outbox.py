@@ -1,0 +1,105 @@
+"""An outbox in Django's database: jobs that are enqueued if, and only if, the transaction that asks for them commits.
+
+    with transaction.atomic():
+        order.save()
+        outbox.add(send_receipt.job(order.pk))
+
+`manage.py waybill_outbox` pushes what was committed, in the order of the rows, and removes a row when the broker has
+its job. A crash in between pushes it again with the same id: at least once, like everything here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+
+from waybill.client import ClientError
+from waybill.django.connection import fresh_connections, jobs
+from waybill.django.models import OutboxJob, OutboxTurn
+from waybill.ojs import Envelope, NewJob, PushFailed
+from waybill.ojs.push.outbox_rows import OutboxPublisher, row_of
+from waybill.ojs.spec.identifiers import new_id
+
+POLL_SECONDS: Final = 0.2
+ERROR_PAUSE_SECONDS: Final = 1.0
+LEASE_SECONDS: Final = 30.0
+BATCH: Final = 500
+_TURN: Final = 1
+
+_log = logging.getLogger("waybill.django.outbox")
+
+
+def add(job: NewJob | Envelope | dict[str, object], *, using: str | None = None) -> Envelope:
+    """Enqueue a job with the transaction of this thread; returns it with its id. Raises InvalidJob naming the field."""
+    made = jobs.make(job)
+    job_id, envelope, options = row_of(made)
+    OutboxJob.objects.using(using).create(job_id=job_id, envelope=envelope, options=options)
+    return made.envelope
+
+
+class OutboxRelay:
+    """Pushes what committed transactions have left. Any number may run; one at a time has its turn."""
+
+    def __init__(self, using: str | None = None) -> None:
+        """`using` is the alias of the database."""
+        self.published_count = 0
+        self._using = using
+        self._id = new_id()
+        self._publisher = OutboxPublisher()
+
+    def publish_batch(self) -> int:
+        """Push what is there, BATCH at most; how many rows are done. 0 too if it is another relay's turn.
+
+        Raises what the database raises, or PushFailed if the broker took none.
+        """
+        if not self._take_turn():
+            return 0
+        waiting = OutboxJob.objects.using(self._using).filter(error=None).order_by("pk")
+        rows: list[tuple[int, str, str]] = list(waiting.values_list("pk", "envelope", "options")[:BATCH])
+        if not rows:
+            return 0
+        done, errors = jobs.sync.call(lambda here: self._publisher.publish(rows, here.push_many), "publish_batch()")
+        with transaction.atomic(using=self._using):
+            OutboxJob.objects.using(self._using).filter(pk__in=done).delete()
+            for number, text in errors.items():
+                OutboxJob.objects.using(self._using).filter(pk=number).update(error=text)
+        self.published_count += len(done)
+        return len(done) + len(errors)
+
+    def publish_all(self) -> int:
+        """Push all that is there; how many jobs were pushed."""
+        before = self.published_count
+        while self.publish_batch():
+            pass
+        self._resign()
+        return self.published_count - before
+
+    def run(self, stopped: threading.Event) -> None:
+        """Push until `stopped` is set. Goes on after errors of the database and of the broker."""
+        pause = 0.0
+        while not stopped.wait(pause):
+            try:
+                with fresh_connections():
+                    pause = 0.0 if self.publish_batch() else POLL_SECONDS
+            except (DatabaseError, PushFailed, ClientError, OSError) as error:
+                _log.warning("the outbox waits: %r", error)
+                pause = ERROR_PAUSE_SECONDS
+            except Exception:  # noqa: BLE001 - whatever a middleware can raise; the jobs stay where they are
+                _log.exception("the outbox waits")
+                pause = ERROR_PAUSE_SECONDS
+        self._resign()
+
+    def _take_turn(self) -> bool:
+        turns = OutboxTurn.objects.using(self._using)
+        turns.get_or_create(pk=_TURN)
+        now = time.time()
+        mine = turns.filter(Q(owner=self._id) | Q(until__lt=now), pk=_TURN)
+        return bool(mine.update(owner=self._id, until=now + LEASE_SECONDS))
+
+    def _resign(self) -> None:
+        OutboxTurn.objects.using(self._using).filter(pk=_TURN, owner=self._id).update(until=0.0)

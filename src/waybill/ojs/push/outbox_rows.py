@@ -1,0 +1,120 @@
+"""The rows of an outbox, whatever writes and reads them: jobs as text, and how they are pushed in their order."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, cast
+
+import msgspec
+
+from waybill.client import ClientError, EncodeError
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.handler import MadeJob, Options
+from waybill.ojs.push.publisher import BatchFailed
+from waybill.ojs.spec.envelope import parse_envelope
+from waybill.ojs.spec.nesting import clean_text
+
+MAX_FAILURES: Final = 5
+MAX_REASON: Final = 2000
+_KEPT_OPTIONS: Final = frozenset({"unique_key", "correlation_id", "traceparent", "tracestate"})
+
+PushMany = Callable[[list[MadeJob]], Awaitable[object]]
+"""`Jobs.push_many`."""
+
+_log = logging.getLogger("waybill.ojs.outbox")
+
+
+def row_of(made: MadeJob) -> tuple[str, str, str]:
+    """Return the id, the envelope and the options of a job as text."""
+    options = {key: value for key, value in made.options.items() if key in _KEPT_OPTIONS}
+    # Where the broker deduplicates, a job that a crash has published twice is in its queue once.
+    options.setdefault("unique_key", made.envelope.id)
+    return made.envelope.id, made.envelope.encode().decode(), msgspec.json.encode(options).decode()
+
+
+class OutboxPublisher:
+    """Pushes rows: number, envelope, options."""
+
+    def __init__(self) -> None:
+        self._failures: Counter[int] = Counter()
+        """How often the job of a row has failed while others went through."""
+
+    async def publish(self, rows: Sequence[tuple[int, str, str]], push: PushMany) -> tuple[list[int], dict[int, str]]:
+        """Push in order; return the rows whose jobs the broker has, and the reasons of those that never can be pushed.
+
+        Raises PushFailed if the broker took none.
+        """
+        return await self._publish([(number, _made(envelope, options)) for number, envelope, options in rows], push)
+
+    async def _publish(
+        self, jobs: list[tuple[int, MadeJob | InvalidJob]], push: PushMany
+    ) -> tuple[list[int], dict[int, str]]:
+        errors = {number: clean_text(str(job), MAX_REASON) for number, job in jobs if isinstance(job, InvalidJob)}
+        good = [(number, job) for number, job in jobs if isinstance(job, MadeJob)]
+        failed: set[str] = set()
+        if not good:
+            return [], errors
+        try:
+            await push([job for _, job in good])
+        except BatchFailed as error:
+            failed = {failure.job_id for failure in error.failures}
+            if len(failed) == len(good):
+                raise error.failures[0] from error
+            _log.warning("%d jobs of the outbox stay there for now: %s", len(failed), error.failures[0])
+        except (InvalidJob, EncodeError, RecursionError) as error:
+            if len(good) == 1:
+                _log.exception("job %s of the outbox can never be enqueued", good[0][1].envelope.id)
+                return [], {**errors, good[0][0]: clean_text(str(error), MAX_REASON)}
+            return await self._publish_one_by_one(good, errors, push)
+        except (ClientError, OSError, PushFailed):
+            raise
+        except Exception:
+            if len(good) == 1:
+                raise
+            # A middleware fails, for one of them or for all.
+            return await self._publish_one_by_one(good, errors, push)
+        return [number for number, job in good if job.envelope.id not in failed], errors
+
+    async def _publish_one_by_one(
+        self, jobs: list[tuple[int, MadeJob]], errors: dict[int, str], push: PushMany
+    ) -> tuple[list[int], dict[int, str]]:
+        """Find out which job spoils a batch. One over which something fails that may pass stays where it is.
+
+        Unless it has failed for MAX_FAILURES times while others went through: then it is as good as invalid, and would
+        be in the way for ever. Raises that failure if no job goes through.
+        """
+        done: list[int] = []
+        failed: dict[int, Exception] = {}
+        for one in jobs:
+            try:
+                published, spoilt = await self._publish([one], push)
+            except (ClientError, OSError, PushFailed):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a middleware can raise
+                failed[one[0]] = error
+                continue
+            done += published
+            errors |= spoilt
+        if failed and not done and not errors:
+            raise next(iter(failed.values()))
+        for number, failure in failed.items():
+            self._failures[number] += 1
+            _log.error("row %d of the outbox stays there for now", number, exc_info=failure)
+            if self._failures[number] >= MAX_FAILURES:
+                del self._failures[number]
+                errors[number] = f"{type(failure).__name__} again and again"
+        return done, errors
+
+
+def _made(envelope: str, options: str) -> MadeJob | InvalidJob:
+    try:
+        # Its deadline may be over by now: that is for the worker to see.
+        job = parse_envelope(envelope.encode(), datetime.now(UTC))
+        return MadeJob(job, cast("Options", msgspec.json.decode(options, type=dict[str, str])))
+    except InvalidJob as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a row is what somebody has written
+        return InvalidJob("row", f"cannot be read: {type(error).__name__}")
