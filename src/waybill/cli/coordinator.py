@@ -1,18 +1,27 @@
 """`waybill coordinator`: cancel jobs and answer questions about them."""
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 import click
 
 from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.metrics import serve
+from waybill.cli.ranges import PORT
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.transport.loop import run
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 
 @click.command()
@@ -25,8 +34,17 @@ from waybill.transport.loop import run
 )
 @click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel and list all jobs.")
+@click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port of localhost.")
 @broker_options
-def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: bool, trust: tuple[str, ...]) -> None:
+def command(
+    queues: tuple[str, ...],
+    database: str,
+    metrics_port: int | None,
+    target: Target,
+    *,
+    rebuild: bool,
+    trust: tuple[str, ...],
+) -> None:
     """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
 
     Several may run: one is active, and the next one takes over when it ends.
@@ -35,13 +53,25 @@ def command(queues: tuple[str, ...], database: str, target: Target, *, rebuild: 
     try:
         policy = ControlPolicy(trusted=trust)
         coordinator = Coordinator(target.jobs(), queues=queues, database=database, rebuild=rebuild, policy=policy)
-        run(_coordinate(coordinator))
+        with contextlib.ExitStack() as stack:
+            if metrics_port is not None:
+                stack.enter_context(_metrics(coordinator, metrics_port))
+            run(_coordinate(coordinator))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except ClientError as error:
         raise explained(error, target) from None
     except ImportError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _metrics(coordinator: Coordinator, port: int) -> contextlib.AbstractContextManager[int]:
+    def collector() -> Collector:
+        from waybill.ojs.observe.metrics import CoordinatorMetrics
+
+        return CoordinatorMetrics(coordinator)
+
+    return serve(collector, port)
 
 
 async def _coordinate(coordinator: Coordinator) -> None:

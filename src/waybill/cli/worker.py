@@ -1,16 +1,20 @@
 """`waybill worker`: run the handlers of a program."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 import click
 
 from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.metrics import serve
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.cli.target import chosen
 from waybill.client import ClientError, InvalidURI
@@ -20,30 +24,21 @@ from waybill.ojs.middleware import JobLogFilter, log_context
 from waybill.ojs.worker.worker import MAX_WEIGHT
 from waybill.transport.loop import run
 
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(job_id)s: %(message)s"
 
 
-@contextlib.contextmanager
-def serve_metrics(worker: Worker, port: int) -> Iterator[int]:
+def serve_metrics(worker: Worker, port: int) -> contextlib.AbstractContextManager[int]:
     """Serve a worker's metrics on loopback, in a thread; yields the port. Raises click.ClickException."""
-    try:
-        from prometheus_client import CollectorRegistry, start_http_server
 
+    def collector() -> Collector:
         from waybill.ojs.observe.metrics import WorkerMetrics
-    except ImportError as error:
-        raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[metrics]'") from error
-    registry = CollectorRegistry()
-    registry.register(WorkerMetrics(worker))
-    try:
-        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
-    except OSError as error:
-        raise click.ClickException(f"port {port}: {error}") from error
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+
+        return WorkerMetrics(worker)
+
+    return serve(collector, port)
 
 
 def read_queues(text: str | None) -> dict[str, int] | None:

@@ -26,6 +26,7 @@ from waybill.ojs.errors import (
     TopologyConflict,
 )
 from waybill.ojs.handler import Handler, NewJob, Options
+from waybill.ojs.hooks import Hooks, Moment
 from waybill.ojs.job import Job
 from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
@@ -73,6 +74,7 @@ __all__ = [
     "FailJob",
     "Finding",
     "Handler",
+    "Hooks",
     "InvalidArguments",
     "InvalidJob",
     "InvalidTransition",
@@ -86,6 +88,7 @@ __all__ = [
     "JobsError",
     "Migration",
     "MigrationBlocked",
+    "Moment",
     "Move",
     "Names",
     "NewJob",

@@ -22,6 +22,7 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, MadeJob, NewJob, Options, PlainHandler, Registration
+from waybill.ojs.hooks import Hooks
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.maker import JobMaker
@@ -96,6 +97,7 @@ class Jobs:
         self.handlers: dict[str, AnyHandler] = {}
         self.cron_jobs: dict[str, CronJob] = {}
         """What is declared with `cron`, by name."""
+        self.hooks = Hooks()
         self._custom_types = CustomTypes()
         self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
         """What is around the enqueuing of every job; frozen while a push is under way."""
@@ -156,11 +158,15 @@ class Jobs:
 
         def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
             kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler
-            is_local = "<locals>" in getattr(function, "__qualname__", "")
-            names = local_names(1) if is_local else None
-            custom = self._custom_types
+            names = local_names(1) if "<locals>" in getattr(function, "__qualname__", "") else None
             handler: Handler[P, Any] = kind(
-                self, job_type, function, defaults, runs_in_process=process, custom=custom, local_names=names
+                self,
+                job_type,
+                function,
+                defaults,
+                runs_in_process=process,
+                custom=self._custom_types,
+                local_names=names,
             )
             self.handlers[job_type] = handler
             return handler
@@ -399,6 +405,11 @@ class Jobs:
     ) -> None:
         """Close."""
         await self.close()
+
+    @property
+    def broker(self) -> BrokerConnection | None:
+        """What pushes go over, None as long as there is none: for parts of this package."""
+        return self._broker
 
     async def broker_connection(self) -> BrokerConnection:
         """Return the connection that pushes go over, connecting if need be: for parts of this package."""

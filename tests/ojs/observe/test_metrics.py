@@ -3,12 +3,15 @@
 import asyncio
 from urllib.request import urlopen
 
+from prometheus_client.registry import Collector
+
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import until
 from tests.ojs.proxy import Proxy
 from waybill.cli.worker import serve_metrics
 from waybill.client import ReconnectPolicy
-from waybill.ojs import Jobs, Retry, Worker
+from waybill.ojs import Coordinator, Jobs, Retry, Worker
+from waybill.ojs.observe.metrics import CoordinatorMetrics, ProducerMetrics
 
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.2)
 
@@ -62,3 +65,32 @@ async def test_the_eleven_metrics_tell_what_happened(broker_uri: str, queue_name
     assert (found["ojs_amqp_reconnections_total"], after["ojs_amqp_reconnections_total"]) == (0, 1)
     assert found['ojs_jobs_attempts_ended_total{outcome="discarded"}'] == 1
     assert found['ojs_job_duration_seconds_count{type="metric.do"}'] == 2
+
+
+async def test_a_producer_and_a_coordinator_give_the_numbers_to_scale_by(broker_uri: str, queue_name: str) -> None:
+    async with Jobs(broker_uri) as jobs:
+        producer = ProducerMetrics(jobs)
+
+        @jobs.handler("metric.scale", queue=queue_name)
+        async def scale(number: int) -> None: ...
+
+        def values(collector: Collector) -> dict[str, float]:
+            return {
+                " ".join((sample.name, *sample.labels.values())): sample.value
+                for family in collector.collect()
+                for sample in family.samples
+            }
+
+        await jobs.push_many(scale.job(number) for number in range(3))
+        await scale.push(4)
+        pushed = values(producer)
+        coordinator = Coordinator(jobs, queues=[queue_name, "nobody"])
+        async with coordinator:
+            await until(lambda: queue_name in coordinator.queue_counts)
+            found = await asyncio.to_thread(values, CoordinatorMetrics(coordinator))
+    assert pushed[f"ojs_producer_jobs_pushed_total {queue_name}"] == 4
+    assert pushed["ojs_producer_push_latency_seconds_count"] == 2
+    assert (pushed["ojs_producer_connected"], pushed["ojs_producer_blocked"]) == (1, 0)
+    assert (found[f"ojs_queue_backlog {queue_name}"], found[f"ojs_queue_consumers {queue_name}"]) == (4, 0)
+    assert "ojs_queue_backlog nobody" not in found
+    assert values(producer)["ojs_producer_connected"] == 0

@@ -25,6 +25,7 @@ from waybill.ojs.coordinator.features import Features
 from waybill.ojs.coordinator.job_requests import JobRequests
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
 from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.spec.control_message import read_request
 from waybill.ojs.spec.envelope import check_queue
@@ -60,6 +61,8 @@ class Coordinator:
         self.policy = policy or ControlPolicy()
         self.stepped_over: Counter[str] = Counter()
         """Requests that were not done, by reason: senseless, refused, failed."""
+        self.queue_counts: dict[str, QueueCounts] = {}
+        """What the broker says of its queues, by OJS queue, some seconds old."""
         for queue in queues:
             check_queue(queue)
         self.id = new_id()
@@ -99,6 +102,7 @@ class Coordinator:
                 await self._serve(channel, desk, declarer.topology.control_queue(queue), queue)
             await self._serve_all(broker, desk)
             desk.spawn(self._replacement.watch(self._queues))
+            desk.spawn(watch_queues(broker, self._queues, self.queue_counts))
         except BaseException:
             await self.close()
             raise

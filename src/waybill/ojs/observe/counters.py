@@ -33,6 +33,12 @@ class Counters:
         self.acked: Counter[str] = Counter()
         self.nacked: Counter[str] = Counter()
         self.unacked: Counter[str] = Counter()
+        self.pushed: Counter[str] = Counter()
+        """Jobs that were pushed, all of them confirmed."""
+        self.refused: Counter[tuple[str, str]] = Counter()
+        """Jobs that could not be pushed, by queue and code."""
+        self.push_latency = Distribution(LATENCY_BOUNDS)
+        """Of pushes, from the first publish of a call to its last confirm."""
         self.returned = 0
         self.stepped_over: Counter[str] = Counter()
         """What could not be understood, by kind: jobs, events, control messages, results."""

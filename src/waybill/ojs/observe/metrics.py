@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.coordinator import Coordinator
-from waybill.ojs.observe.counters import Distribution
+from waybill.ojs.observe.counters import Counters, Distribution
 from waybill.ojs.worker.worker import Worker
 
 _BY_QUEUE = ("queue",)
@@ -36,6 +37,13 @@ class CoordinatorMetrics(Collector):
         for (queue, state), count in self._coordinator.counts().items():
             depth.add_metric((queue, state), count)
         yield depth
+        backlog = GaugeMetricFamily("ojs_queue_backlog", "Jobs ready in the broker's queue.", labels=_BY_QUEUE)
+        consumers = GaugeMetricFamily("ojs_queue_consumers", "Workers that consume the queue.", labels=_BY_QUEUE)
+        for queue, counts in dict(self._coordinator.queue_counts).items():
+            backlog.add_metric((queue,), counts.ready)
+            consumers.add_metric((queue,), counts.consumers)
+        yield backlog
+        yield consumers
         skipped = CounterMetricFamily(
             "ojs_coordinator_stepped_over", "Events and requests that were stepped over.", labels=("kind",)
         )
@@ -43,6 +51,34 @@ class CoordinatorMetrics(Collector):
         for reason, count in dict(self._coordinator.stepped_over).items():
             skipped.add_metric((reason,), count)
         yield skipped
+
+
+class ProducerMetrics(Collector):
+    """What a program pushes: `registry.register(ProducerMetrics(jobs))`. A push pays next to nothing for it."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        """`jobs` may connect later. A new connection counts from 0."""
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the present values."""
+        broker = self._jobs.broker
+        counters = Counters() if broker is None else broker.events.counters
+        connection = None if broker is None else broker.connection
+        yield _counter("ojs_producer_jobs_pushed", "Jobs that the broker has confirmed.", counters.pushed)
+        refused = CounterMetricFamily(
+            "ojs_producer_jobs_refused", "Jobs that could not be pushed.", labels=("queue", "code")
+        )
+        for labels, count in dict(counters.refused).items():
+            refused.add_metric(labels, count)
+        yield refused
+        latency = HistogramMetricFamily("ojs_producer_push_latency_seconds", "From publish to confirm of a push.")
+        latency.add_metric((), *_buckets(counters.push_latency))
+        yield latency
+        is_open = connection is not None and connection.is_open
+        yield GaugeMetricFamily("ojs_producer_connected", "Whether the connection is open.", value=int(is_open))
+        blocked = connection is not None and connection.blocked is not None
+        yield GaugeMetricFamily("ojs_producer_blocked", "Whether pushes wait for the broker.", value=int(blocked))
 
 
 class WorkerMetrics(Collector):
@@ -105,7 +141,11 @@ class WorkerMetrics(Collector):
         for outcome, count in self._worker.counts.items():
             ends.add_metric((outcome,), count)
         yield ends
-        yield GaugeMetricFamily("ojs_jobs_running", "Jobs that run now.", value=self._worker.running_count)
+        running, concurrency = self._worker.running_count, self._worker.concurrency
+        yield GaugeMetricFamily("ojs_jobs_running", "Jobs that run now.", value=running)
+        yield GaugeMetricFamily("ojs_worker_concurrency", "Jobs that may run at a time.", value=concurrency)
+        busy = running / concurrency
+        yield GaugeMetricFamily("ojs_worker_busy_share", "Share of the concurrency that runs jobs.", value=busy)
         durations = HistogramMetricFamily("ojs_job_duration_seconds", "Duration of attempts.", labels=("type",))
         for job_type, distribution in dict(self._worker.counters.durations).items():
             durations.add_metric((job_type,), *_buckets(distribution))

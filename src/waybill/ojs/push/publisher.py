@@ -50,12 +50,30 @@ class Publisher:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
         deadline = time.monotonic() + self.timeout_seconds
         await self._declare([one.envelope for one in jobs], deadline)
+        started = time.monotonic()
         found = await self._publish(jobs, deadline, lambda one: self._address(one, now))
+        self._count(jobs, found, time.monotonic() - started)
         await self._recorded()
         if not found:
             return [one.envelope for one in jobs]
         failures = {failure.job_id: failure for failure in found}
         return [failures.get(one.envelope.id, one.envelope) for one in jobs]
+
+    def _count(self, jobs: list[Outgoing], failures: list[PushFailed], seconds: float) -> None:
+        """Count what was pushed: once a batch, not once a job, if all go to one queue."""
+        counters = self.broker.events.counters
+        counters.push_latency.add(seconds)
+        first = jobs[0].envelope.queue
+        if not failures and all(one.envelope.queue == first for one in jobs):
+            counters.pushed[first] += len(jobs)
+            return
+        codes = {failure.job_id: failure.code for failure in failures}
+        for one in jobs:
+            code = codes.get(one.envelope.id)
+            if code is None:
+                counters.pushed[one.envelope.queue] += 1
+            else:
+                counters.refused[one.envelope.queue, code] += 1
 
     async def declare(self, jobs: list[Envelope]) -> None:
         """Make exist what jobs need. Raises PushFailed if the broker is out of reach for too long."""

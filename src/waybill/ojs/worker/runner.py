@@ -17,6 +17,7 @@ from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
+from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import is_expired, read_envelope
 from waybill.ojs.spec.identifiers import DERIVED
@@ -42,6 +43,7 @@ from waybill.ojs.worker.handler_defaults import defaults_of
 from waybill.ojs.worker.leases import Leases
 from waybill.ojs.worker.progress import EventReporter
 from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
+from waybill.ojs.worker.told import Told
 
 BURST_SECONDS: Final = 0.005
 """For how long handlers that never wait may keep the loop to themselves."""
@@ -68,6 +70,7 @@ class Runner:
         worker_id: str,
         concurrency: int,
         calls: Calls,
+        hooks: HookCalls | None = None,
     ) -> None:
         self.cancellations = Cancellations(broker, worker_id, self.cancel)
         self.cancellations.on_replace = self._replaced
@@ -85,6 +88,7 @@ class Runner:
         self._settlement = settlement
         self._handlers = dict(handlers)
         self._defaults = defaults_of(handlers)
+        self._told = Told(hooks or HookCalls(Hooks()))
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
@@ -328,6 +332,8 @@ class Runner:
         execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
+        if self._told.hooks.on_start:
+            self._told.start(execution)
         started_at = self._events.timestamp()
         execution.started = self._loop.time()
         try:

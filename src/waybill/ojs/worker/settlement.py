@@ -35,6 +35,7 @@ from waybill.client import (
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode, TopologyConflict
+from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.spec.events import (
@@ -57,6 +58,7 @@ from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.worker.execution import LOST, AttemptKey, Execution, Failure
+from waybill.ojs.worker.told import Told
 
 REMEMBERED_ATTEMPTS: Final = 20_000
 MAX_RESULT_BYTES: Final = 1024 * 1024
@@ -95,11 +97,19 @@ class RecentAttempts:
 class Settlement:
     """Settles the deliveries of one worker over one connection."""
 
-    def __init__(self, broker: BrokerConnection, on_discard: OnDiscard, *, holds_delivery: bool = True) -> None:
+    def __init__(
+        self,
+        broker: BrokerConnection,
+        on_discard: OnDiscard,
+        *,
+        holds_delivery: bool = True,
+        hooks: HookCalls | None = None,
+    ) -> None:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
 
         Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
         """
+        self._told = Told(hooks or HookCalls(Hooks()))
         self._finished = RecentAttempts()
         self._dead_lettered = RecentAttempts()
         self._retrying: dict[AttemptKey, Execution] = {}
@@ -146,6 +156,8 @@ class Settlement:
             )
             events.record(job_id, data)
         self.completed_count += 1
+        if self._told.hooks.on_success:
+            self._told.success(execution, result, duration_seconds)
         self._counters.durations[job_type].add(duration_seconds)
         self._finished.add((job_id, attempt, envelope.enqueued_at))
         if events.gathering is not self._gathering:
@@ -178,6 +190,7 @@ class Settlement:
             self._counters.durations[envelope.type].add(duration_seconds)
         delay = _delay(execution) if again else None
         _log_failure(execution, failure, delay, error)
+        self._told.failure(execution, failure, duration_seconds, error)
         self._broker.events.record(
             envelope.id,
             JobFailed(
@@ -288,6 +301,7 @@ class Settlement:
             )
             self._broker.events.record(placeholder.id, data)
             self.discarded_count += 1
+            self._told.discard(queue, placeholder, 0, ErrorRecord(message=reason, code="INTERNAL_ERROR"))
         except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
             _log.exception("no event tells of it")
         self._broker.events.after(lambda: self._bury(delivery, queue))
@@ -359,6 +373,7 @@ class Settlement:
     ) -> None:
         """Say that a job has ended, then let the broker move it to its dead letter queue."""
         self.discarded_count += 1
+        self._told.discard(queue, envelope, attempts, record)
         events = self._broker.events
         events.record(
             envelope.id,
@@ -413,6 +428,7 @@ class Settlement:
         if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
             return False
         self.retried_count += 1
+        self._told.retry(execution, failure, delay)
         self._finished.add(execution.key)
         events = self._broker.events
         bucket_ms = retry_bucket_ms(delay)

@@ -27,6 +27,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import PausedQueues
 from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.hooks import STOP_SECONDS, HookCalls
 from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.resources import Resources
@@ -119,6 +120,7 @@ class Worker:
 
             self._coordinator = Coordinator(jobs, queues=self.queues, policy=policy)
         self._resources = Resources()
+        self._hooks = HookCalls(jobs.hooks)
         self._broker: BrokerConnection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: Runner | None = None
@@ -245,7 +247,7 @@ class Worker:
         self._counters = broker.events.counters
         try:
             await self._open_resources()
-            self._settlement = Settlement(broker, self._on_discard)
+            self._settlement = Settlement(broker, self._on_discard, hooks=self._hooks)
             self._runner = Runner(
                 broker,
                 self._settlement,
@@ -253,6 +255,7 @@ class Worker:
                 self.id,
                 self._concurrency,
                 self._make_calls(),
+                self._hooks,
             )
             broker.connection.on_loss(self._runner.connection_lost)
             await self._declare(broker)
@@ -262,6 +265,7 @@ class Worker:
             broker.connection.on_reconnect(self._paused.look_soon)
             await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
             self._consumers = await self._open_consumers(broker, self._runner)
+            await self._hooks.worker(self._jobs.hooks.on_worker_start, self)
             await self._adjust()
             if self._coordinator is not None:
                 await self._coordinator.start()
@@ -425,6 +429,10 @@ class Worker:
                     uptime_ms=int(uptime * 1000),
                 ),
             )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._hooks.worker(self._jobs.hooks.on_worker_stop, self)
+            await self._hooks.drain()
             if not await settlement.drain(LAST_EVENTS_SECONDS):
                 _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
         finally:

@@ -1,0 +1,37 @@
+"""What the broker says of its queues: the jobs in them whoever pushed them, with an event or without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from waybill.client import ClientError, Inspector
+from waybill.ojs.connection.broker_connection import BrokerConnection
+
+LOOK_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class QueueCounts:
+    """A queue: how many messages are ready in it, and how many consumers it has."""
+
+    ready: int
+    consumers: int
+
+
+async def watch_queues(broker: BrokerConnection, queues: Sequence[str], found: dict[str, QueueCounts]) -> None:
+    """Look at the queues from time to time, for ever; one that is not there has no counts."""
+    inspector = Inspector(broker.connection)
+    while True:
+        for queue in queues:
+            try:
+                counts = await inspector.queue(broker.declarer.topology.job_queue(queue))
+            except ClientError:
+                counts = None
+            if counts is None:
+                found.pop(queue, None)
+            else:
+                found[queue] = QueueCounts(counts.message_count, counts.consumer_count)
+        await asyncio.sleep(LOOK_SECONDS)
