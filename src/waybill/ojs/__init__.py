@@ -32,6 +32,17 @@ from waybill.ojs.job_context import JobContext, current_job
 from waybill.ojs.middleware import Call, Enqueue, JobMiddleware
 from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.resources import resource
+from waybill.ojs.results.errors import (
+    CancelledJob,
+    DeadLetteredJob,
+    DiscardedJob,
+    ExpiredJob,
+    JobFailed,
+    NoResult,
+    ResultExpired,
+    ResultTimeout,
+    ResultTooLarge,
+)
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord, parse_envelope, read_envelope
 from waybill.ojs.spec.retry import Retry
@@ -60,17 +71,21 @@ __all__ = [
     "WEB",
     "BatchFailed",
     "Call",
+    "CancelledJob",
     "ControlFailed",
     "Coordinator",
     "DeadJob",
     "DeadLetterJob",
+    "DeadLetteredJob",
     "DeadLetters",
     "Declaration",
     "DiscardJob",
+    "DiscardedJob",
     "DuplicateJob",
     "Enqueue",
     "Envelope",
     "ErrorRecord",
+    "ExpiredJob",
     "FailJob",
     "Finding",
     "Handler",
@@ -82,6 +97,7 @@ __all__ = [
     "JobCancelled",
     "JobContext",
     "JobError",
+    "JobFailed",
     "JobInfo",
     "JobMiddleware",
     "Jobs",
@@ -92,6 +108,7 @@ __all__ = [
     "Move",
     "Names",
     "NewJob",
+    "NoResult",
     "Operation",
     "Options",
     "Outbox",
@@ -99,6 +116,9 @@ __all__ = [
     "PostponeJob",
     "ProcessLost",
     "PushFailed",
+    "ResultExpired",
+    "ResultTimeout",
+    "ResultTooLarge",
     "Retry",
     "Shape",
     "Standing",

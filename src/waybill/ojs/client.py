@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -31,6 +30,7 @@ from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
 from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.push.template import SHARED_OPTIONS
+from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, check_id, check_queue, validate
 from waybill.ojs.spec.events import event_source
@@ -68,6 +68,13 @@ class Jobs:
     It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way.
     """
 
+    _broker: BrokerConnection | None
+    _loop: asyncio.AbstractEventLoop | None
+    """The one that it is used in, None while it may be any."""
+    _publishes: Publisher | None
+    _control: Control | None
+    _inbox: Inbox | None
+
     def __init__(
         self,
         uri: str | None = None,
@@ -77,6 +84,7 @@ class Jobs:
         reconnect: ReconnectPolicy | None = None,
         middleware: Sequence[JobMiddleware] = (),
         wait_while_blocked: bool = False,
+        results: bool = True,
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
@@ -84,8 +92,9 @@ class Jobs:
         `push_timeout` is for how many seconds a push goes on through lost connections before it fails. For as long it
         waits for a broker that takes no publishes because its memory or disk runs short; with `wait_while_blocked`
         however long that takes. `reconnect` says how long to wait before each attempt to reconnect; by default as the
-        binding says. `middleware` is passed to `use`. Raises ValueError for a timeout that is out of range,
-        UnknownContext.
+        binding says. Without `results`, workers tell nobody how the jobs of `push` end, and `Job.result` asks a
+        coordinator; a handler's own option of this name goes first. `middleware` is passed to `use`. Raises ValueError
+        for a timeout that is out of range, UnknownContext.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         broker = Broker(uri) if uri is not None else chosen()
@@ -106,11 +115,7 @@ class Jobs:
         self.source = event_source("clients", new_id())
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
-        self._broker: BrokerConnection | None
-        self._loop: asyncio.AbstractEventLoop | None
-        """The one that it is used in, None while it may be any."""
-        self._publishes: Publisher | None
-        self._control: Control | None
+        self._results = results
         self.begin_anew()
         self._sync: SyncJobs | None = None
         self.stand_in: StandIn | None = None
@@ -127,7 +132,7 @@ class Jobs:
             if overrides(one, "execute"):
                 self.middleware.add(one.execute)
 
-    def handler(
+    def handler(  # noqa: PLR0913 - the options of its jobs, all by keyword
         self,
         job_type: str,
         *,
@@ -137,6 +142,7 @@ class Jobs:
         visibility_timeout: float | None = None,
         priority: int = 0,
         process: bool = False,
+        results: bool | None = None,
     ) -> Registration:
         """Register the decorated function for the jobs of a type: `async def`, or plain and run in a thread.
 
@@ -155,6 +161,8 @@ class Jobs:
             defaults["visibility_timeout"] = visibility_timeout
         if priority:
             defaults["priority"] = priority
+        if results is not None:
+            defaults["results"] = results
 
         def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
             kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler
@@ -216,16 +224,29 @@ class Jobs:
 
     async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]:
         """Enqueue a job that `Handler.job` has made, an envelope, or the dict of one; see `push`."""
+        self._check_loop()
+        now = datetime.now(UTC)
+        made = self._make(job, now, format_timestamp(now))
+        handle: Job[Any] = Job(made.envelope.id, self, made.envelope, self._maker.decoder_of(made.envelope.type))
+        if self.stand_in is None and made.options.get("results", self._results):
+            inbox = await self.inbox()
+            made.reply_to = inbox.reply_to or await inbox.open()
+            if made.reply_to is not None:
+                inbox.expect(handle)
         try:
-            envelope = (await self.push_many([job]))[0]
+            envelope = (await self._push_made([made], now))[0]
         except BatchFailed as error:
             raise error.failures[0] from error
-        return Job(envelope.id, envelope)
+        if envelope.id != handle.id:
+            # It was there before: another push has its outcome.
+            return Job(envelope.id, self, envelope, self._maker.decoder_of(envelope.type))
+        handle.pushed_as(envelope)
+        return handle
 
     def job(self, job_id: str) -> Job[Any]:
         """Return a handle for a job that was pushed by anybody, before or elsewhere. Nothing is asked yet."""
         check_id(job_id)
-        return Job(job_id)
+        return Job(job_id, self)
 
     def check(self, job: NewJob | Envelope | dict[str, object]) -> None:
         """Raise the InvalidJob that a push of this job would raise, without pushing it."""
@@ -250,10 +271,14 @@ class Jobs:
         self._check_loop()
         now = datetime.now(UTC)
         time = format_timestamp(now)
-        made = [self._make(job, now, time) for job in jobs]
+        return await self._push_made([self._make(job, now, time) for job in jobs], now)
+
+    async def _push_made(self, made: list[Outgoing], now: datetime) -> list[Envelope]:
         if not self.enqueue_middleware:
             return without_failures(await self._enqueue(made, now))
-        return without_failures(await self._enqueue_through_middleware(made, now))
+        from waybill.ojs.middleware.enqueue_batch import enqueue_through  # noqa: PLC0415 - as few need it, others start sooner
+
+        return without_failures(await enqueue_through(self.enqueue_middleware, made, now, self._enqueue))
 
     def kind(self, job_type: str, options: Options) -> JobKind:
         """Make what jobs of a type with these options have in common, for `bulk`. Raises InvalidJob naming the field.
@@ -277,53 +302,16 @@ class Jobs:
         publisher = await self._publisher()
         return BulkPush(publisher.broker, publisher.blocked_timeout, publisher.declare, publisher.publish_again)
 
-    async def _enqueue_through_middleware(self, made: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
-        from waybill.ojs.middleware.enqueue_batch import EnqueueBatch  # noqa: PLC0415 - as few need it, others start sooner
-
-        async def publish(arrived: dict[int, Envelope]) -> dict[int, Envelope | PushFailed]:
-            for index, envelope in arrived.items():
-                validate(envelope, now)
-                stamp(envelope, now)
-                made[index].envelope = envelope
-                made[index].template = None
-            outcomes = await self._enqueue([made[index] for index in arrived], now)
-            return dict(zip(arrived, outcomes, strict=True))
-
-        self.enqueue_middleware.freeze()
-        try:
-            batch = EnqueueBatch(list(self.enqueue_middleware), publish)
-            outcomes = await batch.run([one.envelope for one in made])
-        finally:
-            self.enqueue_middleware.thaw()
-        done: list[Envelope | PushFailed] = []
-        for one, outcome in zip(made, outcomes, strict=True):
-            if outcome is None:
-                one.envelope.state = None
-            done.append(one.envelope if outcome is None else outcome)
-        return done
-
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
         if self.stand_in is not None:
             return await self.stand_in.enqueue(jobs)
-        unique = [one for one in jobs if one.unique_key is not None]
-        if not unique:
+        if all(one.unique_key is None for one in jobs):
             return await self._publish(jobs, now)
-        from waybill.ojs.control import reservations  # noqa: PLC0415 - as few need them, others start sooner
+        from waybill.ojs.control.reservations import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
 
         control = await self.control()
-        deadline = time.monotonic() + self._push_timeout_seconds
-        outcomes = await reservations.reserve(control, unique, deadline)
-        free = [one for one in jobs if one.envelope.id not in outcomes]
-        for one in unique:
-            # A job that took over the time of one that it replaces is a scheduled one.
-            stamp(one.envelope, now)
-        pushed = await self._publish(free, now)
-        outcomes |= {one.envelope.id: outcome for one, outcome in zip(free, pushed, strict=True)}
-        await reservations.release(
-            control, [one for one, outcome in zip(free, pushed, strict=True) if isinstance(outcome, PushFailed)]
-        )
-        return [outcomes[one.envelope.id] for one in jobs]
+        return await enqueue_unique(control, jobs, now, self._push_timeout_seconds, self._publish)
 
     async def _publish(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:
@@ -382,9 +370,19 @@ class Jobs:
             self._control = Control(broker)
         return self._control
 
+    async def inbox(self) -> Inbox:
+        """Return what takes the outcomes of jobs: for parts of this package."""
+        control = await self.control()
+        if self._inbox is None or self._inbox.broker is not self._broker:
+            self._inbox = Inbox(await self._open(), control)
+        return self._inbox
+
     async def close(self) -> None:
         """Wait until all events are confirmed, and disconnect. The next push connects again, in any event loop."""
         self._check_loop()
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            await inbox.close()
         broker, self._broker = self._broker, None
         self._control = self._publishes = None
         if broker is not None:
@@ -441,7 +439,7 @@ class Jobs:
 
     def begin_anew(self) -> None:
         """Forget the connection, and all that only one thread may use: for `twin`."""
-        self._loop = self._broker = self._control = self._publishes = None
+        self._loop = self._broker = self._control = self._publishes = self._inbox = None
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
         self._maker = JobMaker(self.handlers)

@@ -49,7 +49,8 @@ class Options(TypedDict, total=False):
     `visibility_timeout`: for how long nothing may be heard of an attempt before a coordinator replaces it.
     `enqueue_ttl` is for how long a job that is due may wait in its queue before the broker puts it among the dead
     letters. `unique_key` goes out as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the
-    job that pushes it, or begins one. `workflow_id` is for those that push the jobs of a workflow.
+    job that pushes it, or begins one. `workflow_id` is for those that push the jobs of a workflow. `results` says
+    whether the worker tells whoever has pushed the job how it ended.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Options(TypedDict, total=False):
     traceparent: str
     tracestate: str
     workflow_id: str
+    results: bool
 
 
 class NewJob(msgspec.Struct, Generic[J_co], frozen=True):

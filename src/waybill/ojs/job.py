@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar, cast
 
+import msgspec
+
+from waybill.ojs.results.errors import NoResult, error_of
+from waybill.ojs.results.outcome import RESULT_MISMATCH, Outcome
+from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
 
 R_co = TypeVar("R_co", covariant=True)
 
 
+class Waiter(Protocol):
+    """What waits for the ends of jobs: an `Inbox` is one."""
+
+    async def outcome(self, handle: Job[object], timeout_seconds: float | None) -> Outcome:
+        """Wait for the end of a job."""
+        ...
+
+
+class Asker(Protocol):
+    """What a handle asks about its job: `Jobs` is one."""
+
+    async def inbox(self) -> Waiter:
+        """Return what takes the outcomes of jobs."""
+        ...
+
+    async def info(self, job_id: str, queue: str | None = None, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - see `Jobs`
+        """Ask a coordinator for a job."""
+        ...
+
+    async def cancel(self, job_id: str, queue: str | None = None) -> None:
+        """Cancel a job."""
+        ...
+
+
 class Job(Generic[R_co]):
-    """A job that was pushed, here or elsewhere. `R_co` is what its handler returns."""
+    """A job that was pushed, here or elsewhere. `R_co` is what its handler returns.
 
-    __slots__ = ("__weakref__", "_envelope", "id")
+    Its methods are for the loop in which its `Jobs` object is used.
+    """
 
-    def __init__(self, job_id: str, envelope: Envelope | None = None) -> None:
-        """Made by a push, and by `Jobs.job`."""
+    __slots__ = ("__weakref__", "_asker", "_decode", "_envelope", "id", "outcome")
+
+    def __init__(
+        self,
+        job_id: str,
+        asker: Asker,
+        envelope: Envelope | None = None,
+        decode: Callable[[bytes], object] = msgspec.json.decode,
+    ) -> None:
+        """Made by a push, and by `Jobs.job`. `decode` makes a result of its JSON."""
         self.id = job_id
+        self.outcome: Outcome | None = None
+        self._asker = asker
         self._envelope = envelope
+        self._decode = decode
 
     @property
     def envelope(self) -> Envelope:
@@ -41,6 +83,63 @@ class Job(Generic[R_co]):
         """Whether a unique job was there already, and this is the handle of that one."""
         return self._envelope is not None and self._envelope.is_duplicate
 
+    async def result(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - as `wait`
+        """Wait for the job to end and return what its handler returned.
+
+        Raises ResultTimeout after `timeout` seconds; the job goes on. Raises JobFailed if the job ended without
+        success: DiscardedJob, DeadLetteredJob, ExpiredJob or CancelledJob; and NoResult if it was done, but its result
+        cannot be had: ResultTooLarge, ResultExpired.
+
+        What the handler is annotated to return is made of the JSON again if it was pushed through its handler. A job
+        that was pushed elsewhere, or before a restart, needs a coordinator.
+        """
+        outcome = await self._ended(timeout)
+        error = error_of(outcome)
+        if error is not None:
+            raise error
+        try:
+            return cast("R_co", self._decode(bytes(outcome.result)))
+        except (msgspec.DecodeError, ValueError) as mismatch:
+            text = f"the result is not what the handler is annotated to return: {mismatch}"
+            raise NoResult(self.id, RESULT_MISMATCH, text) from mismatch
+
+    async def wait(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - the wait ends, not what it is for
+        """Wait for the job to end in whatever way; return its state: completed, discarded or cancelled.
+
+        Raises ResultTimeout.
+        """
+        return (await self._ended(timeout)).state
+
+    async def state(self) -> str:
+        """Return the present state of the job: from its outcome if that has come, or else from a coordinator.
+
+        Raises ControlFailed if no coordinator answers, LookupError if none knows the job.
+        """
+        if self.outcome is not None:
+            return self.outcome.state
+        job = await self._asker.info(self.id)
+        if job is None:
+            raise LookupError(f"no coordinator knows job {self.id}")
+        return job.state
+
+    async def info(self) -> JobInfo | None:
+        """Return all that a coordinator knows of the job; see `Jobs.info`."""
+        return await self._asker.info(self.id)
+
+    async def cancel(self) -> None:
+        """Cancel the job; see `Jobs.cancel`."""
+        await self._asker.cancel(self.id)
+
+    def pushed_as(self, envelope: Envelope) -> None:
+        """Take the envelope with which the job was pushed."""
+        self._envelope = envelope
+
     def __repr__(self) -> str:
         """Name the job."""
         return f"<Job {self.id}>"
+
+    async def _ended(self, timeout_seconds: float | None) -> Outcome:
+        if self.outcome is not None:
+            return self.outcome
+        inbox = await self._asker.inbox()
+        return await inbox.outcome(self, timeout_seconds)

@@ -134,6 +134,10 @@ class Control:
         finally:
             del self._waiting[correlation_id]
 
+    async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
+        """Send a request whose answers come to a queue of the caller's. Raises ControlFailed."""
+        await self._send(None, kind, request, (reply_to, new_id()), expiration_ms)
+
     async def _send(
         self,
         queue: str | None,

@@ -27,6 +27,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
 from waybill.ojs.coordinator.replacement import Replacement
+from waybill.ojs.coordinator.wait_requests import MAX_OPEN, WaitRequests
 from waybill.ojs.spec.control_message import read_request
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.events import event_source
@@ -96,6 +97,7 @@ class Coordinator:
             )
             self._answers |= JobRequests(desk, self._replacement).answers()
             self._answers |= await self._features.start(desk, self.id)
+            self._answers |= WaitRequests(desk).answers()
             channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
                 await declarer.ensure_control(queue)
@@ -163,7 +165,7 @@ class Coordinator:
         declarer = broker.declarer
         await declarer.ensure_requests()
         # A channel of its own: where others declare the queues, they may not know of this one yet.
-        channel = await broker.connection.channel(prefetch_count=PREFETCH)
+        channel = await broker.connection.channel(prefetch_count=2 * MAX_OPEN)
         try:
             await self._serve(channel, desk, declarer.topology.request_queue, "")
         except NotFound:

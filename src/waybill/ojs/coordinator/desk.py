@@ -128,7 +128,9 @@ class Desk:
         _log.warning("nothing is known of control messages of type %s", shown(request.kind))
         request.delivery.ack()
 
-    async def reply(self, request: Request, body: msgspec.Struct, *, smaller: msgspec.Struct | None = None) -> None:
+    async def reply(
+        self, request: Request, body: msgspec.Struct | bytes, *, smaller: msgspec.Struct | None = None
+    ) -> None:
         """Send an answer, or `smaller` if that is too large, to whoever asks for one and may have it sent there."""
         properties = request.delivery.properties
         if not properties.reply_to:
@@ -138,7 +140,7 @@ class Desk:
             self.stepped_over["refused"] += 1
             _log.warning("no answer goes to %s: whoever asks may not write there", shown(properties.reply_to))
             return
-        encoded = msgspec.json.encode(body)
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if smaller is not None and len(encoded) > MAX_REPLY_BYTES:
             encoded = msgspec.json.encode(smaller)
         # Not mandatory: whoever asked may be gone.

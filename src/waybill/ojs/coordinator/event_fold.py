@@ -49,6 +49,8 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
                 piece.append((message[0], events))
                 skipped += unreadable
             verdicts |= store.apply(piece)
+            for _, events in piece:
+                store.note_ends(events)
             start, size = end, 0
     return verdicts, skipped
 
@@ -80,6 +82,7 @@ def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
         for tries_left in reversed(range(EVENT_TRIES)):
             try:
                 verdicts |= store.apply([(offset, [event])], keeps_position=True)
+                store.note_ends([event])
                 break
             except Exception as error:  # noqa: BLE001 - see above
                 store.probe()

@@ -261,9 +261,17 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
     job.next_retry_at = job.checkpoint = None
     _let_go(job)
     job.result = data.get("result")
-    job.error = _object(data.get("last_error")) or job.error
+    job.error = _error(data) or job.error
     if event.type == "job.completed" and job.progress is not None:
         job.progress = 1.0
+
+
+def _error(data: dict[str, object]) -> dict[str, object] | None:
+    """Return what the end of a job says of its error, and whether the job is kept as a dead letter."""
+    error = _object(data.get("last_error")) or _object(data.get("result_error"))
+    if error is not None and data.get("dead_letter") is True:
+        error["dead_letter"] = True
+    return error
 
 
 def _bound(event: ReceivedEvent) -> int:

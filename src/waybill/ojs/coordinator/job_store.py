@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
-from waybill.ojs.coordinator.job_fold import JobRecord, info_of
+from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
@@ -36,6 +36,10 @@ class JobStore:
     def __init__(self) -> None:
         """No feature has rows here before `features` says so."""
         self.features = FeatureFolds()
+        self.watched: set[str] = set()
+        """Jobs whose ends are noted."""
+        self.ended: list[str] = []
+        """Those of them whose ends were folded, until somebody takes them from here."""
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -76,6 +80,16 @@ class JobStore:
         """Return a job, None if no event of it was folded."""
         job = self._find(job_id)
         return None if job is None else info_of(job)
+
+    def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
+        """Return those of these jobs of which an event was folded."""
+        return [info for info in map(self.get, job_ids) if info is not None]
+
+    def note_ends(self, events: Iterable[ReceivedEvent]) -> None:
+        """Note which of the watched jobs have ended, by events that were folded."""
+        watched = self.watched
+        if watched:
+            self.ended += [event.subject for event in events if event.type in ENDS and event.subject in watched]
 
     def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""

@@ -29,6 +29,8 @@ from waybill.ojs.spec.events import KeptMessage
 
 PREFETCH: Final = 50
 FOLD_SECONDS: Final = 0.02
+WATCHED_FOLD_SECONDS: Final = 0.002
+"""While somebody waits for the end of a job."""
 TRIES: Final = 2
 RETRY_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 1.0
@@ -62,6 +64,10 @@ class JobView:
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
+        self.watched: set[str] = set()
+        """Jobs whose ends somebody is to be told of."""
+        self.on_end: list[Callable[[Sequence[str]], None]] = []
+        """Called with those of them that may have ended."""
         self.on_feature: list[Callable[[], None]] = []
         """Called when events of features were folded."""
 
@@ -72,6 +78,7 @@ class JobView:
             await self._in_thread(self._store.clear)
         store = self._store
         store.features = self._features
+        store.watched = self.watched
         self._next_offset = await self._in_thread(lambda: store.next_offset)
         channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._stream = await channel.consume(
@@ -95,6 +102,11 @@ class JobView:
         """Return a job, None if no event of it has arrived."""
         store = self._known
         return await self._in_thread(lambda: store.get(job_id))
+
+    async def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
+        """Return those of these jobs of which an event has arrived."""
+        store = self._known
+        return await self._in_thread(lambda: store.many(job_ids))
 
     async def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""
@@ -206,7 +218,7 @@ class JobView:
             await self._arrived.wait()
             # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FOLD_SECONDS):
+                async with asyncio.timeout(WATCHED_FOLD_SECONDS if self.watched else FOLD_SECONDS):
                     await self._many_wait.wait()
             self._arrived.clear()
             self._many_wait.clear()
@@ -235,6 +247,10 @@ class JobView:
             self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
         for _, delivery in waiting:
             delivery.ack()
+        if store.ended:
+            ended, store.ended = store.ended, []
+            for tell_ends in self.on_end:
+                tell_ends(ended)
         if verdicts:
             for tell in self.on_feature:
                 tell()

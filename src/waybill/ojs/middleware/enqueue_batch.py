@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.middleware.chain import Enqueue, EnqueueMiddleware
-from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.middleware.chain import Chain, Enqueue, EnqueueMiddleware
+from waybill.ojs.push.new_envelope import stamp
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.spec.envelope import Envelope, validate
 
 Outcome = Envelope | PushFailed
 Publish = Callable[[dict[int, Envelope]], Awaitable[dict[int, Outcome]]]
 """Publishes the jobs with these indexes, and says for each what was enqueued, or why it was not."""
+
+Enqueuing = Callable[[list[Outgoing], datetime], Awaitable[list[Outcome]]]
+"""Enqueues what has come through the chain; says of each job in order what became of it."""
 
 
 class EnqueueBatch:
@@ -96,3 +102,30 @@ def _wrap(layer: EnqueueMiddleware, inner: Enqueue) -> Enqueue:
         return layer(job, inner)
 
     return call
+
+
+async def enqueue_through(
+    chain: Chain[EnqueueMiddleware], made: list[Outgoing], now: datetime, enqueue: Enqueuing
+) -> list[Outcome]:
+    """Enqueue made jobs through the chain, which is frozen meanwhile; a job that is dropped gets a state of None."""
+
+    async def publish(arrived: dict[int, Envelope]) -> dict[int, Outcome]:
+        for index, envelope in arrived.items():
+            validate(envelope, now)
+            stamp(envelope, now)
+            made[index].envelope = envelope
+            made[index].template = None
+        outcomes = await enqueue([made[index] for index in arrived], now)
+        return dict(zip(arrived, outcomes, strict=True))
+
+    chain.freeze()
+    try:
+        outcomes = await EnqueueBatch(list(chain), publish).run([one.envelope for one in made])
+    finally:
+        chain.thaw()
+    done: list[Outcome] = []
+    for one, outcome in zip(made, outcomes, strict=True):
+        if outcome is None:
+            one.envelope.state = None
+        done.append(one.envelope if outcome is None else outcome)
+    return done

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+
+import msgspec
 
 from waybill.ojs.handler import AnyHandler, MadeJob, NewJob, Options
 from waybill.ojs.push.new_envelope import envelope_of, stamp
@@ -50,6 +52,11 @@ class JobMaker:
             # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
+
+    def decoder_of(self, job_type: str) -> Callable[[bytes], object]:
+        """Return what makes the result of a job of its JSON; without a handler here, it is plain JSON."""
+        handler = self._handlers.get(job_type)
+        return msgspec.json.decode if handler is None else handler.result.decode
 
     def _check_args(self, envelope: Envelope) -> None:
         handler = self._handlers.get(envelope.type)

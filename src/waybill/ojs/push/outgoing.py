@@ -27,8 +27,8 @@ class Outgoing:
     """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
 
     __slots__ = (
-        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "properties", "template"),
-        "unique_key",
+        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "properties", "reply_to"),
+        *("template", "unique_key"),
     )
 
     def __init__(
@@ -44,6 +44,8 @@ class Outgoing:
         """The caller's own key, which goes out as a header."""
         self.template = template
         """What its body can be made with, as long as nobody has changed the envelope."""
+        self.reply_to: str | None = None
+        """The queue that its worker tells its outcome to."""
         self.unique_key: str | None = None
         """The fingerprint of a job that must be unique."""
         self.body = b""

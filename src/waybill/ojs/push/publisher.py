@@ -125,7 +125,7 @@ class Publisher:
             delay = seconds_until_scheduled(envelope, now)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         if tracestate is None and (one.template is not None or not needs_more_headers(envelope, options)):
-            one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key)
+            one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key, one.reply_to)
         else:
             one.properties = push_properties(
                 envelope,
@@ -134,6 +134,7 @@ class Publisher:
                 tracestate=tracestate,
                 idempotency_key=one.idempotency_key,
                 correlation_id=options.get("correlation_id"),
+                reply_to=one.reply_to,
                 expiration_ms=expiration_ms(envelope, options, topology),
                 more_headers=waiting,
             )

@@ -17,7 +17,9 @@ from waybill.ojs.spec.envelope import Envelope, check_args, check_id, validate
 from waybill.ojs.spec.identifiers import new_id
 
 MAX_TEMPLATES: Final = 500
-SHARED_OPTIONS: Final = frozenset({"queue", "priority", "retry", "timeout", "visibility_timeout", "workflow_id"})
+SHARED_OPTIONS: Final = frozenset(
+    {"queue", "priority", "retry", "timeout", "visibility_timeout", "workflow_id", "results"}
+)
 """Options that are the same for all jobs of a handler; any other makes a job one of its own."""
 
 _ID: Final = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"

@@ -14,6 +14,9 @@ INFO: Final = "ojs.control.info"
 LIST: Final = "ojs.control.list"
 RESERVE: Final = "ojs.control.reserve"
 RELEASE: Final = "ojs.control.release"
+WAIT: Final = "ojs.control.wait"
+"""Tell when jobs have ended; the answers are outcomes, as many messages as it takes."""
+
 SYNC: Final = "ojs.control.sync"
 """Published to the relay by a worker that wants to know that it has read everything before."""
 
@@ -36,6 +39,7 @@ RESUME: Final = "ojs.control.resume"
 CONTENT_TYPE: Final = "application/json"
 MAX_NAME: Final = 255
 MAX_LISTED: Final = 1000
+MAX_WAITED: Final = 1000
 MAX_LEASE_SECONDS: Final = 7 * 86400.0
 
 
@@ -61,6 +65,13 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
     attempt: int = 0
     enqueued_at: str | None = None
     reservation: Reservation | None = None
+
+
+class WaitRequest(msgspec.Struct):
+    """The body of WAIT: the jobs, at most MAX_WAITED, and for how long to remember that somebody waits."""
+
+    job_ids: list[str]
+    hold_seconds: float
 
 
 class JobInfo(msgspec.Struct, omit_defaults=True):

@@ -85,11 +85,12 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
-    """A handler succeeded; `result` is JSON."""
+    """A handler succeeded; `result` is JSON. `result_error` says why there is none of what it returned."""
 
     duration_ms: int
     attempt: int
     result: msgspec.Raw | None = None
+    result_error: ErrorSummary | None = None
 
 
 class JobFailed(JobEventData, frozen=True, kw_only=True):
@@ -110,10 +111,11 @@ class JobRetrying(JobEventData, frozen=True, kw_only=True):
 
 
 class JobDiscarded(JobEventData, frozen=True, kw_only=True):
-    """The job has failed for good."""
+    """The job has failed for good; as a dead letter it is kept."""
 
     total_attempts: int
     last_error: ErrorSummary
+    dead_letter: bool | None = None
 
 
 class JobCancellation(JobEventData, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
     tracestate: str | None = None,
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
+    reply_to: str | None = None,
     expiration_ms: int | None = None,
     more_headers: Mapping[str, object] | None = None,
 ) -> BasicProperties:
@@ -103,6 +104,7 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
         # A message without a priority sorts below all others on RabbitMQ, so it is set even for 0.
         priority=message_priority(envelope.priority, max_priority),
         correlation_id=correlation_id,
+        reply_to=reply_to,
         message_id=envelope.id,
         timestamp=_unix_seconds(created_at),
         type=envelope.type,
@@ -114,7 +116,7 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
 class PushEncoder:
     """Encodes the properties of many similar jobs quickly.
 
-    Jobs of one queue, type, priority, policy and length of the idempotency key have property lists that differ in seven
+    Jobs of one queue, type, priority, policy, reply queue and length of the key have property lists that differ in 7
     places at most, each of fixed length. One is encoded with placeholders there, and cut at them; each job then is a
     join. Values of another length are encoded the ordinary way.
     """
@@ -122,11 +124,13 @@ class PushEncoder:
     def __init__(self, max_priority: int) -> None:
         """`max_priority` is that of the job queues."""
         self._max_priority = max_priority
-        self._templates: dict[tuple[str, str, int, int, int], list[bytes]] = {}
+        self._templates: dict[tuple[str, str, int, int, int, str | None], list[bytes]] = {}
         self._created_at = ""
         self._timestamp = b""
 
-    def encode(self, envelope: Envelope, traceparent: str, idempotency_key: str | None = None) -> bytes:
+    def encode(
+        self, envelope: Envelope, traceparent: str, idempotency_key: str | None = None, reply_to: str | None = None
+    ) -> bytes:
         """Return the encoded properties of a job that has no other optional headers and is due at once."""
         created_at = envelope.created_at or ""
         if (
@@ -140,10 +144,11 @@ class PushEncoder:
                 max_priority=self._max_priority,
                 traceparent=traceparent,
                 idempotency_key=idempotency_key,
+                reply_to=reply_to,
             ).encode()
         unique = b"" if idempotency_key is None else idempotency_key.encode()
         length = -1 if idempotency_key is None else len(unique)
-        parts = self._parts(envelope, length)
+        parts = self._parts(envelope, length, reply_to)
         timestamp = self._unix_time(created_at)
         created, trace = created_at.encode(), traceparent.encode()
         return b"".join(
@@ -163,13 +168,13 @@ class PushEncoder:
         before = b"".join((parts[0], created, parts[1], created, parts[2]))
         return before, parts[3], parts[4], parts[5], b"".join((parts[6], self._unix_time(time), parts[7]))
 
-    def _parts(self, envelope: Envelope, key_length: int) -> list[bytes]:
-        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts, key_length)
+    def _parts(self, envelope: Envelope, key_length: int, reply_to: str | None = None) -> list[bytes]:
+        key = (envelope.queue, envelope.type, envelope.priority, envelope.policy.max_attempts, key_length, reply_to)
         parts = self._templates.get(key)
         if parts is None:
             if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.clear()
-            parts = self._templates[key] = self._cut(envelope, key_length)
+            parts = self._templates[key] = self._cut(envelope, key_length, reply_to)
         return parts
 
     def _unix_time(self, created_at: str) -> bytes:
@@ -178,7 +183,7 @@ class PushEncoder:
             self._timestamp = _unix_seconds(created_at).to_bytes(8)
         return self._timestamp
 
-    def _cut(self, envelope: Envelope, key_length: int) -> list[bytes]:
+    def _cut(self, envelope: Envelope, key_length: int, reply_to: str | None) -> list[bytes]:
         """Return what stands between the values; `key_length` is the idempotency key's in octets, -1 for none."""
         template = Envelope(
             id=_ID,
@@ -194,6 +199,7 @@ class PushEncoder:
             max_priority=self._max_priority,
             traceparent=_TRACEPARENT,
             idempotency_key=None if key_length < 0 else "k" * key_length,
+            reply_to=reply_to,
         ).encode()
         parts = []
         for text in (_CREATED_AT, _CREATED_AT, _TRACEPARENT, _TRACEPARENT):

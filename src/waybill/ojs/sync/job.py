@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from waybill.ojs.job import Job
+from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
 
 R_co = TypeVar("R_co", covariant=True)
@@ -53,6 +54,26 @@ class SyncJob(Generic[R_co]):
     def is_duplicate(self) -> bool:
         """Whether a unique job was there already, and this is the handle of that one."""
         return self._job.is_duplicate
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """As `Job.result`."""
+        return self._call(lambda: self._job.result(timeout), "job.result(...)")
+
+    def wait(self, timeout: float | None = None) -> str:
+        """As `Job.wait`."""
+        return self._call(lambda: self._job.wait(timeout), "job.wait(...)")
+
+    def state(self) -> str:
+        """As `Job.state`."""
+        return self._call(self._job.state, "job.state()")
+
+    def info(self) -> JobInfo | None:
+        """As `Job.info`."""
+        return self._call(self._job.info, "job.info()")
+
+    def cancel(self) -> None:
+        """As `Job.cancel`."""
+        self._call(self._job.cancel, "job.cancel()")
 
     def __repr__(self) -> str:
         """Name the job."""

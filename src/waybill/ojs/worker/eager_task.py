@@ -47,6 +47,17 @@ class Ended:
             error = error.__cause__
         return cls(None, error) if error is not None else cls(future.result())
 
+    def future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
+        """Return a future that has come to the same."""
+        future = loop.create_future()
+        if isinstance(self.error, asyncio.CancelledError):
+            future.cancel()
+        elif self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.result)
+        return future
+
 
 class HandlerExit(Exception):
     """Stands for the SystemExit or KeyboardInterrupt of a coroutine: out of a task, they would end the loop."""

@@ -67,6 +67,12 @@ class Execution:
         """What makes a second delivery of the same attempt recognisable."""
         return self.envelope.id, self.attempt, self.envelope.enqueued_at
 
+    @property
+    def runs_in_thread(self) -> bool:
+        """Whether its handler is a plain function, in a thread, that nobody can end."""
+        handler = self.handler
+        return handler is not None and not handler.is_async and not handler.runs_in_process
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Why an attempt failed, and what the handler asked for."""
@@ -104,6 +110,13 @@ def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
     """Describe an attempt that the worker could not wait for."""
     text = "the worker shut down before the job was done"
     return _plain(SHUTDOWN, text, "HANDLER_ERROR", execution.attempt, occurred_at)
+
+
+def early_failure(execution: Execution, occurred_at: str) -> Failure:
+    """Describe an attempt that the worker has ended."""
+    if execution.ending is Ending.TIMEOUT:
+        return timeout_failure(execution, occurred_at)
+    return shutdown_failure(execution, occurred_at)
 
 
 def lost_failure(attempt: int, occurred_at: str) -> Failure:

@@ -24,7 +24,6 @@ from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.message import attempt_number
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.admission import Admissions
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.cancellations import Cancellations
 from waybill.ojs.worker.eager_task import Ended
@@ -32,17 +31,17 @@ from waybill.ojs.worker.execution import (
     AttemptKey,
     Ending,
     Execution,
-    Failure,
     arguments_failure,
+    early_failure,
     failure_of,
     lost_failure,
-    shutdown_failure,
-    timeout_failure,
 )
 from waybill.ojs.worker.handler_defaults import defaults_of
 from waybill.ojs.worker.leases import Leases
+from waybill.ojs.worker.lost_deliveries import LostDeliveries
 from waybill.ojs.worker.progress import EventReporter
 from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
+from waybill.ojs.worker.time_limits import TimeLimits
 from waybill.ojs.worker.told import Told
 
 BURST_SECONDS: Final = 0.005
@@ -93,19 +92,14 @@ class Runner:
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
         self._waiting_for_process: deque[Execution] = deque()
-        self._held: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_ATTEMPTS)
-        """Attempts that a lost connection has taken from this worker unstarted."""
-        self._charged: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_ATTEMPTS)
-        """Attempts it had in hand then that somebody else had lost before."""
-        self._renewed: set[str] | None = None
-        """Queues that have delivered something new since the connection was lost; None if it never was."""
+        self._lost_deliveries = LostDeliveries(REMEMBERED_ATTEMPTS)
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._processes = calls.processes
         self._burst_ends = 0.0
         self._is_pausing = False
-        self._limit_timer: asyncio.TimerHandle | None = None
+        self._limits = TimeLimits(self._loop, self.active, lambda one: self._end_early(one, Ending.TIMEOUT))
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -132,10 +126,8 @@ class Runner:
         self._counters.unacked[queue] += 1
         if delivery.redelivered:
             self.redelivered_count += 1
-            if self._renewed is not None and queue not in self._renewed:
-                self._excuse(delivery)
-        elif self._renewed is not None:
-            self._renewed.add(queue)
+        if self._lost_deliveries.any_lost:
+            self._lost_deliveries.arrived(queue, delivery)
         if self._stopping:
             self._guarded_return(queue, delivery)
         elif self._waiting or self._is_full():
@@ -146,31 +138,11 @@ class Runner:
     def connection_lost(self, _reason: Exception) -> None:
         """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
         self._counters.unacked.clear()
-        for _, delivery in self.admissions.release():
-            if (key := _key_of(delivery)) is not None:
-                self._held[key] = None
-        while self._waiting_for_process:
-            self._held[self._waiting_for_process.popleft().key] = None
-        while self._waiting:
-            _, delivery = self._waiting.popleft()
-            key = _key_of(delivery)
-            if key is None:
-                continue
-            # One that was redelivered before it came here may have been started by the worker that lost it.
-            attempts = self._charged if delivery.redelivered and key not in self._held else self._held
-            attempts[key] = None
-        self._renewed = set()
-
-    def _excuse(self, delivery: Delivery) -> None:
-        """Let a redelivered job run as the attempt that it is, if the broker may have lost it and not a worker.
-
-        A broker that went down gives out again what any worker had in hand, and more that it is not sure of, before
-        what is new. The workers outlive it, so none of that has used an attempt. That the worker of one of these jobs
-        vanished at the same time is not to be known: its attempt is made once more then.
-        """
-        key = _key_of(delivery)
-        if key is not None and key not in self._charged:
-            self._held[key] = None
+        admitted = [delivery for _, delivery in self.admissions.release()]
+        waiting = [delivery for _, delivery in self._waiting]
+        self._lost_deliveries.lost([one.key for one in self._waiting_for_process], waiting, admitted)
+        self._waiting_for_process.clear()
+        self._waiting.clear()
 
     def stop(self) -> None:
         """Start nothing more; what waits goes back to its queue."""
@@ -243,18 +215,17 @@ class Runner:
         for execution in [one for one in self.active if one.key == key]:
             execution.ending = Ending.REPLACED
             self._interrupt(execution)
-            if _runs_in_thread(execution) and not execution.settled:
+            if execution.runs_in_thread and not execution.settled:
                 self._give_up(execution)
             else:
                 execution.deadline = self._loop.time() + GIVE_UP_SECONDS
-                self._limit(execution.deadline)
+                self._limits.check_by(execution.deadline)
 
     def close(self) -> bool:
         """Release threads and processes; False if the code of some job goes on and cannot be ended."""
-        if self._limit_timer is not None:
-            self._limit_timer.cancel()
+        self._limits.close()
         self._calls.close()
-        return not self.lost and not any(_runs_in_thread(execution) for execution in self.active)
+        return not self.lost and not any(execution.runs_in_thread for execution in self.active)
 
     # One job. ---------------------------------------------------------------------------------------------------
 
@@ -312,7 +283,7 @@ class Runner:
         worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
         shall end in the dead letter queue, not in a loop.
         """
-        was_held = self._held.pop(execution.key, _ABSENT) is None
+        was_held = self._lost_deliveries.take(execution.key)
         if execution.key in self.cancellations.replaced:
             self._settlement.replaced(execution)
             return True
@@ -360,7 +331,7 @@ class Runner:
         execution.deadline = execution.started + execution.envelope.timeout_seconds
         self.active[execution] = None
         self._idle.clear()
-        self._limit(execution.deadline)
+        self._limits.check_by(execution.deadline)
         future.add_done_callback(lambda done: self._done(execution, done))
 
     def _ended_at_once(self, execution: Execution, ended: Ended, started_at: str) -> None:
@@ -374,7 +345,7 @@ class Runner:
             self._tell_of_start(execution, started_at)
             if duration > BLOCKED_SECONDS:
                 # It held up the loop, and with it the heartbeats.
-                self._follow(execution, _future_of(ended, self._loop))
+                self._follow(execution, ended.future(self._loop))
             else:
                 self._settle(execution, ended)
         if self._burst_ends == 0.0:
@@ -454,7 +425,7 @@ class Runner:
         elif execution.ending is Ending.CANCELLED and error is not None:
             self._settlement.cancelled(execution)
         elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
-            self._settlement.failed(execution, _ended(execution, now), duration)
+            self._settlement.failed(execution, early_failure(execution, now), duration)
         elif error is None:
             # One that was cancelled too: it was done before it heard of it.
             self._settlement.completed(execution, ended.result, duration)
@@ -478,25 +449,7 @@ class Runner:
             except Exception:  # noqa: BLE001 - the end of the attempt is what counts
                 _log.exception("the last progress of job %s cannot be told", shown(execution.envelope.id))
 
-    # Time limits. -----------------------------------------------------------------------------------------------
-
-    def _limit(self, deadline: float) -> None:
-        """Have the time limits checked by then: one timer for all jobs, which most jobs leave as it is."""
-        timer = self._limit_timer
-        if timer is not None and timer.when() <= deadline:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._limit_timer = self._loop.call_at(deadline, self._check_limits)
-
-    def _check_limits(self) -> None:
-        self._limit_timer = None
-        now = self._loop.time()
-        for execution in list(self.active):
-            if execution.deadline <= now:
-                self._end_early(execution, Ending.TIMEOUT)
-        if self.active:
-            self._limit(min(execution.deadline for execution in self.active))
+    # Ends from outside. ------------------------------------------------------------------------------------------
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
         """End an attempt from outside. One that does not end when it is told is given up a little later.
@@ -509,11 +462,11 @@ class Runner:
         if not is_told:
             execution.ending = ending
             self._interrupt(execution)
-        if is_told or _runs_in_thread(execution):
+        if is_told or execution.runs_in_thread:
             self._give_up(execution)
         else:
             execution.deadline = self._loop.time() + GIVE_UP_SECONDS
-            self._limit(execution.deadline)
+            self._limits.check_by(execution.deadline)
 
     def _interrupt(self, execution: Execution) -> None:
         """Tell a handler to end: a coroutine is cancelled, a process gets a signal, a thread finds it in its job."""
@@ -538,38 +491,9 @@ class Runner:
                 self._settlement.cancelled(execution)
             else:
                 duration = self._loop.time() - execution.started
-                self._settlement.failed(execution, _ended(execution, self._events.timestamp()), duration)
+                self._settlement.failed(execution, early_failure(execution, self._events.timestamp()), duration)
         except Exception as error:  # noqa: BLE001 - see `_begin`
             self._settlement.abandon(execution.delivery, execution.queue, error)
         _log.warning("job %s does not end when it is told to; its place is lost", shown(execution.envelope.id))
         if not self.active:
             self._idle.set()
-
-
-def _key_of(delivery: Delivery) -> AttemptKey | None:
-    """Say which attempt a delivery is; None if it is no job."""
-    try:
-        envelope = read_envelope(delivery.body)
-        return envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is settled when it comes again
-        return None
-
-
-def _runs_in_thread(execution: Execution) -> bool:
-    handler = execution.handler
-    return handler is not None and not handler.is_async and not handler.runs_in_process
-
-
-def _future_of(ended: Ended, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
-    future = loop.create_future()
-    if isinstance(ended.error, asyncio.CancelledError):
-        future.cancel()
-    elif ended.error is not None:
-        future.set_exception(ended.error)
-    else:
-        future.set_result(ended.result)
-    return future
-
-
-def _ended(execution: Execution, now: str) -> Failure:
-    return timeout_failure(execution, now) if execution.ending is Ending.TIMEOUT else shutdown_failure(execution, now)

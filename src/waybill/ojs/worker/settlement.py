@@ -15,29 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections import Counter
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import msgspec
 
-from waybill.client import (
-    ChannelClosed,
-    ClientError,
-    ConnectionClosed,
-    ConnectionLost,
-    Delivery,
-    MessageNacked,
-    MessageReturned,
-)
+from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
-from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode, TopologyConflict
+from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.hooks import HookCalls, Hooks
-from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord, edit_envelope, with_failure
+from waybill.ojs.results.outcome import Outcome, encode_outcome, wants_reply
+from waybill.ojs.results.replies import Replies
+from waybill.ojs.spec.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.spec.events import (
     ErrorSummary,
     JobCancellation,
@@ -48,50 +39,37 @@ from waybill.ojs.spec.events import (
     JobRetrying,
     JobScheduled,
 )
-from waybill.ojs.spec.message import kept_headers, max_attempts, republish_properties, retry_headers
-from waybill.ojs.spec.nesting import MAX_NESTING, clean_text, is_nested_deeper, shown
-from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms, retry_delay_seconds
+from waybill.ojs.spec.message import kept_headers, max_attempts, retry_headers
+from waybill.ojs.spec.nesting import clean_text, shown
+from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
+from waybill.ojs.worker.acknowledgements import Acknowledgements
+from waybill.ojs.worker.attempt_ends import (
+    delay_of,
+    encoded_result,
+    log_failure,
+    next_checkpoint,
+    placeholder_of,
+    summary_of,
+)
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
-from waybill.ojs.worker.execution import LOST, AttemptKey, Execution, Failure
+from waybill.ojs.worker.execution import AttemptKey, Execution, Failure
+from waybill.ojs.worker.recent_attempts import RecentAttempts
+from waybill.ojs.worker.republisher import MAX_REPUBLISH_WAIT_SECONDS, Republisher
 from waybill.ojs.worker.told import Told
 
 REMEMBERED_ATTEMPTS: Final = 20_000
-MAX_RESULT_BYTES: Final = 1024 * 1024
-MAX_RESULT_NESTING: Final = MAX_NESTING // 2
-"""It travels inside of events and of answers, which have a limit as well."""
 MAX_REASON: Final = 2000
-MAX_REFUSALS: Final = 5
-"""How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
-MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
 CHECKPOINT_SECONDS: Final = 3.0
 """How long to wait for the coordinator's word on a job whose worker vanished."""
 
 OnDiscard = Literal["dead_letter", "acknowledge"]
 
 _log = logging.getLogger("waybill.ojs.worker")
-
-
-class RecentAttempts:
-    """Remembers at least the last REMEMBERED_ATTEMPTS attempts that were finished here."""
-
-    def __init__(self) -> None:
-        self._young: set[AttemptKey] = set()
-        self._old: set[AttemptKey] = set()
-
-    def add(self, key: AttemptKey) -> None:
-        """Remember an attempt; from time to time the older half is forgotten."""
-        self._young.add(key)
-        if len(self._young) >= REMEMBERED_ATTEMPTS:
-            self._old, self._young = self._young, set()
-
-    def __contains__(self, key: AttemptKey) -> bool:
-        """Say whether an attempt is remembered."""
-        return key in self._young or key in self._old
 
 
 class Settlement:
@@ -110,8 +88,8 @@ class Settlement:
         Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
         """
         self._told = Told(hooks or HookCalls(Hooks()))
-        self._finished = RecentAttempts()
-        self._dead_lettered = RecentAttempts()
+        self._finished = RecentAttempts(REMEMBERED_ATTEMPTS)
+        self._dead_lettered = RecentAttempts(REMEMBERED_ATTEMPTS)
         self._retrying: dict[AttemptKey, Execution] = {}
         self._unsaid: BoundedDict[AttemptKey, Failure] = BoundedDict(REMEMBERED_ATTEMPTS)
         """Failures whose next attempt a lost connection kept from the broker."""
@@ -123,12 +101,15 @@ class Settlement:
         self._broker = broker
         self._events = broker.events
         self._control = Control(broker)
+        self._copies = Republisher(broker)
+        self._replies = Replies(broker, REMEMBERED_ATTEMPTS)
         self._counters = broker.events.counters
         self._on_discard = on_discard
         self._nacks = broker.declarer.topology.settle_by == "nack" or not holds_delivery
         self._republishing: set[asyncio.Task[None]] = set()
-        self._gathering: object = None
-        self._completed: list[Execution] = []
+        self._acknowledgements = Acknowledgements(broker.events, self._replies)
+        self._ack = self._acknowledgements.ack
+        self._reject = self._acknowledgements.reject
 
     def completed(
         self,
@@ -143,16 +124,23 @@ class Settlement:
         events = self._events
         duration_ms = int(duration_seconds * 1000)
         job_id, job_type, queue, attempt = envelope.id, envelope.type, execution.queue, execution.attempt
-        encoded = None if result is None else _encode_result(execution, result)
-        if encoded is None and started_at is not None:
+        encoded = error = None
+        if result is not None:
+            encoded, error = encoded_result(execution, result)
+        if encoded is None and error is None and started_at is not None:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
-        elif encoded is None:
+        elif encoded is None and error is None:
             events.record_completed(job_id, job_type, queue, attempt, duration_ms)
         else:
             if started_at is not None:
                 events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
             data = JobCompleted(
-                job_type=job_type, queue=queue, duration_ms=duration_ms, attempt=attempt, result=encoded
+                job_type=job_type,
+                queue=queue,
+                duration_ms=duration_ms,
+                attempt=attempt,
+                result=None if encoded is None else msgspec.Raw(encoded),
+                result_error=error,
             )
             events.record(job_id, data)
         self.completed_count += 1
@@ -160,13 +148,7 @@ class Settlement:
             self._told.success(execution, result, duration_seconds)
         self._counters.durations[job_type].add(duration_seconds)
         self._finished.add((job_id, attempt, envelope.enqueued_at))
-        if events.gathering is not self._gathering:
-            # One action for all jobs whose completion goes out in one message.
-            self._gathering = events.gathering
-            completed: list[Execution] = []
-            self._completed = completed
-            events.after(lambda: self._ack_all(completed))
-        self._completed.append(execution)
+        self._acknowledgements.completed(execution, encoded, error)
 
     def failed(
         self, execution: Execution, failure: Failure, duration_seconds: float, error: BaseException | None = None
@@ -188,8 +170,8 @@ class Settlement:
         if execution.handler is not None:
             # What else claims to be a type is anybody's invention.
             self._counters.durations[envelope.type].add(duration_seconds)
-        delay = _delay(execution) if again else None
-        _log_failure(execution, failure, delay, error)
+        delay = delay_of(execution) if again else None
+        log_failure(_log, execution, failure, delay, error)
         self._told.failure(execution, failure, duration_seconds, error)
         self._broker.events.record(
             envelope.id,
@@ -197,7 +179,7 @@ class Settlement:
                 job_type=envelope.type,
                 queue=execution.queue,
                 attempt=execution.attempt,
-                error=_summary(failure.record),
+                error=summary_of(failure.record),
                 duration_ms=int(duration_seconds * 1000),
             ),
         )
@@ -214,6 +196,7 @@ class Settlement:
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
+        self._tell(execution.delivery, Outcome(envelope.id, State.CANCELLED.value, attempts=execution.attempt - 1))
         if self._nacks:
             events.after(lambda: self._bury(execution.delivery, execution.queue))
         else:
@@ -241,8 +224,10 @@ class Settlement:
             return True
         unsaid = self._unsaid.pop(execution.key, None)
         if unsaid is not None:
-            self._start(execution, execution.queue, self._retry(execution, unsaid, _delay(execution)))
+            self._start(execution, execution.queue, self._retry(execution, unsaid, delay_of(execution)))
             return True
+        if wants_reply(delivery.encoded_properties):
+            self._broker.events.after(lambda: self._replies.tell_again(delivery, execution.envelope.id))
         if execution.key in self._dead_lettered:
             self._broker.events.after(lambda: self._bury(delivery, execution.queue))
         elif execution.key in self._finished:
@@ -276,7 +261,7 @@ class Settlement:
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
         """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
-        placeholder, encoding = _placeholder(delivery, queue)
+        placeholder, encoding = placeholder_of(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
         self._counters.stepped_over["job"] += 1
         _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, reason)
@@ -291,7 +276,7 @@ class Settlement:
         self._counters.stepped_over["job"] += 1
         _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
         try:
-            placeholder, _ = _placeholder(delivery, queue)
+            placeholder, _ = placeholder_of(delivery, queue)
             reason = clean_text(f"it could not be settled: {type(error).__name__}", MAX_REASON)
             data = JobDiscarded(
                 job_type=placeholder.type,
@@ -321,7 +306,7 @@ class Settlement:
     async def _postpone(self, execution: Execution, seconds: float) -> None:
         delivery, queue = execution.delivery, execution.queue
         headers = kept_headers(delivery.properties.headers)
-        if not await self._republish(delivery, queue, delivery.body, headers, seconds):
+        if not await self._copies.republish(delivery, queue, delivery.body, headers, seconds):
             return
         envelope = execution.envelope
         events = self._broker.events
@@ -344,6 +329,7 @@ class Settlement:
         if self._republishing:
             await asyncio.wait(set(self._republishing), timeout=timeout_seconds)
         drained = await self._broker.events.drain(max(0.0, deadline - loop.time()))
+        await self._replies.ready()
         return drained and not self._republishing
 
     def _end(self, execution: Execution, failure: Failure) -> None:
@@ -375,14 +361,29 @@ class Settlement:
         self.discarded_count += 1
         self._told.discard(queue, envelope, attempts, record)
         events = self._broker.events
+        error, is_kept = summary_of(record), self._is_kept(keep)
         events.record(
             envelope.id,
-            JobDiscarded(job_type=envelope.type, queue=queue, total_attempts=attempts, last_error=_summary(record)),
+            JobDiscarded(
+                job_type=envelope.type,
+                queue=queue,
+                total_attempts=attempts,
+                last_error=error,
+                dead_letter=is_kept or None,
+            ),
         )
-        if self._is_kept(keep):
+        outcome = Outcome(envelope.id, State.DISCARDED.value, error=error, attempts=attempts, is_dead_letter=is_kept)
+        self._tell(delivery, outcome)
+        if is_kept:
             events.after(lambda: self._bury(delivery, queue))
         else:
             events.after(lambda: self._ack(delivery, queue))
+
+    def _tell(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Tell whoever waits for a job how it ended, once the events recorded so far are safe."""
+        if wants_reply(delivery.encoded_properties):
+            reply = delivery, outcome.id, encode_outcome(outcome)
+            self._broker.events.after(lambda: self._replies.tell([reply]))
 
     def _is_kept(self, wanted: bool) -> bool:  # noqa: FBT001 - the answer to the question that the name asks
         return wanted or self._on_discard == "dead_letter"
@@ -401,7 +402,7 @@ class Settlement:
     async def _published_next(self, execution: Execution, failure: Failure, delay: float) -> bool:
         """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
         envelope = execution.envelope
-        checkpoint = await self._checkpoint(execution, failure)
+        checkpoint = await next_checkpoint(self._control, execution, failure)
         if not execution.delivery.is_current:
             # Who has lost the delivery has no say any more: the broker gives the job to somebody.
             return False
@@ -425,7 +426,7 @@ class Settlement:
         )
         if execution.context is not None:
             headers |= execution.context.next_headers
-        if not await self._republish(execution.delivery, execution.queue, body, headers, delay):
+        if not await self._copies.republish(execution.delivery, execution.queue, body, headers, delay):
             return False
         self.retried_count += 1
         self._told.retry(execution, failure, delay)
@@ -441,31 +442,16 @@ class Settlement:
                 attempt=execution.attempt,
                 max_attempts=limit,
                 next_retry_at=format_timestamp(now + timedelta(seconds=waits)),
-                error=_summary(failure.record),
+                error=summary_of(failure.record),
             ),
         )
         settle = self._reject if self._nacks else self._ack
         events.after(lambda: settle(execution.delivery, execution.queue))
         return True
 
-    async def _checkpoint(self, execution: Execution, failure: Failure) -> Checkpoint | None:
-        """Return what the next attempt shall go on from: as this one left it, or as the coordinator heard it."""
-        carried = read_checkpoint(execution.envelope.checkpoint)
-        if execution.context is not None:
-            return execution.context.current_checkpoint
-        if failure.record.type != LOST:
-            return carried
-        try:
-            if await self._control.is_heard(execution.queue):
-                job = await self._control.info(execution.envelope.id, execution.queue, CHECKPOINT_SECONDS)
-                return carried if job is None or job.checkpoint is None else job.checkpoint
-        except (ClientError, ControlFailed) as error:
-            _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
-        return carried
-
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)
-        if await self._republish(delivery, queue, delivery.body, headers, None):
+        if await self._copies.republish(delivery, queue, delivery.body, headers, None):
             self._ack(delivery, queue)
 
     def _bury(self, delivery: Delivery, queue: str) -> None:
@@ -480,91 +466,8 @@ class Settlement:
 
     async def _publish_dead(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)
-        if await self._republish(delivery, queue, delivery.body, headers, None, dead=True):
+        if await self._copies.republish(delivery, queue, delivery.body, headers, None, dead=True):
             self._reject(delivery, queue)
-
-    async def _republish(
-        self,
-        delivery: Delivery,
-        queue: str,
-        body: bytes,
-        headers: dict[str, object],
-        delay: float | None,
-        *,
-        dead: bool = False,
-    ) -> bool:
-        """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
-
-        With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
-        to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
-        """
-        declarer = self._broker.declarer
-        topology = declarer.topology
-        properties = republish_properties(delivery.properties, headers)
-        pause_seconds, refusals = 1.0, 0
-        loop = asyncio.get_running_loop()
-        while True:
-            exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
-            published_at = loop.time()
-            try:
-                if delay is not None:
-                    exchange, key, waiting = await self._place_to_wait(queue, delay)
-                    properties = republish_properties(delivery.properties, headers | waiting)
-                published_at = loop.time()
-                await self._broker.publishing.publish(
-                    body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
-                )
-            except (ConnectionLost, ConnectionClosed):
-                return False
-            except (ChannelClosed, TopologyConflict) as error:
-                refusals += 1
-                if refusals >= MAX_REFUSALS:
-                    raise
-                _log.warning(
-                    "%s cannot be published to %s, trying again in %g s: %s", key, exchange, pause_seconds, error
-                )
-            except MessageReturned:
-                self._counters.returned += 1
-                _log.warning("nothing takes %s from %s: declaring it again", key, exchange)
-                declarer.forget_queue(queue)
-            except MessageNacked:
-                _log.warning("the broker refuses %s at %s, trying again in %g s", key, exchange, pause_seconds)
-            else:
-                self._counters.published[queue] += 1
-                self._counters.confirm_latency.add(loop.time() - published_at)
-                return True
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
-
-    async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
-        """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
-        declarer = self._broker.declarer
-        topology = declarer.topology
-        bucket_ms = retry_bucket_ms(delay)
-        if bucket_ms is not None:
-            await declarer.ensure_retry(queue, bucket_ms)
-            return topology.retry, topology.retry_key(queue, bucket_ms), {}
-        await declarer.ensure_schedule(queue)
-        return topology.schedule_address(queue, delay)
-
-    def _ack_all(self, executions: list[Execution]) -> None:
-        acked: Counter[str] = Counter()
-        for execution in executions:
-            # The delivery is looked up now: it may have been replaced after a reconnect.
-            if execution.delivery.ack():
-                acked[execution.queue] += 1
-        self._counters.acked.update(acked)
-        self._counters.unacked.subtract(acked)
-
-    def _ack(self, delivery: Delivery, queue: str) -> None:
-        if delivery.ack():
-            self._counters.acked[queue] += 1
-            self._counters.unacked[queue] -= 1
-
-    def _reject(self, delivery: Delivery, queue: str) -> None:
-        if delivery.nack(requeue=False):
-            self._counters.nacked[queue] += 1
-            self._counters.unacked[queue] -= 1
 
     def _start(
         self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool = False
@@ -592,64 +495,3 @@ class Settlement:
                     self._counters.unacked[queue] -= 1
             else:
                 self.abandon(delivery, queue, error)
-
-
-def _delay(execution: Execution) -> float:
-    """Return for how many seconds the next attempt of a job waits."""
-    policy = execution.envelope.policy
-    delay = retry_delay_seconds(policy, execution.attempt, random.random())  # noqa: S311 - jitter
-    return min(delay, MAX_DELAY_SECONDS)
-
-
-def _log_failure(execution: Execution, failure: Failure, delay: float | None, error: BaseException | None) -> None:
-    """Log a failed attempt, with its traceback if there is one. Arguments are nobody's business (ojs-logging 9)."""
-    envelope = execution.envelope
-    job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
-    fields = {"category": "error"}
-    trace = None if error is None else (type(error), error, error.__traceback__)
-    if delay is None:
-        _log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=trace, extra=fields)
-    else:
-        text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
-        _log.warning(text, *job, delay, exc_info=trace, extra=fields)
-
-
-def _placeholder(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
-    """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
-    try:
-        properties = delivery.properties
-    except ValueError:
-        return Envelope(id="unknown", type="unknown", queue=queue), " (and its properties are malformed)"
-    encoding = properties.content_encoding or ""
-    known = encoding.lower() in {"", "utf-8", "utf8", "identity"}
-    job_id = clean_text(properties.message_id or "unknown", MAX_ID_LENGTH)
-    job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
-    placeholder = Envelope(id=job_id, type=job_type, queue=queue)
-    return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
-
-
-def _summary(record: ErrorRecord) -> ErrorSummary:
-    return ErrorSummary(
-        code=record.code,
-        message=record.message,
-        type=record.type,
-        retryable=record.retryable,
-        stack_trace="\n".join(record.backtrace) if record.backtrace else None,
-    )
-
-
-def _encode_result(execution: Execution, result: object) -> msgspec.Raw | None:
-    """Return a handler's result as JSON; the job is done in any case, so a result that is not JSON is only left out."""
-    envelope, handler = execution.envelope, execution.handler
-    try:
-        encoded = msgspec.json.encode(result) if handler is None else handler.result.encode(result)
-    except Exception as error:  # noqa: BLE001 - a result may be of any kind, and of any depth
-        _log.error("the result of job %s (%s) is not JSON: %s", envelope.id, envelope.type, type(error).__name__)
-        return None
-    if is_nested_deeper(encoded, MAX_RESULT_NESTING):
-        _log.error("the result of job %s (%s) is nested too deeply", envelope.id, envelope.type)
-        return None
-    if len(encoded) > MAX_RESULT_BYTES:
-        _log.error("the result of job %s (%s) is too large: %d bytes", envelope.id, envelope.type, len(encoded))
-        return None
-    return msgspec.Raw(encoded)

@@ -1,0 +1,148 @@
+"""Tells those who wait for jobs when these have ended.
+
+A question is acknowledged when all of its jobs have been answered, so the broker keeps it for the next coordinator if
+this one dies. It is dropped after a while: whoever still waits then asks again.
+
+    WAIT a, b -> [a] has ended: told at once ... job.completed of b -> [b] is told, WAIT is acknowledged
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.job_fold import has_ended
+from waybill.ojs.results.outcome import encode_outcome, join_outcomes, outcome_of
+from waybill.ojs.spec.control_message import MAX_WAITED, WAIT, JobInfo, WaitRequest
+
+MAX_OPEN: Final = 5000
+"""Questions that are held at a time; the channel has room for twice as many."""
+MAX_HOLD_SECONDS: Final = 600.0
+MAX_MESSAGE_BYTES: Final = 256 * 1024
+
+_decoder: Final = msgspec.json.Decoder(WaitRequest)
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class _Question:
+    """One request, and those of its jobs that have not ended."""
+
+    __slots__ = ("left", "request", "timer")
+
+    def __init__(self, request: Request, job_ids: Iterable[str]) -> None:
+        self.request = request
+        self.left = set(job_ids)
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class WaitRequests:
+    """Holds the questions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._view = desk.view
+        self._questions: dict[_Question, None] = {}
+        self._by_job: defaultdict[str, list[_Question]] = defaultdict(list)
+        desk.view.on_end.append(self._have_ended)
+        desk.broker.connection.on_reconnect(self._forget_lost)
+
+    def answers(self) -> dict[str, Answer]:
+        """Return what is to be called for which kind of request."""
+        return {WAIT: self._wait}
+
+    async def _wait(self, request: Request) -> None:
+        try:
+            body = _decoder.decode(request.delivery.body)
+        except (msgspec.DecodeError, RecursionError):
+            self._desk.senseless(request)
+            return
+        if not request.delivery.properties.reply_to or len(body.job_ids) > MAX_WAITED:
+            self._desk.senseless(request)
+        elif len(self._questions) >= MAX_OPEN:
+            _log.warning("%d questions wait for the ends of jobs, no more are taken", MAX_OPEN)
+            request.delivery.ack()
+        else:
+            self._desk.spawn(self._desk.attempt(request, self._begin))
+
+    async def _begin(self, request: Request) -> None:
+        """Hold a question, and answer for the jobs that have ended by now."""
+        body = _decoder.decode(request.delivery.body)
+        question = _Question(request, body.job_ids)
+        # First this, so that no end comes between the look and the wait.
+        self._questions[question] = None
+        for job_id in question.left:
+            self._by_job[job_id].append(question)
+        self._view.watched.update(question.left)
+        try:
+            known = await self._view.many(list(question.left))
+        except BaseException:
+            self._drop(question)
+            raise
+        hold_seconds = min(max(body.hold_seconds, 0.0), MAX_HOLD_SECONDS)
+        question.timer = asyncio.get_running_loop().call_later(hold_seconds, self._give_up, question)
+        await self._tell(known)
+        self._settle(question)
+
+    def _have_ended(self, job_ids: Sequence[str]) -> None:
+        self._desk.spawn(self._look(job_ids))
+
+    async def _look(self, job_ids: Sequence[str]) -> None:
+        await self._tell(await self._view.many(job_ids))
+
+    async def _tell(self, jobs: Iterable[JobInfo]) -> None:
+        """Tell of those of these jobs that have ended."""
+        outcomes: defaultdict[_Question, list[bytes]] = defaultdict(list)
+        for job in jobs:
+            if not has_ended(job):
+                continue
+            encoded = encode_outcome(outcome_of(job))
+            self._view.watched.discard(job.id)
+            for question in self._by_job.pop(job.id, ()):
+                question.left.discard(job.id)
+                outcomes[question].append(encoded)
+        for question, found in outcomes.items():
+            await self._send(question.request, found)
+            self._settle(question)
+
+    async def _send(self, request: Request, outcomes: list[bytes]) -> None:
+        start = size = 0
+        for end, outcome in enumerate(outcomes):
+            size += len(outcome)
+            if size > MAX_MESSAGE_BYTES and end > start:
+                await self._desk.reply(request, join_outcomes(outcomes[start:end]))
+                start, size = end, len(outcome)
+        await self._desk.reply(request, join_outcomes(outcomes[start:]))
+
+    def _settle(self, question: _Question) -> None:
+        if not question.left and question in self._questions:
+            self._drop(question)
+            question.request.delivery.ack()
+
+    def _give_up(self, question: _Question) -> None:
+        """Hold a question no longer: who still waits asks again."""
+        if question in self._questions:
+            self._drop(question)
+            question.request.delivery.ack()
+
+    def _drop(self, question: _Question) -> None:
+        self._questions.pop(question, None)
+        if question.timer is not None:
+            question.timer.cancel()
+        for job_id in question.left:
+            others = self._by_job.get(job_id)
+            if others is not None:
+                others.remove(question)
+                if not others:
+                    del self._by_job[job_id]
+                    self._view.watched.discard(job_id)
+
+    def _forget_lost(self) -> None:
+        """After a lost connection: the broker gives out again what was held."""
+        for question in [one for one in self._questions if not one.request.delivery.is_current]:
+            self._drop(question)

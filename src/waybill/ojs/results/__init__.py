@@ -1,0 +1,1 @@
+"""How a job ended, for whoever waits for it."""

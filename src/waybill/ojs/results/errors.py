@@ -1,0 +1,113 @@
+"""What `job.result()` raises: how a job ended that has no result, and why a result cannot be had."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.ojs.errors import JobsError
+from waybill.ojs.results.outcome import JOB_EXPIRED, RESULT_PRUNED, RESULT_TOO_LARGE, Outcome
+from waybill.ojs.spec.states import State
+
+
+class HandlerTraceback(Exception):
+    """The cause of a `JobFailed`: where the handler has raised its exception, on whatever machine that was."""
+
+    def __init__(self, text: str) -> None:
+        """`text` has a line for each frame, the innermost last."""
+        super().__init__(f"in the worker\n{text}")
+        self.text = text
+
+
+class JobFailed(JobsError):
+    """A job ended without success; what its last attempt has raised is here as text.
+
+    `type` is the exception's class or the name that the handler has given it, `message` its text, `traceback` a line
+    for each frame or None, `code` the OJS error code, `attempts` how many attempts there were.
+    """
+
+    how = "failed"
+
+    def __init__(self, outcome: Outcome) -> None:
+        """Made of the outcome of a job."""
+        error = outcome.error
+        self.job_id = outcome.id
+        self.state = outcome.state
+        self.attempts = outcome.attempts
+        self.code = "" if error is None else error.code
+        self.type = "" if error is None else error.type or error.code
+        self.message = "" if error is None else error.message
+        self.traceback = None if error is None else error.stack_trace
+        text = f"job {self.job_id} {self.how}"
+        super().__init__(text if error is None else f"{text}: {self.type}: {self.message}")
+        if self.traceback is not None:
+            self.__cause__ = HandlerTraceback(self.traceback)
+
+
+class DiscardedJob(JobFailed):
+    """A job has failed for good: it has no attempts left, or its handler has given it up."""
+
+    how = "was discarded"
+
+
+class DeadLetteredJob(DiscardedJob):
+    """A job has failed for good and is kept among the dead letters, where it can be tried again."""
+
+    how = "became a dead letter"
+
+
+class ExpiredJob(JobFailed):
+    """A job could not start before its `expires_at`."""
+
+    how = "expired"
+
+
+class CancelledJob(JobFailed):
+    """A job was cancelled, before it started or while it ran."""
+
+    how = "was cancelled"
+
+
+class ResultTimeout(JobsError, TimeoutError):
+    """A job has not ended in time, or nobody has told of it; it goes on."""
+
+    def __init__(self, job_id: str, message: str) -> None:
+        """`message` says what was waited for."""
+        super().__init__(f"job {job_id}: {message}")
+        self.job_id = job_id
+
+
+class NoResult(JobsError):
+    """A job has completed, but its result cannot be had."""
+
+    def __init__(self, job_id: str, code: str, message: str) -> None:
+        """`code` is RESULT_TOO_LARGE, RESULT_NOT_JSON or RESULT_PRUNED."""
+        super().__init__(f"job {job_id}: {message} ({code})")
+        self.job_id = job_id
+        self.code = code
+
+
+class ResultTooLarge(NoResult):
+    """The result of a job has more bytes than its `result_size_limit`."""
+
+
+class ResultExpired(NoResult):
+    """The time for which the result of a job was kept is over."""
+
+
+_UNAVAILABLE: Final[dict[str, type[NoResult]]] = {RESULT_TOO_LARGE: ResultTooLarge, RESULT_PRUNED: ResultExpired}
+
+
+def error_of(outcome: Outcome) -> JobFailed | NoResult | None:
+    """Return what an outcome is raised as, None for a result."""
+    error = outcome.error
+    if outcome.state == State.COMPLETED.value:
+        if error is None:
+            return None
+        return _UNAVAILABLE.get(error.code, NoResult)(outcome.id, error.code, error.message)
+    if outcome.state == State.CANCELLED.value:
+        return CancelledJob(outcome)
+    if error is not None and error.code == JOB_EXPIRED:
+        return ExpiredJob(outcome)
+    if outcome.state == State.DISCARDED.value:
+        return DeadLetteredJob(outcome) if outcome.is_dead_letter else DiscardedJob(outcome)
+    return JobFailed(outcome)

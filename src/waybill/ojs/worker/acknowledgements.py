@@ -1,0 +1,70 @@
+"""Acknowledges deliveries once the events that say why are safe, those of one message of events together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from waybill.client import Delivery
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.results.outcome import Outcome, encode_completed, encode_outcome, wants_reply
+from waybill.ojs.results.replies import Replies, Reply
+from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.execution import Execution
+
+
+class Acknowledgements:
+    """Those of one worker."""
+
+    def __init__(self, events: EventWriter, replies: Replies) -> None:
+        self._events = events
+        self._counters = events.counters
+        self._replies = replies
+        self._gathering: object = None
+        self._completed: list[Execution] = []
+        self._told: list[Reply] = []
+
+    def completed(self, execution: Execution, result: bytes | None, error: ErrorSummary | None) -> None:
+        """Acknowledge a job when the event of its completion, recorded just now, is safe; before, tell who waits.
+
+        `result` is JSON, `error` why there is none of what the handler has returned.
+        """
+        events = self._events
+        if events.gathering is not self._gathering:
+            # One action for all jobs whose completion goes out in one message.
+            self._gathering = events.gathering
+            completed: list[Execution] = []
+            told: list[Reply] = []
+            self._completed, self._told = completed, told
+            events.after(lambda: self._ack_all(completed, told))
+        self._completed.append(execution)
+        if wants_reply(execution.delivery.encoded_properties):
+            job_id = execution.envelope.id
+            if error is None:
+                text = encode_completed(job_id, result)
+            else:
+                text = encode_outcome(Outcome(job_id, State.COMPLETED.value, error=error, attempts=execution.attempt))
+            self._told.append((execution.delivery, job_id, text))
+
+    def _ack_all(self, executions: list[Execution], told: list[Reply]) -> None:
+        if told:
+            self._replies.tell(told)
+        acked: Counter[str] = Counter()
+        for execution in executions:
+            # The delivery is looked up now: it may have been replaced after a reconnect.
+            if execution.delivery.ack():
+                acked[execution.queue] += 1
+        self._counters.acked.update(acked)
+        self._counters.unacked.subtract(acked)
+
+    def ack(self, delivery: Delivery, queue: str) -> None:
+        """Acknowledge one now."""
+        if delivery.ack():
+            self._counters.acked[queue] += 1
+            self._counters.unacked[queue] -= 1
+
+    def reject(self, delivery: Delivery, queue: str) -> None:
+        """Let the broker move one to where it dead-letters."""
+        if delivery.nack(requeue=False):
+            self._counters.nacked[queue] += 1
+            self._counters.unacked[queue] -= 1

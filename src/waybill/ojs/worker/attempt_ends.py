@@ -1,0 +1,100 @@
+"""What comes of an attempt for those who hear of it: its result as JSON, its error in short, what the next one has."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+import msgspec
+
+from waybill.client import ClientError, Delivery
+from waybill.ojs.control.control import Control
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
+from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord
+from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.nesting import clean_text, shown
+from waybill.ojs.spec.retry import retry_delay_seconds
+from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
+from waybill.ojs.worker.execution import LOST, Execution, Failure
+
+CHECKPOINT_SECONDS: Final = 3.0
+"""How long to wait for the coordinator's word on a job whose worker vanished."""
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, ErrorSummary | None]:
+    """Return a result as JSON, or why it cannot be had."""
+    handler, envelope = execution.handler, execution.envelope
+    encode = msgspec.json.encode if handler is None else handler.result.encode
+    encoded = encode_result(result, encode, DEFAULT_SIZE_LIMIT)
+    if isinstance(encoded, bytes):
+        return encoded, None
+    _log.error("job %s (%s): %s", shown(envelope.id), shown(envelope.type), encoded.message)
+    return None, encoded
+
+
+def delay_of(execution: Execution) -> float:
+    """Return for how many seconds the next attempt of a job waits."""
+    policy = execution.envelope.policy
+    delay = retry_delay_seconds(policy, execution.attempt, random.random())  # noqa: S311 - jitter
+    return min(delay, MAX_DELAY_SECONDS)
+
+
+async def next_checkpoint(control: Control, execution: Execution, failure: Failure) -> Checkpoint | None:
+    """Return what the next attempt shall go on from: as this one left it, or as the coordinator heard it."""
+    carried = read_checkpoint(execution.envelope.checkpoint)
+    if execution.context is not None:
+        return execution.context.current_checkpoint
+    if failure.record.type != LOST:
+        return carried
+    try:
+        if await control.is_heard(execution.queue):
+            job = await control.info(execution.envelope.id, execution.queue, CHECKPOINT_SECONDS)
+            return carried if job is None or job.checkpoint is None else job.checkpoint
+    except (ClientError, ControlFailed) as error:
+        _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
+    return carried
+
+
+def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
+    """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
+    try:
+        properties = delivery.properties
+    except ValueError:
+        return Envelope(id="unknown", type="unknown", queue=queue), " (and its properties are malformed)"
+    encoding = properties.content_encoding or ""
+    known = encoding.lower() in {"", "utf-8", "utf8", "identity"}
+    job_id = clean_text(properties.message_id or "unknown", MAX_ID_LENGTH)
+    job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
+    placeholder = Envelope(id=job_id, type=job_type, queue=queue)
+    return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
+
+
+def summary_of(record: ErrorRecord) -> ErrorSummary:
+    """Return an error as events have it."""
+    return ErrorSummary(
+        code=record.code,
+        message=record.message,
+        type=record.type,
+        retryable=record.retryable,
+        stack_trace="\n".join(record.backtrace) if record.backtrace else None,
+    )
+
+
+def log_failure(
+    log: logging.Logger, execution: Execution, failure: Failure, delay: float | None, error: BaseException | None
+) -> None:
+    """Log a failed attempt, with its traceback if there is one. Arguments are nobody's business (ojs-logging 9)."""
+    envelope = execution.envelope
+    job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
+    fields = {"category": "error"}
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    if delay is None:
+        log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=trace, extra=fields)
+    else:
+        text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
+        log.warning(text, *job, delay, exc_info=trace, extra=fields)

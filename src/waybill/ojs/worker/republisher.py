@@ -1,0 +1,119 @@
+"""Publishes copies of delivered jobs: the next attempt, the same one for later, a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from waybill.client import (
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    Delivery,
+    MessageNacked,
+    MessageReturned,
+)
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.spec.message import republish_properties
+from waybill.ojs.spec.retry import retry_bucket_ms
+
+MAX_REFUSALS: Final = 5
+"""How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
+MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Republisher:
+    """Publishes over one connection."""
+
+    def __init__(self, broker: BrokerConnection) -> None:
+        self._broker = broker
+        self._counters = broker.events.counters
+
+    async def republish(
+        self,
+        delivery: Delivery,
+        queue: str,
+        body: bytes,
+        headers: dict[str, object],
+        delay: float | None,
+        *,
+        dead: bool = False,
+    ) -> bool:
+        """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
+
+        With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
+        to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
+        """
+        pause_seconds, refusals = 1.0, 0
+        loop = asyncio.get_running_loop()
+        while True:
+            published_at = loop.time()
+            try:
+                published_at = await self._publish(delivery, queue, body, headers, delay, dead=dead)
+            except (ConnectionLost, ConnectionClosed):
+                return False
+            except (ChannelClosed, TopologyConflict, MessageReturned, MessageNacked) as error:
+                if isinstance(error, ChannelClosed | TopologyConflict):
+                    refusals += 1
+                    if refusals >= MAX_REFUSALS:
+                        raise
+                self._note_refusal(queue, pause_seconds, error)
+            else:
+                self._counters.published[queue] += 1
+                self._counters.confirm_latency.add(loop.time() - published_at)
+                return True
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+
+    async def _publish(
+        self,
+        delivery: Delivery,
+        queue: str,
+        body: bytes,
+        headers: dict[str, object],
+        delay: float | None,
+        *,
+        dead: bool,
+    ) -> float:
+        """Publish once; return when that began."""
+        topology = self._broker.declarer.topology
+        exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
+        if delay is not None:
+            exchange, key, waiting = await self._place_to_wait(queue, delay)
+            headers = headers | waiting
+        published_at = asyncio.get_running_loop().time()
+        await self._broker.publishing.publish(
+            body,
+            exchange=exchange,
+            routing_key=key,
+            properties=republish_properties(delivery.properties, headers),
+            mandatory=True,
+        )
+        return published_at
+
+    def _note_refusal(self, queue: str, pause_seconds: float, error: ClientError | TopologyConflict) -> None:
+        if isinstance(error, MessageReturned):
+            self._counters.returned += 1
+            _log.warning("no queue takes a job of %s: declaring it again", queue)
+            self._broker.declarer.forget_queue(queue)
+        elif isinstance(error, MessageNacked):
+            _log.warning("the broker refuses a job of %s, trying again in %g s", queue, pause_seconds)
+        else:
+            text = "a job of %s cannot be published, trying again in %g s: %s"
+            _log.warning(text, queue, pause_seconds, error)
+
+    async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
+        """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
+        declarer = self._broker.declarer
+        topology = declarer.topology
+        bucket_ms = retry_bucket_ms(delay)
+        if bucket_ms is not None:
+            await declarer.ensure_retry(queue, bucket_ms)
+            return topology.retry, topology.retry_key(queue, bucket_ms), {}
+        await declarer.ensure_schedule(queue)
+        return topology.schedule_address(queue, delay)

@@ -1,0 +1,45 @@
+"""Time limits of attempts: one timer for all of them, which most leave as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from waybill.ojs.worker.execution import Execution
+
+
+class TimeLimits:
+    """Ends attempts whose deadline is over."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, active: Iterable[Execution], end: Callable[[Execution], None]
+    ) -> None:
+        """`active` are those under way at any time; `end` ends one, or gives it another deadline."""
+        self._loop = loop
+        self._active = active
+        self._end = end
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check_by(self, deadline: float) -> None:
+        """Have the deadlines looked at by then."""
+        timer = self._timer
+        if timer is not None and timer.when() <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._check)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for execution in list(self._active):
+            if execution.deadline <= now:
+                self._end(execution)
+        deadlines = [execution.deadline for execution in self._active]
+        if deadlines:
+            self.check_by(min(deadlines))
