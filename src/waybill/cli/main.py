@@ -19,6 +19,7 @@ VERBS: Final = {
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
+    "workflow": "List, show, cancel and retry workflows.",
     "queue": "List, declare, pause and purge queues.",
     "top": "Watch queues, workers and running jobs.",
     "bench": "Measure how fast jobs go through a broker.",

@@ -31,6 +31,8 @@ PREFETCH: Final = 50
 FOLD_SECONDS: Final = 0.02
 WATCHED_FOLD_SECONDS: Final = 0.002
 """While somebody waits for the end of a job."""
+FOLD_SHARE: Final = 2.0
+"""How much longer than it takes to fold is waited for more before, FOLD_SECONDS at most."""
 TRIES: Final = 2
 RETRY_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 1.0
@@ -214,18 +216,24 @@ class JobView:
             self._many_wait.set()
 
     async def _fold_for_ever(self, store: JobStore) -> None:
+        loop = asyncio.get_running_loop()
+        fold_seconds = FOLD_SECONDS
         while True:
             await self._arrived.wait()
             # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
+            # The wait is short where folds are: a step of a workflow goes through several, one after another.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WATCHED_FOLD_SECONDS if self.watched else FOLD_SECONDS):
+                longest = WATCHED_FOLD_SECONDS if self.watched else FOLD_SECONDS
+                async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
                     await self._many_wait.wait()
             self._arrived.clear()
             self._many_wait.clear()
+            began = loop.time()
             while self._waiting:
                 # The other half arrives meanwhile.
                 count = min(len(self._waiting), PREFETCH // 2)
                 await self._fold(store, [self._waiting.popleft() for _ in range(count)])
+            fold_seconds = loop.time() - began
 
     async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
         # The properties were decoded for the offset.
