@@ -2,12 +2,13 @@
 
 import asyncio
 import sys
+from datetime import timedelta
 
 from waybill.client import ReconnectPolicy
 from waybill.ojs import Coordinator, FailJob, Handler, Jobs, Retry, Worker, current_job, group, parent_results
 
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.3)
-RETRY = Retry(max_attempts=50, initial_interval="PT0.1S", backoff_coefficient=1.0, jitter=False)
+RETRY = Retry(max_attempts=50, initial_interval=timedelta(seconds=0.1), backoff_coefficient=1.0, jitter=False)
 
 
 class KillJobs:

@@ -24,6 +24,7 @@ from waybill.ojs.spec.events import ReceivedEvent, decode_events
 
 KILLS = int(os.environ.get("WAYBILL_KILLS", "5"))
 QUEUE = "kills"
+LOG = sys.stderr if "WAYBILL_KILLS" in os.environ else None
 
 
 @pytest.fixture(params=["waybill", "rabbitmq"])
@@ -56,8 +57,6 @@ class Program:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
 
 
 def shapes(jobs: KillJobs, number: int) -> tuple[Shape[Any], str]:

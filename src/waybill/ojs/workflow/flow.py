@@ -41,17 +41,18 @@ class Flow:
         """The jobs whose turn has just come: they are to be enqueued."""
         self.dropped: list[int] = []
         """The jobs that were to be enqueued, or were, and are not to start any more."""
-        self.untold: dict[int, None] = {}
-        """The nodes of which an event is to be written."""
-        self._open: list[int] = []
+        self._open: dict[int, int] = {}
+        """How many steps of a node have not ended, counted when that is first asked for."""
         self._time = progress.created_at
-        if progress.states:
-            self._recount()
-        else:
+        if not progress.states:
             count = len(self.plan.nodes) + ROOT
             progress.states, progress.told = bytearray(count), bytearray(count)
-            self._recount()
             self._resume(self.plan.root)
+
+    @property
+    def untold(self) -> dict[int, None]:
+        """The nodes of which an event is to be written."""
+        return self.progress.untold
 
     @property
     def ready(self) -> list[int]:
@@ -220,7 +221,7 @@ class Flow:
         if self.members.counts.failed:
             self.members.forget_failures()
             progress.revives = True
-        self._recount()
+        self._open.clear()
         self._resume(self.plan.root)
         return True
 
@@ -260,8 +261,9 @@ class Flow:
             self.dropped.append(number)
         if self._is_untold(node):
             self.untold[number] = None
-        if node.parent is not None and not node.callback and (before >= FIRST_END) != (state >= FIRST_END):
-            self._open[node.parent.number] += -1 if state >= FIRST_END else 1
+        parent = node.parent
+        if parent is not None and parent.number in self._open and not node.callback:
+            self._open[parent.number] += (before >= FIRST_END) - (state >= FIRST_END)
 
     def _is_untold(self, node: Node) -> bool:
         """Say whether an event about a step, a job of a group or a callback is to be written (appendix B)."""
@@ -309,7 +311,7 @@ class Flow:
     def _settle(self, node: Node) -> None:
         """End a composite all of whose parts have ended; a batch fires its callbacks before."""
         states = self.progress.states
-        if states[node.number] >= FIRST_END or self._open[node.number] > 0:
+        if states[node.number] >= FIRST_END or self._is_open(node):
             return
         if node.streamed and not self.members.is_over:
             return
@@ -372,6 +374,7 @@ class Flow:
         if node.kind == "job" and spawned and self.progress.times.get(number) and False in spawned.values():
             states[number] = HELD
             self.progress.told[number] = 0
+            self.progress.untold.pop(number, None)
             for child, done in spawned.items():
                 if done is False:
                     spawned[child] = None
@@ -387,6 +390,7 @@ class Flow:
     def _forget(self, node: Node) -> None:
         self.progress.states[node.number] = WAITING
         self.progress.told[node.number] = 0
+        self.progress.untold.pop(node.number, None)
         self.progress.times.pop(node.number, None)
         self.progress.children.pop(node.number, None)
 
@@ -406,14 +410,13 @@ class Flow:
     def _finish(self, state: WorkflowState) -> None:
         self.progress.state, self.progress.ended_at = state.value, self._time
 
-    def _recount(self) -> None:
-        """Count what the states of the nodes say, from the beginning."""
+    def _is_open(self, node: Node) -> bool:
+        """Say whether some step of a node has not ended."""
         states = self.progress.states
-        self._open = [0] * len(states)
-        self.untold.clear()
-        for node in self.plan.nodes:
-            state = states[node.number]
-            if self._is_untold(node):
-                self.untold[node.number] = None
-            if node.parent is not None and not node.callback and state < FIRST_END:
-                self._open[node.parent.number] += 1
+        if node.kind == "chain":
+            # What follows a failure is cancelled, so the last one is the last to end.
+            return states[node.steps[-1].number] < FIRST_END
+        count = self._open.get(node.number)
+        if count is None:
+            count = self._open[node.number] = sum(states[step.number] < FIRST_END for step in node.steps)
+        return count > 0

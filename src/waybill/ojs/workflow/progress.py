@@ -80,6 +80,8 @@ class Progress(msgspec.Struct):
     states: bytearray = msgspec.field(default_factory=bytearray)
     told: bytearray = msgspec.field(default_factory=bytearray)
     """What events were written about: 1 that it was fired, 2 that it has ended."""
+    untold: dict[int, None] = msgspec.field(default_factory=dict)
+    """The nodes of which an event is to be written."""
     told_started: bool = False
     told_ended: bool = False
     runs: dict[int, int] = msgspec.field(default_factory=dict)
