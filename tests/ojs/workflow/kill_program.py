@@ -1,10 +1,11 @@
 """The worker and the coordinator of `test_kills.py`: `python -m tests.ojs.workflow.kill_program ROLE URI QUEUE`."""
 
 import asyncio
+import logging
 import sys
 from datetime import timedelta
 
-from waybill.client import ReconnectPolicy
+from waybill.client import ClientError, ReconnectPolicy
 from waybill.ojs import Coordinator, FailJob, Handler, Jobs, Retry, Worker, current_job, group, parent_results
 
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.3)
@@ -49,11 +50,16 @@ class KillJobs:
 
 
 async def main(role: str, uri: str, queue: str) -> None:
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} %(message)s")
     jobs = KillJobs(uri, queue).jobs
-    part = Worker(jobs, queues=[queue], concurrency=20) if role == "worker" else Coordinator(jobs, queues=[queue])
-    async with jobs, part:
-        print("ready", flush=True)
-        await asyncio.Event().wait()
+    while True:
+        part = Worker(jobs, queues=[queue], concurrency=20) if role == "worker" else Coordinator(jobs, queues=[queue])
+        try:
+            async with jobs, part:
+                await asyncio.Event().wait()
+        except (OSError, ClientError):
+            # The broker is down just now; a service manager would start this again.
+            await asyncio.sleep(0.2)
 
 
 if __name__ == "__main__":
