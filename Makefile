@@ -107,6 +107,11 @@ SEEDS ?= 200
 simulate: $(BUILT)/stamp ## random faults on a simulated machine: SEEDS=how many, or SEED=the one to run again
 	@$(BUILT_RUN) -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs 2)
 
+CRON_DAYS ?= 10000
+CRON_SEED ?= 1
+simulate-cron: setup ## 40 cron jobs over CRON_DAYS days of virtual time, three coordinators, kills and wrong clocks: each tick once
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.ojs.cron.test_exactly_once $(CRON_SEED) $(CRON_DAYS)
+
 CASES ?= 200000
 SEARCH_SEED ?= 1
 search: $(BUILT)/stamp ## random, mutated and expensive sessions: CASES=how many, SEARCH_SEED=from where, AGAIN=one finding's file

@@ -18,6 +18,10 @@ __all__ = ["waybill_uri"]
         ("retries", ["attempt 2 to charge flaky with 995 cents", "completed: 2, failed: 3, retried: 1, discarded: 2"]),
         ("processes", ["2262 primes in attempt 1\n2262 primes in attempt 2", "ledger closed with 1 lines"]),
         ("scheduled", ["first\nsecond"]),
+        (
+            "periodic",
+            ["all is well\nall is well", "health.check: @every 1s, paused", "billing.month: 0 23 L * *, active"],
+        ),
     ],
 )
 def test_an_example_runs(repository: Path, waybill_uri: str, name: str, lines: list[str]) -> None:

@@ -14,7 +14,9 @@ from typing import Final
 END: Final = "--- end of output ---"
 START_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 30.0
-LOOKS: Final = re.compile(r"cat |grep |curl -s localhost|waybill (queue list|job info|job list|dlq list|top|doctor) ")
+LOOKS: Final = re.compile(
+    r"cat |grep |curl -s localhost|waybill (queue list|job info|job list|dlq list|cron (list|show|next)|top|doctor)\b"
+)
 
 
 class Shell:

@@ -20,6 +20,7 @@ VERBS: Final = {
     "coordinator": "Cancel jobs and answer questions about them.",
     "job": "Push, inspect and cancel jobs.",
     "workflow": "List, show, cancel and retry workflows.",
+    "cron": "List, register, pause and run cron jobs.",
     "queue": "List, declare, pause and purge queues.",
     "top": "Watch queues, workers and running jobs.",
     "bench": "Measure how fast jobs go through a broker.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import (
     ControlFailed,
+    CronNotFound,
     DeadLetterJob,
     DiscardJob,
     DuplicateJob,
@@ -54,6 +55,8 @@ from waybill.ojs.worker.worker import Worker
 
 if TYPE_CHECKING:
     from waybill.ojs.coordinator.coordinator import Coordinator
+    from waybill.ojs.cron.crons import Crons, CronSettings
+    from waybill.ojs.cron.definition import CronFiring, CronInfo, CronJob
     from waybill.ojs.dead_letters import DeadJob, DeadLetters
     from waybill.ojs.push.outbox import Outbox, OutboxRelay
     from waybill.ojs.sync.jobs import SyncJobs
@@ -74,6 +77,12 @@ __all__ = [
     "CancelledJob",
     "ControlFailed",
     "Coordinator",
+    "CronFiring",
+    "CronInfo",
+    "CronJob",
+    "CronNotFound",
+    "CronSettings",
+    "Crons",
     "DeadJob",
     "DeadLetterJob",
     "DeadLetteredJob",
@@ -155,6 +164,11 @@ __all__ = [
 
 _HOMES: Final = {
     "Coordinator": "coordinator.coordinator",
+    "CronFiring": "cron.definition",
+    "CronInfo": "cron.definition",
+    "CronJob": "cron.definition",
+    "CronSettings": "cron.crons",
+    "Crons": "cron.crons",
     "DeadJob": "dead_letters",
     "DeadLetters": "dead_letters",
     "Finding": "topology.check",

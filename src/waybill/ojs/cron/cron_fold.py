@@ -22,7 +22,7 @@ import msgspec
 from waybill.ojs.coordinator.claims import Claim, claim, claimed, key_of, let_go
 from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
 from waybill.ojs.coordinator.job_fold import ENDS
-from waybill.ojs.cron.definition import CronInfo, CronJob, Firing
+from waybill.ojs.cron.definition import CronFiring, CronInfo, CronJob
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.cron_events import CronClaimed
 from waybill.ojs.spec.events import ReceivedEvent
@@ -62,17 +62,17 @@ class CronRow(msgspec.Struct, omit_defaults=True):
     is_removed: bool = False
     run_count: int = 0
     last_run_at: str | None = None
-    firings: list[Firing] = msgspec.field(default_factory=list)
+    firings: list[CronFiring] = msgspec.field(default_factory=list)
     """The oldest first."""
     to_tell: list[str] = msgspec.field(default_factory=list)
     """Keys of firings of which the world has not been told."""
 
-    def firing(self, key: str) -> Firing | None:
+    def firing(self, key: str) -> CronFiring | None:
         """Return a firing."""
         return next((one for one in reversed(self.firings) if one.key == key), None)
 
     @property
-    def open(self) -> list[Firing]:
+    def open(self) -> list[CronFiring]:
         """The firings whose jobs have not ended."""
         return [one for one in self.firings if one.state not in _OVER]
 
@@ -195,7 +195,7 @@ def _fire(rows: Rows, row: CronRow, found: CronClaimed, event: ReceivedEvent) ->
         return
     row.run_count += 1
     row.last_run_at = found.scheduled_at
-    firing = Firing(
+    firing = CronFiring(
         key=found.key,
         scheduled_at=found.scheduled_at,
         at=event.time,
@@ -218,7 +218,9 @@ def _note(row: CronRow, found: CronClaimed) -> dict[str, object]:
 
 
 def _skip(row: CronRow, key: str, scheduled_at: str, at: str, reason: str, job_id: str | None) -> None:
-    row.firings.append(Firing(key=key, scheduled_at=scheduled_at, at=at, state="skipped", reason=reason, job_id=job_id))
+    row.firings.append(
+        CronFiring(key=key, scheduled_at=scheduled_at, at=at, state="skipped", reason=reason, job_id=job_id)
+    )
     _tell(row, key)
 
 

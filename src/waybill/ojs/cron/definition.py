@@ -105,7 +105,7 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         return {**job, "meta": meta, "created_at": time_of(now_ms)}
 
 
-class Firing(msgspec.Struct, omit_defaults=True):
+class CronFiring(msgspec.Struct):
     """A tick that was decided. `state` is that of its job, or skipped, with the reason.
 
     `kind` is tick, catch_up for one that comes late because no coordinator was there, or manual. `missed` counts the
@@ -123,7 +123,7 @@ class Firing(msgspec.Struct, omit_defaults=True):
     ended_at: str | None = None
 
 
-class CronInfo(CronJob, kw_only=True, omit_defaults=True):
+class CronInfo(CronJob, kw_only=True, omit_defaults=False):
     """A cron job as a coordinator knows it. Times are RFC 3339."""
 
     status: str = "active"
@@ -133,7 +133,7 @@ class CronInfo(CronJob, kw_only=True, omit_defaults=True):
     created_at: str = ""
     owner: str | None = None
     warning_text: str | None = msgspec.field(default=None, name="warning")
-    firings: list[Firing] = msgspec.field(default_factory=list)
+    firings: list[CronFiring] = msgspec.field(default_factory=list)
     """The last ones, the newest first; when one cron job is asked for."""
     next_runs: list[str] = msgspec.field(default_factory=list)
 

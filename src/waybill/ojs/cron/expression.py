@@ -222,7 +222,7 @@ def _numbers(field: _Field, text: str) -> set[int]:
             first, last = field.least, min(field.most, 6) if field is _WEEKDAY else field.most
         elif dash:
             first, last = _number(field, first_text), _number(field, last_text)
-            if field is _WEEKDAY and last == 0:
+            if field is _WEEKDAY and last == 0 < first:
                 last = 7
         else:
             first = _number(field, first_text)

@@ -18,7 +18,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.cron.cron_fold import CRON, CronRow
 from waybill.ojs.cron.decision import decide, next_tick, wake_ms
-from waybill.ojs.cron.definition import Firing, time_of
+from waybill.ojs.cron.definition import CronFiring, time_of
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.cron_events import CronSkipped, CronTold, CronTriggered
 from waybill.ojs.spec.events import JobEnqueued
@@ -154,7 +154,7 @@ class CronKeeper:
         if keys:
             self._broker.events.record(name, CronTold(keys=keys))
 
-    def _tell_skipped(self, row: CronRow, firing: Firing) -> None:
+    def _tell_skipped(self, row: CronRow, firing: CronFiring) -> None:
         job = row.job
         data = CronSkipped(
             cron_name=job.name,
@@ -171,7 +171,7 @@ class CronKeeper:
         self._broker.events.record(job.name, data, event_id=event_id)
         _log.info("cron job %s is skipped at %s: %s", job.name, firing.scheduled_at, firing.reason)
 
-    def _tell_waiting(self, row: CronRow, firing: Firing) -> None:
+    def _tell_waiting(self, row: CronRow, firing: CronFiring) -> None:
         """The job of a tick waits for the one before: it is enqueued, although the broker does not have it yet."""
         job = row.job
         priority = job.options.get("priority")
