@@ -18,7 +18,7 @@ from waybill.ojs.connection.target import Broker
 from waybill.ojs.errors import UnknownContext, UnusableContexts
 
 if TYPE_CHECKING:
-    from waybill.client.uri import Address
+    from waybill.client.uri import BrokerAddress
     from waybill.ojs import Jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ class Target(Broker):
     """A broker that a command talks to."""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BrokerAddress:
         """The parsed URI. Raises click.UsageError, which never repeats it."""
         from waybill.client.uri import InvalidURI, parse_uri
 

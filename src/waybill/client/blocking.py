@@ -29,7 +29,7 @@ from waybill.client.loop_thread import LoopThread
 from waybill.client.publishing import WINDOW, OutgoingMessage, Unpublished
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.topology_methods import Arguments, QueueDeclared
-from waybill.client.uri import Address
+from waybill.client.uri import BrokerAddress
 from waybill.engine.amqp091.client.delivery import Delivery as AsyncDelivery
 from waybill.engine.amqp091.client.delivery import ReturnedMessage
 from waybill.transport.loop import run as run  # noqa: PLC0414 - for whoever may use the client only
@@ -39,7 +39,7 @@ DEFAULT_PREFETCH_COUNT: Final = 100
 POLL_INTERVAL_S: Final = 0.5
 
 
-def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
+def connect(uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
     """Connect. Raises InvalidURI, ConnectFailed, AuthenticationFailed or a ProtocolError."""
     return Connection(uri, name=name, reconnect=reconnect)
 
@@ -47,7 +47,7 @@ def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | 
 class Connection:
     """See `waybill.client.Connection`."""
 
-    def __init__(self, uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> None:
+    def __init__(self, uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> None:
         self._connection: AsyncConnection = connect_async(uri, name=name, reconnect=reconnect)
         self._thread = LoopThread()
         try:

@@ -19,7 +19,7 @@ from waybill.client.errors import (
     error_of,
     publish_error_of,
 )
-from waybill.client.hosts import ChannelHost, ChannelOwner, Publisher
+from waybill.client.hosts import ChannelHost, ChannelOwner, PublishingHost
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.publishing import WINDOW, OutgoingMessage, Unpublished, publish_all
 from waybill.client.ranges import check_whole
@@ -48,7 +48,7 @@ log: Final = logging.getLogger("waybill.client")
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
-class Channel(TopologyMethods, Publisher, ChannelOwner, ChannelEvents):
+class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
     """Made by `Connection.channel`. Belongs to the loop it was made in; other threads must not use it.
 
     Coroutines wait for the connection while it is lost. They raise ConnectionLost if it breaks while the call is in

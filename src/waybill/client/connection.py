@@ -22,7 +22,7 @@ from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.reconnect_state import NEXT_STATES, ReconnectState
 from waybill.client.restoration import ask_all, restore_all, restore_one
 from waybill.client.socket_connection import SocketConnection
-from waybill.client.uri import Address, parse_uri
+from waybill.client.uri import BrokerAddress, parse_uri
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
@@ -32,7 +32,7 @@ from waybill.wire.amqp091.methods import Method
 log: Final = logging.getLogger("waybill.client")
 
 
-def connect(uri: str | Address, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
+def connect(uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
     """A connection to the broker at `uri` (see `waybill.client.uri`), to be opened by `async with` or `await`.
 
         async with connect("amqp://guest:guest@localhost:5672/%2Fojs", name="worker") as connection: ...
@@ -51,7 +51,7 @@ class Connection(ChannelHost):
     callbacks of `on_reconnect`.
     """
 
-    def __init__(self, address: Address, policy: ReconnectPolicy) -> None:
+    def __init__(self, address: BrokerAddress, policy: ReconnectPolicy) -> None:
         self.address = address
         self.policy = policy
         self.request_timeout_s = address.request_timeout_s

@@ -76,7 +76,7 @@ class ConsumerHost:
         raise NotImplementedError
 
 
-class Publisher:
+class PublishingHost:
     """The channel that `publish_all` uses."""
 
     async def drain(self) -> None:

@@ -12,7 +12,7 @@ from waybill.client.channel import Channel
 from waybill.client.connection import Connection, connect
 from waybill.client.ranges import check_whole
 from waybill.client.reconnect import ReconnectPolicy
-from waybill.client.uri import MAX_SHORT, Address
+from waybill.client.uri import MAX_SHORT, BrokerAddress
 
 
 class ChannelPool:
@@ -73,7 +73,7 @@ class ConnectionPool:
 
     def __init__(
         self,
-        uri: str | Address,
+        uri: str | BrokerAddress,
         size: int | None = None,
         *,
         name: str = "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from waybill.client.errors import ClientError
-from waybill.client.hosts import Publisher
+from waybill.client.hosts import PublishingHost
 from waybill.client.ranges import check_whole
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -36,7 +36,7 @@ class Unpublished:
 
 
 async def publish_all(
-    channel: Publisher, messages: Iterable[OutgoingMessage | bytes], kind: OutgoingMessage, window: int
+    channel: PublishingHost, messages: Iterable[OutgoingMessage | bytes], kind: OutgoingMessage, window: int
 ) -> list[Unpublished]:
     """See `Channel.publish_many`. `kind`: how to publish a plain body."""
     check_whole("window", window, 1, MAX_WINDOW)

@@ -9,7 +9,7 @@ from os import urandom
 from typing import Final
 
 from waybill.client.errors import AuthenticationFailed, ConnectFailed, ProtocolError, error_of
-from waybill.client.uri import Address
+from waybill.client.uri import BrokerAddress
 from waybill.engine.amqp091.client.connection import ClientEngine
 from waybill.engine.amqp091.client.events import CloseReason, ConnectionEvents, Initiator
 from waybill.transport.clock import Clock
@@ -25,7 +25,7 @@ class SocketConnection(ConnectionEvents):
 
     pump: Pump[ClientEngine]
 
-    def __init__(self, address: Address, on_end: Callable[[], None]) -> None:
+    def __init__(self, address: BrokerAddress, on_end: Callable[[], None]) -> None:
         self._address = address
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ class SocketConnection(ConnectionEvents):
         await self._flowing.wait()
 
     @staticmethod
-    async def dial(address: Address, clock: Clock, on_end: Callable[[], None]) -> "SocketConnection":
+    async def dial(address: BrokerAddress, clock: Clock, on_end: Callable[[], None]) -> "SocketConnection":
         """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
 
         `on_end` is called at the moment in which the connection ends.
@@ -159,7 +159,7 @@ class SocketConnection(ConnectionEvents):
         return ConnectFailed(f"{self._address}: {reason.text} during the handshake")
 
 
-def _tls_context(address: Address) -> ssl.SSLContext | None:
+def _tls_context(address: BrokerAddress) -> ssl.SSLContext | None:
     try:
         return address.tls_context()
     except (OSError, ValueError) as error:

@@ -47,7 +47,7 @@ class InvalidURI(ValueError):
 
 
 @dataclass(frozen=True)
-class Address:
+class BrokerAddress:
     """A broker, a login and the options of the connection."""
 
     host: str
@@ -75,7 +75,7 @@ class Address:
         return client_context(authority=self.authority, certificate=self.certificate, key=self.key, verify=self.verify)
 
 
-def parse_uri(uri: str, *, name: str = "") -> Address:
+def parse_uri(uri: str, *, name: str = "") -> BrokerAddress:
     """Parse a URI; `name` is the connection's name for the broker. Raises InvalidURI."""
     try:
         parts = urlsplit(uri)
@@ -106,7 +106,7 @@ def parse_uri(uri: str, *, name: str = "") -> Address:
     files = {option: _path(options, option) for option in ("cacertfile", "certfile", "keyfile")}
     if options:
         raise InvalidURI(f"the AMQP URI has unknown options: {', '.join(sorted(options))}")
-    return Address(
+    return BrokerAddress(
         host=unquote(parts.hostname or "localhost"),
         port=PORTS[parts.scheme] if port is None else port,
         settings=settings,

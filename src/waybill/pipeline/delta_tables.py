@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline import tables
-from waybill.pipeline.tables import Store, Table, TablesError
+from waybill.pipeline.tables import Table, TablesError, TableStore
 
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _DAY: Final = "date"
 
 
-class DeltaTables(Store):
+class DeltaTables(TableStore):
     """The tables below `root`. Raises TablesError if the session is not set up for Delta."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from waybill.pipeline import tables
-from waybill.pipeline.tables import Store, Table
+from waybill.pipeline.tables import Table, TableStore
 
 _ENDING: Final = ("job.completed", "job.discarded", "job.cancelled", "job.expired")
 _CLOSED_UNTIL: Final = "closed_until"
@@ -33,13 +33,13 @@ def closed(table: Table) -> Table:
     return Table(f"closed/{table.name.rpartition('/')[2]}", schema)
 
 
-def all_events(spark: SparkSession, store: Store) -> DataFrame:
+def all_events(spark: SparkSession, store: TableStore) -> DataFrame:
     """Bronze and the carried events. After a crash an event may be in both: it counts like one published twice."""
     events = store.read(spark, tables.EVENTS)
     return events.unionByName(store.read(spark, tables.CARRIED)) if store.has(tables.CARRIED) else events
 
 
-def with_closed(spark: SparkSession, store: Store, rows: DataFrame, table: Table) -> DataFrame:
+def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: Table) -> DataFrame:
     """The computed rows of a gold table, with the closed ones in place of those up to the edge."""
     if not store.has(closed(table)):
         return rows
@@ -50,7 +50,7 @@ def with_closed(spark: SparkSession, store: Store, rows: DataFrame, table: Table
     return rows.where(F.unix_micros("bucket") >= F.lit(edge)).unionByName(kept.select(*table.schema.fieldNames()))
 
 
-def keep_what_is_needed(spark: SparkSession, store: Store, first: date) -> None:
+def keep_what_is_needed(spark: SparkSession, store: TableStore, first: date) -> None:
     """Close gold and carry events for the days before `first`, which may be dropped afterwards."""
     edge = calendar.timegm(first.timetuple()) * _MICROSECONDS
     for table in tables.GOLD:
@@ -59,7 +59,7 @@ def keep_what_is_needed(spark: SparkSession, store: Store, first: date) -> None:
     store.replace(_carried(spark, store, first), tables.CARRIED)
 
 
-def _close(spark: SparkSession, store: Store, table: Table, edge: int) -> None:
+def _close(spark: SparkSession, store: TableStore, table: Table, edge: int) -> None:
     if store.has(closed(table)):
         before = _edge(store.read(spark, closed(table)))
         # Dropped days do not come back when a later run keeps more days.
@@ -73,7 +73,7 @@ def _edge(kept: DataFrame) -> int | None:
     return None if row is None else row[0]
 
 
-def _carried(spark: SparkSession, store: Store, first: date) -> DataFrame:
+def _carried(spark: SparkSession, store: TableStore, first: date) -> DataFrame:
     """The events to carry: from the days before `first`, and from those already carried."""
     events = all_events(spark, store)
     is_old = F.col("date") < F.lit(first)

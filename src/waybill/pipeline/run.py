@@ -24,7 +24,7 @@ from waybill.pipeline.lag import lag
 from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
-from waybill.pipeline.tables import Store, Table
+from waybill.pipeline.tables import Table, TableStore
 from waybill.pipeline.transforms import bronze, gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
@@ -123,7 +123,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
             query.stop()
 
 
-def _ingest(spark: SparkSession, settings: Settings, store: Store, progress: Progress) -> None:
+def _ingest(spark: SparkSession, settings: Settings, store: TableStore, progress: Progress) -> None:
     store.prepare()
     query = _start(spark, settings, store, progress, once=True)
     try:
@@ -137,7 +137,7 @@ class _Refresh:
     """The inputs of the gold tables: the tables before them, as computed so far."""
 
     spark: SparkSession
-    store: Store
+    store: TableStore
     objectives: Objectives
 
     @property
@@ -169,7 +169,7 @@ REFRESHED: Final = (*_SILVER, *_GOLD)
 """The tables that `refresh` writes, in this order."""
 
 
-def refresh(spark: SparkSession, store: Store, progress: Progress, objectives: Objectives | None = None) -> None:
+def refresh(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from bronze."""
     given = _Refresh(spark, store, objectives or Objectives())
     refresh_silver(spark, store, progress)
@@ -177,7 +177,7 @@ def refresh(spark: SparkSession, store: Store, progress: Progress, objectives: O
         _replace(store, with_closed(spark, store, rows(given), table), table, progress)
 
 
-def refresh_silver(spark: SparkSession, store: Store, progress: Progress) -> None:
+def refresh_silver(spark: SparkSession, store: TableStore, progress: Progress) -> None:
     """Compute silver from bronze: both tables are derived from the slots."""
     with _kept(silver.slots(all_events(spark, store))) as slots:
         for table, rows in _SILVER.items():
@@ -202,7 +202,7 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
         kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no public way
 
 
-def write_bronze(source: DataFrame, batch_id: int, store: Store) -> BatchWritten:
+def write_bronze(source: DataFrame, batch_id: int, store: TableStore) -> BatchWritten:
     """Write one batch of the event source: usable events to bronze, the others to quarantine.
 
     Both are counted while bronze is written. Quarantine is rare: reading its few rows again is cheaper than caching
@@ -219,13 +219,15 @@ def write_bronze(source: DataFrame, batch_id: int, store: Store) -> BatchWritten
     return BatchWritten(batch_id, int(counts.get["all"]) - malformed, malformed)
 
 
-def _replace(store: Store, rows: DataFrame, table: Table, progress: Progress) -> None:
+def _replace(store: TableStore, rows: DataFrame, table: Table, progress: Progress) -> None:
     began = time.monotonic()
     store.replace(rows, table)
     progress(TableWritten(table.name, time.monotonic() - began))
 
 
-def _start(spark: SparkSession, settings: Settings, store: Store, progress: Progress, *, once: bool) -> StreamingQuery:
+def _start(
+    spark: SparkSession, settings: Settings, store: TableStore, progress: Progress, *, once: bool
+) -> StreamingQuery:
     source = (
         spark.readStream.format("ojs")
         .option("uri", settings.uri)

@@ -64,7 +64,7 @@ class TablesError(RuntimeError):
     """The data directory is not in a state that can be worked with; the message says what to do."""
 
 
-class Store:
+class TableStore:
     """What the pipeline asks of whatever keeps its tables: `Tables`, or `delta_tables.DeltaTables`."""
 
     def checkpoint_location(self) -> str:
@@ -96,7 +96,7 @@ class Store:
         raise NotImplementedError
 
 
-class Tables(Store):
+class Tables(TableStore):
     """The tables of one data directory of this machine, as Parquet files."""
 
     def __init__(self, directory: Path) -> None:

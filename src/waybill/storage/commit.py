@@ -23,7 +23,7 @@ class Write:
         self.reserve: i64 = reserve
 
 
-class Replacement:
+class FileReplacement:
     """New content for a whole log file. It takes the place of the old one in one step."""
 
     def __init__(self, log: LogFile, data: bytes) -> None:
@@ -31,7 +31,7 @@ class Replacement:
         self.data = data
 
 
-def replace_file(filesystem: Filesystem, replacement: Replacement) -> None:
+def replace_file(filesystem: Filesystem, replacement: FileReplacement) -> None:
     """Replace a log's file by a new one, durably. The log continues in it."""
     log = replacement.log
     file = filesystem.create(log.name + ".new")
@@ -81,7 +81,7 @@ class DiskCommit(Commit):
         super().__init__(batch)
         self.filesystem = filesystem
         self.directories: list[str] = []
-        self.replacements: list[Replacement] = []
+        self.replacements: list[FileReplacement] = []
         self.writes: list[Write] = []
         self.dirty: list[LogFile] = []
         self.dirty_sizes: list[int] = []

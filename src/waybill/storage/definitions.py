@@ -14,7 +14,7 @@ import msgspec
 from mypy_extensions import i64
 
 from waybill.model.errors import DefinitionsLost
-from waybill.storage.commit import DiskCommit, Replacement, Write, replace_file
+from waybill.storage.commit import DiskCommit, FileReplacement, Write, replace_file
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
@@ -182,7 +182,7 @@ class Definitions:
     def begin(self) -> None:
         """Begin the log of a new data directory, before any file that depends on it."""
         log = self.log
-        replace_file(self.filesystem, Replacement(log, file_header(DEFINITIONS, log.number)))
+        replace_file(self.filesystem, FileReplacement(log, file_header(DEFINITIONS, log.number)))
         log.is_begun = True
         log.durable_size = log.size
 
@@ -307,7 +307,7 @@ class Definitions:
         header = batch_header((log.number << 32) | FILE_HEADER_SIZE, 0, len(body))
         log.size = FILE_HEADER_SIZE + BATCH_HEADER_SIZE + len(body)
         log.durable_size = 0
-        commit.replacements.append(Replacement(log, file_header(DEFINITIONS, log.number) + header + body))
+        commit.replacements.append(FileReplacement(log, file_header(DEFINITIONS, log.number) + header + body))
 
     def close(self) -> None:
         self.log.close()

@@ -36,7 +36,7 @@ GARBAGE_SEGMENTS: Final = 4  # compaction begins when so many segments' worth of
 GARBAGE_SHARE: Final = 2  # ... and at least one byte in so many, over all and in the segment to be compacted
 
 
-class Checkpoint:
+class CompactionCheckpoint:
     """Rewrites the settles of `sources` in a batch. Segments before `head` need not remember them after it."""
 
     def __init__(self, batch: i64, head: i64, sources: list[int]) -> None:
@@ -55,7 +55,7 @@ class Reclaimer:
         self._offset: i64 = 0
         self._dead: set[tuple[int, int]] = set()
         self._dead_bytes: i64 = 0
-        self._checkpoint: Checkpoint | None = None
+        self._checkpoint: CompactionCheckpoint | None = None
 
     def step(self) -> bool:
         """Do a little. True if there is more to do."""
@@ -108,7 +108,7 @@ class Reclaimer:
         for queue_id, purge in log.purges.items():
             purge.segment = log.head.number
             log.append_record(purge.record(queue_id))
-        self._checkpoint = Checkpoint(log.batch, log.head.number, sources)
+        self._checkpoint = CompactionCheckpoint(log.batch, log.head.number, sources)
         log.is_sync_wanted = True
 
     def _write_dead(self, segment: Segment) -> None:

@@ -1,4 +1,4 @@
-"""For tests of programs that use Waybill, or AMQP 0-9-1 at all: a real broker, time, faults, assertions.
+"""For tests of programs that use Waybill, or any AMQP 0-9-1 client: a real broker, time, faults, assertions.
 
     from waybill.testing import TestBroker
 
@@ -32,7 +32,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used: the simulator needs none of them."""
+    """Load a public name on first use: the simulator needs none of them."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

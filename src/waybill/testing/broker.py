@@ -1,4 +1,4 @@
-"""A real broker for tests of programs: quick to start; its clock, network and disk obey the test."""
+"""A real broker for tests of programs: quick to start, with a clock, network and disk that the test controls."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class TestBroker:
                 place_order()
             broker.assert_enqueued("email.send", args=["ada@example.com"])
 
-    It runs on a thread of its own, so blocking code, threads and any event loop can talk to it, by any AMQP 0-9-1
-    client; its methods may be called from anywhere but that thread. Everything is the real broker: only its disk is in
-    memory, its clock can be moved, and clients reach it through a network that can be broken.
+    It runs on a thread of its own, so blocking code, threads and any event loop can use it, with any AMQP 0-9-1
+    client. Its methods may be called from any other thread. It is the real broker, except that its disk is in memory,
+    its clock can be moved, and clients connect through a network that can be broken.
     """
 
     __test__ = False
-    """It is nothing for pytest to collect."""
+    """Keep pytest from collecting the class."""
 
     def __init__(self, *, topology: Topology | None = None, seed: int = 0) -> None:
-        """`topology` is what `jobs` and the assertions go by. `seed` rules what a loss of power leaves on the disk."""
+        """`topology`: the names for `jobs` and the assertions. `seed` decides what a power failure leaves on disk."""
         self.topology = topology or Topology()
         self._random = Random(seed)  # noqa: S311 - a test is to be repeatable
         self._disk: SimulatedDisk | None = None
@@ -88,7 +88,7 @@ class TestBroker:
         self.stop()
 
     def uri(self, virtual_host: str = VIRTUAL_HOST) -> str:
-        """Where clients connect to. Without heartbeats: they would take a moved clock for a dead peer."""
+        """The URI for clients. It disables heartbeats, since moving the clock would look like a dead peer."""
         path = virtual_host.replace("/", "%2F")
         return f"amqp://guest:guest@{HOST}:{self._network.port}/{path}?heartbeat=0"
 
@@ -108,7 +108,7 @@ class TestBroker:
     # What is there. ---------------------------------------------------------------------------------------------
 
     def jobs(self, queue: str = "default", *, state: State | str | None = None) -> list[EnqueuedJob]:
-        """The jobs that wait in a queue, for their time or a retry too, and the dead ones; not those that run."""
+        """The available, scheduled, retryable and dead jobs of a queue; not the running ones."""
         wanted = None if state is None else State(state)
         found = self._do(lambda broker: jobs_of(broker.node, VIRTUAL_HOST, self.topology, queue))
         return [job for job in found if wanted in {None, job.state}]
@@ -132,9 +132,9 @@ class TestBroker:
         state: State | str | None = None,
         count: int | None = None,
     ) -> list[EnqueuedJob]:
-        """Return the jobs that are as described, in all queues or in one. Raises AssertionError with what is there.
+        """Return the matching jobs, of all queues or of one. Raises AssertionError, which lists the jobs found.
 
-        At least one must be there, or exactly `count`.
+        There must be at least one, or exactly `count`.
         """
         all_jobs = [job for name in ([queue] if queue is not None else self.queues()) for job in self.jobs(name)]
         wanted = None if state is None else State(state)
@@ -151,13 +151,13 @@ class TestBroker:
         return found
 
     def assert_not_enqueued(self, job_type: str, *, queue: str | None = None) -> None:
-        """See that no such job waits anywhere, or in one queue. Raises AssertionError."""
+        """Assert that there is no matching job, in all queues or in one."""
         self.assert_enqueued(job_type, queue=queue, count=0)
 
     # Time. ------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the broker at once: delays, retries and times to live come due, one after the other.
+        """Move the broker's clock forward: delays, retries and times to live fall due, one after the other.
 
         Only the broker's clock moves: what clients compute by their own, such as `expires_at`, does not.
         """
@@ -166,7 +166,7 @@ class TestBroker:
     # Faults. ----------------------------------------------------------------------------------------------------
 
     def drop_connections(self) -> int:
-        """Reset all connections, as a broken network does; how many. Clients may connect again."""
+        """Reset all connections, like a broken network. Returns how many. Clients may connect again."""
         return self._do(lambda _: self._network.cut())
 
     @contextlib.contextmanager
@@ -185,7 +185,7 @@ class TestBroker:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """Let nothing pass to or from the broker in a `with` block, while all connections stand."""
+        """Let nothing pass to or from the broker in a `with` block, while all connections stay open."""
         self._do(lambda _: self._network.stall())
         try:
             yield
@@ -194,7 +194,7 @@ class TestBroker:
 
     @contextlib.contextmanager
     def delayed(self, seconds: float) -> Iterator[None]:
-        """Make all that passes late by so many seconds, in each direction, in a `with` block."""
+        """Delay all traffic by so many seconds, in each direction, in a `with` block."""
         self._network.latency_s = seconds
         try:
             yield
@@ -202,14 +202,14 @@ class TestBroker:
             self._network.latency_s = 0.0
 
     def duplicate(self, queue: str = "default") -> int:
-        """Put a copy beside each job that waits in a queue, as a lost confirm or a crash can; how many.
+        """Duplicate each job of a queue, as a lost confirm or a crash can. Returns how many.
 
         Workers must cope: delivery is at least once.
         """
         return self._ask(self._duplicate(self.topology.job_queue(queue)))
 
     def fill_disk(self) -> None:
-        """Leave the disk with hardly any room: the broker tells publishers to wait (connection.blocked)."""
+        """Leave the disk almost full: the broker blocks publishers (connection.blocked)."""
         self._do(lambda broker: self._set_capacity(broker, 0))
 
     def free_disk(self) -> None:
@@ -217,9 +217,9 @@ class TestBroker:
         self._do(lambda broker: self._set_capacity(broker, 1 << 40))
 
     def crash(self, *, lose_power: bool = False) -> None:
-        """Kill the broker in the middle of what it does, and start it again on its disk and its port.
+        """Kill the broker in the middle of its work, and restart it on its disk and its port.
 
-        `lose_power` takes what was written and not synced from the disk: what was confirmed must be there all the same.
+        `lose_power` drops data that was written and not synced: confirmed messages must survive all the same.
         """
         self._ask(self._crash(lose_power=lose_power))
 
@@ -290,7 +290,7 @@ class TestBroker:
         disk = self._storage
         disk.capacity = 1 << 40
         if not room:
-            # Just enough to go on: an alarm is to be seen, not a dead disk.
+            # Just enough to continue: the test is to see an alarm, not a dead disk.
             used = (1 << 40) - disk.free_space()
             disk.capacity = used + ALMOST_FULL_BYTES
         broker.look_at_disk()
@@ -309,7 +309,7 @@ _formatted: SimulatedDisk | None = None
 
 
 async def _new_disk(random: Random) -> SimulatedDisk:
-    """A disk with an empty store. It is made once in a process: hashing the password of guest takes longest of all."""
+    """A disk with an empty store. It is made once per process: hashing the password of guest takes long."""
     global _formatted  # noqa: PLW0603 - a cache that threads may fill twice, to the same effect
     if _formatted is None:
         disk = SimulatedDisk(Random(0))  # noqa: S311 - nothing is drawn from it
@@ -347,7 +347,7 @@ class _Broker(Broker):
         return self._simulated_disk
 
     async def catch_up(self) -> None:
-        """Do what is due by now, and return when it is written."""
+        """Fire due timers, and return when the results are written."""
         self._commit_loop.catch_up()
         await self._commit_loop.settle()
         await asyncio.sleep(0)
@@ -357,7 +357,7 @@ class _Broker(Broker):
         self._commit_loop.after_receive()
 
     async def die(self) -> None:
-        """Stop like a killed process: nothing is written, told or confirmed any more."""
+        """Stop like a killed process: nothing is written, sent or confirmed any more."""
         self._failure = Killed()
         self._commit_loop.stop()
         self._abort_all()
@@ -375,4 +375,4 @@ async def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None
             while not condition():  # noqa: ASYNC110 - any condition of the user's
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise AssertionError(f"the condition did not come true within {timeout:g} s") from None
+        raise AssertionError(f"the condition did not become true within {timeout:g} s") from None

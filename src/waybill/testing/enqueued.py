@@ -1,4 +1,4 @@
-"""Jobs that a broker holds, read where they lie: nothing is taken out of a queue, and nobody is told."""
+"""Reads the jobs in a broker's queues without consuming them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnqueuedJob:
-    """A job that waits. `state`: available, scheduled, retryable, or discarded for one in a dead letter queue."""
+    """A job in a queue. `state`: available, scheduled, retryable, or discarded for one in a dead letter queue."""
 
     id: str
     type: str

@@ -1,4 +1,4 @@
-"""The way between clients and a broker under test: cut, refused, slow, or silent, as a test wants it."""
+"""The network between clients and a broker under test: a test can cut it, slow it down or stall it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 
 
 class Network:
-    """A TCP proxy before a broker's port on loopback. Use it from the loop that it was started in."""
+    """A TCP proxy in front of a broker's port on loopback. Use it from the loop that it was started in."""
 
     def __init__(self, host: str) -> None:
         self.latency_s = 0.0
@@ -23,12 +23,12 @@ class Network:
 
     @property
     def port(self) -> int:
-        """Where clients connect to."""
+        """The port that clients connect to."""
         return self._port
 
     @property
     def connection_count(self) -> int:
-        """How many connections of clients stand."""
+        """How many clients are connected."""
         return sum(end.is_client for end in self._ends)
 
     async def start(self, target_port: int) -> None:
@@ -39,27 +39,27 @@ class Network:
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """End all connections, and listen no more."""
+        """Close all connections, and stop listening."""
         self.cut()
         if self._server is not None:
             self._server.close()
             self._server = None
-        while self._ends:  # noqa: ASYNC110 - each is gone in a turn of the loop
+        while self._ends:  # noqa: ASYNC110 - each closes in an iteration of the loop
             await asyncio.sleep(0)
 
     def cut(self) -> int:
-        """Reset all connections of clients; how many."""
+        """Reset all connections of clients. Returns how many."""
         count = self.connection_count
         for end in list(self._ends):
             end.abort()
         return count
 
     def stall(self) -> None:
-        """Let nothing pass in either direction, while all connections stand."""
+        """Let nothing pass in either direction, while all connections stay open."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """End a stall: what was held back passes now."""
+        """End a stall: release the held traffic."""
         self._flows.set()
         for end in self._ends:
             end.pass_on()
@@ -80,7 +80,7 @@ class Network:
         return not self._flows.is_set()
 
     def opened(self, end: _End) -> None:
-        """Note an end that stands."""
+        """Record an open end."""
         self._ends.add(end)
 
     def lost(self, end: _End) -> None:
@@ -89,7 +89,7 @@ class Network:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection. What comes in here goes out at the other end, in order, after the latency."""
+    """One end of a connection. Its input goes out at the other end, in order, after the latency."""
 
     def __init__(self, network: Network, *, is_client: bool) -> None:
         self.is_client = is_client
@@ -111,7 +111,7 @@ class _End(asyncio.Protocol):
             self._connecting = asyncio.get_running_loop().create_task(self._network.connect(self))
 
     def join(self, other: _End) -> None:
-        """The other end stands, too."""
+        """The other end is open, too."""
         self._other, other._other = other, self
         if self._transport is None or self._transport.is_closing():
             other.abort()
@@ -146,7 +146,7 @@ class _End(asyncio.Protocol):
         self.pass_on()
 
     def write(self, data: bytes) -> None:
-        """Send to whoever is at this end."""
+        """Send to the peer at this end."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -156,7 +156,7 @@ class _End(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """One end takes the other with it, with what is to pass first if it was closed in an orderly way."""
+        """Close the other end too, after pending traffic if this one was closed in an orderly way."""
         self._network.lost(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -166,6 +166,6 @@ class _End(asyncio.Protocol):
             self._other.finish()
 
     def finish(self) -> None:
-        """Close, after what is written."""
+        """Close, after the written data is sent."""
         if self._transport is not None:
             self._transport.close()

@@ -18,7 +18,7 @@ from waybill.testing.recorded_jobs import RecordedJobs
 
 @pytest.fixture
 def waybill_broker() -> Iterator[TestBroker]:
-    """A real broker with nothing in it, for this test alone; see `waybill.testing.TestBroker`."""
+    """An empty real broker, for this test alone; see `waybill.testing.TestBroker`."""
     with TestBroker() as broker:
         yield broker
 

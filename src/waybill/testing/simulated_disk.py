@@ -1,8 +1,8 @@
-"""A disk that behaves as badly as disks may: deterministic, from one seeded source of randomness.
+"""A disk that injects faults: deterministic, from one seeded source of randomness.
 
-What a program has written is in the page cache. It survives the death of the process (`kill`), but at a loss of power
-(`lose_power`) each write since the last sync of its file meets a fate of its own: kept, lost, torn in the middle,
-replaced by zeros or by rubbish, in any combination, so that a later write may survive an earlier one. A file or
+Writes go to the page cache. They survive the death of the process (`kill`), but at a power failure (`lose_power`) each
+write since the last sync of its file is kept, lost, torn in the middle, or replaced by zeros or by rubbish, in any
+combination, so that a later write may survive an earlier one. A file or
 directory that was created, renamed or removed since its directory was synced may or may not have been.
 
 The methods for files are those that `waybill.storage.filesystem` describes.
@@ -17,11 +17,11 @@ FATES: Final = ("kept", "kept", "lost", "lost", "torn", "zeroed", "trashed")
 
 
 class Crash(BaseException):
-    """The simulated process died in the middle of a disk operation. Nothing on the way may catch it."""
+    """The simulated process died in the middle of a disk operation. Nothing may catch it on the way."""
 
 
 class ReadFailed(OSError):
-    """A read or an open fails: nobody has to end for that."""
+    """A read or an open fails: the process may continue."""
 
 
 class _Node:
@@ -49,7 +49,7 @@ def _change(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 class SimulatedFile:
-    """An open file. It is of no use any more after a crash."""
+    """An open file. It is unusable after a crash."""
 
     def __init__(self, disk: "SimulatedDisk", node: _Node, name: str) -> None:
         self._disk = disk
@@ -134,12 +134,12 @@ class SimulatedFile:
 
 
 class _Entries:
-    """Directory entries: what the running system sees, and what the medium has. None stands for a directory."""
+    """Directory entries: those of the running system, and those on the medium. None stands for a directory."""
 
     def __init__(self) -> None:
         self.seen: dict[str, _Node | None] = {}
         self.durable: dict[str, _Node | None] = {}
-        # By directory: what was done since it was synced, each as the new entries of some names.
+        # By directory: the changes since its last sync, each as the new entries of some names.
         self.changes: dict[str, list[dict[str, _Node | str | None]]] = {}
 
     def change(self, changes: dict[str, "_Node | str | None"]) -> None:
@@ -198,13 +198,13 @@ class SimulatedDisk:
         self.operations = 0
         self.crash_at: int | None = None
         self.fail_next: dict[str, int] = {}
-        # So many reads or opens fail once one is to fail.
+        # How many reads or opens fail once one is to fail.
         self.failures_left = 1
         # By name of a file: a byte of it that cannot be read, with the error number.
         self.bad_places: dict[str, tuple[int, int]] = {}
         self.life = 0
         self.open_files = 0
-        # A sync has failed: what is read may be in memory only, and will never be written.
+        # A sync has failed: data may be in memory only, and will never be written.
         self.shows_lost_data = False
         self._is_crashed = False
         self._entries = _Entries()
@@ -228,7 +228,7 @@ class SimulatedDisk:
         return False
 
     def check_read(self, name: str, offset: int, size: int) -> None:
-        """Raises OSError if a read is to fail. Reads are not among the operations that are counted."""
+        """Raises OSError if a read is to fail. Reads are not counted as operations."""
         self._fail_access("read", name)
         place, failure = self.bad_places.get(name, (-1, 0))
         if offset <= place < offset + size:
@@ -243,7 +243,7 @@ class SimulatedDisk:
             raise ReadFailed(failure, os.strerror(failure), name)
 
     def _fail_sync(self, name: str) -> None:
-        """Some of the data is lost, and the system will not try to write it again: the next sync succeeds without."""
+        """Lose some of the data: the system does not write it again, and the next sync succeeds without it."""
         node = self._entries.seen.get(name)
         if node is not None:
             self.shows_lost_data = True
@@ -251,14 +251,14 @@ class SimulatedDisk:
             node.sync()
 
     def kill(self) -> None:
-        """The process is gone, the system runs on: all that was written is there."""
+        """The process dies, the system keeps running: all written data is there."""
         self.life += 1
         self.open_files = 0
         self.crash_at = None
         self._is_crashed = False
 
     def lose_power(self) -> None:
-        """The system is gone, too: what was not synced meets its fate."""
+        """The system loses power: unsynced data may be lost or damaged."""
         self.kill()
         self.shows_lost_data = False
         nodes = list(self._entries.seen.values()) + list(self._entries.durable.values())
@@ -289,7 +289,7 @@ class SimulatedDisk:
         node.changes = []
 
     def flip_bit(self, name: str, offset: int) -> None:
-        """Damage at rest: one bit of the byte at an offset of a file changes, on the medium and as it is read."""
+        """Damage at rest: one bit of the byte at an offset of a file changes, on the medium and in the page cache."""
         node = self._file(name)
         bit = 1 << self.random.randrange(8)
         for content in (node.cached, node.durable):
@@ -303,18 +303,18 @@ class SimulatedDisk:
             _change(content, offset, data)
 
     def cut(self, name: str, size: int) -> None:
-        """Damage at rest: all behind `size` bytes of a file is gone."""
+        """Damage at rest: a file is cut to `size` bytes."""
         node = self._file(name)
         for content in (node.cached, node.durable):
             del content[size:]
 
     def lose(self, name: str) -> None:
-        """Damage at rest: a file is gone."""
+        """Damage at rest: a file is lost."""
         self._file(name)
         self._entries.forget(name)
 
     def put_file(self, name: str, data: bytes) -> None:
-        """Have a file, durably, in directories that are made for it."""
+        """Create a file and its directories, durably."""
         node = _Node()
         node.cached = bytearray(data)
         node.durable = bytearray(data)
@@ -324,7 +324,7 @@ class SimulatedDisk:
         self._entries.keep(name, node)
 
     def copy(self) -> "SimulatedDisk":
-        """A disk with the same files, all of it durable."""
+        """A disk with the same files, all of them durable."""
         other = SimulatedDisk(self.random, self.capacity)
         for name, node in self._entries.seen.items():
             if node is None:

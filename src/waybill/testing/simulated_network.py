@@ -3,8 +3,8 @@
     client engine - SimulatedPump - Pipe ->  SimulatedPump - server engine
                                   <- Pipe -
 
-A `SimulatedPump` offers what `transport.pump.Pump` offers, on virtual time. A pipe delivers in order and loses nothing
-as long as the connection stands, as TCP does; pieces have nothing to do with the writes that they came from.
+A `SimulatedPump` has the methods of `transport.pump.Pump`, on virtual time. Like TCP, a pipe delivers in order and
+loses nothing while the connection is open, and pieces do not correspond to writes.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Conditions:
 
 
 def random_conditions(random: Random) -> Conditions:
-    """Mostly a good network, at times a dreadful one."""
+    """Mostly a good network, sometimes a very bad one."""
     return Conditions(
         piece_bytes=random.choice((60, 700, 1 << 16, 1 << 16, 1 << 16, 1 << 16)),
         delay_s=random.choice((0.0001, 0.001, 0.02)),
@@ -64,7 +64,7 @@ def random_conditions(random: Random) -> Conditions:
 
 
 class SimulatedPump:
-    """One end of a connection, driving the engine that `engine_factory(pump)` makes once it stands."""
+    """One end of a connection. It drives the engine that `engine_factory(pump)` makes once it is open."""
 
     engine: Engine
 
@@ -125,7 +125,7 @@ class SimulatedPump:
             self._incoming.resume()
 
     def abort(self) -> None:
-        """Drop the connection with all that is on the way."""
+        """Drop the connection with everything in flight."""
         if self._outgoing is not None and not self.lost:
             self._outgoing.connection.reset()
 
@@ -136,7 +136,7 @@ class SimulatedPump:
         self._after_receive()
 
     def receive_end(self) -> None:
-        """The other side sends no more: close this side as well."""
+        """The other side has ended its output: close this side as well."""
         if self.lost:
             return
         if not self.closing:
@@ -146,7 +146,7 @@ class SimulatedPump:
         self.lose()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         if self.lost:
             return
         self.lost = True
@@ -157,7 +157,7 @@ class SimulatedPump:
             self._on_lost(self)
 
     def vanish(self) -> None:
-        """The process of this end is gone: nothing happens here any more."""
+        """The process of this end died: nothing happens here any more."""
         self.lost = True
         self._disarm()
 
@@ -211,12 +211,12 @@ class Pipe:
         self._schedule()
 
     def finish(self) -> None:
-        """Nothing comes after what was written."""
+        """End the output after what was written."""
         if not self._finished:
             self._finished = True
             self._schedule()
             if self.connection.has_vanished:
-                # Nobody answers: the system gives up in the end.
+                # Nobody answers: eventually the system gives up.
                 self.connection.clock.call_later(LINGER_S, self._sender.lose)
 
     def pause(self) -> None:
@@ -231,7 +231,7 @@ class Pipe:
         self._stalled_until = self.connection.clock.now() + seconds
 
     def cut(self) -> None:
-        """Drop what is on the way, deliver nothing any more."""
+        """Drop what is in flight, deliver nothing any more."""
         self._data.clear()
         self._finished = self._delivered_end = True
         if self._event is not None:
@@ -291,7 +291,7 @@ class SimulatedConnection:
         return self.client.lost and self.server.lost
 
     def reset(self) -> None:
-        """Both ends lose the connection, one of them a little later; what is on the way is lost."""
+        """Both ends lose the connection, one of them a little later, with everything in flight."""
         self._upward.cut()
         self._downward.cut()
         first, second = self.client, self.server
@@ -301,11 +301,11 @@ class SimulatedConnection:
         self.clock.call_later(self.random.random(), second.lose)
 
     def half_close(self) -> None:
-        """The client's end says that it sends no more, after what it has sent."""
+        """The client's end closes its output, after what it has sent."""
         self._upward.finish()
 
     def stall(self, seconds: float) -> None:
-        """Nothing gets through, one way or both ways, for a while."""
+        """Nothing passes, in one direction or both, for a while."""
         way = self.random.randrange(3)
         if way != 0:
             self._upward.stall(seconds)
@@ -313,14 +313,14 @@ class SimulatedConnection:
             self._downward.stall(seconds)
 
     def vanish(self) -> None:
-        """The client's machine is gone: nothing comes from there any more, and nobody tells the server."""
+        """The client's machine died: it sends nothing any more, and the server is not told."""
         self.has_vanished = True
         self.client.vanish()
         self._upward.cut()
         self._downward.stall(FOREVER_S)
 
     def server_died(self) -> None:
-        """The server's process is gone; the client notices a little later, and gets nothing before."""
+        """The server's process died. The client notices a little later, and gets nothing before."""
         self.server.vanish()
         self._upward.cut()
         self._downward.cut()

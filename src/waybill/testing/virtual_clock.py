@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to: events happen in the order of their times, with no time in between."""
+"""A clock that moves only when told: events happen in the order of their times, without real waiting."""
 
 import heapq
 from collections.abc import Callable
@@ -8,7 +8,7 @@ DEFAULT_START: Final = 1_700_000_000.0
 
 
 class Event:
-    """Something that will happen. `cancel` takes it back."""
+    """A scheduled callback."""
 
     __slots__ = ("at", "callback", "cancelled")
 
@@ -33,7 +33,7 @@ class VirtualClock:
         return self._now
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Event:
-        """Let `callback` happen at a time; one that has passed means as soon as possible."""
+        """Call `callback` at a time; if that has passed, as soon as possible."""
         event = Event(max(at, self._now), callback)
         self._count += 1
         heapq.heappush(self._events, (event.at, self._count, event))
@@ -43,7 +43,7 @@ class VirtualClock:
         return self.call_at(self._now + delay_s, callback)
 
     def step(self, until: float) -> bool:
-        """Let the next event happen if it is due by `until`. False, with the clock at `until`, if there is none."""
+        """Run the next event if it is due by `until`. False, with the clock at `until`, if there is none."""
         while self._events:
             at, _, event = self._events[0]
             if at > until:
@@ -58,6 +58,6 @@ class VirtualClock:
         return False
 
     def run(self, until: float) -> None:
-        """Let all happen that is due by `until`."""
+        """Run all events that are due by `until`."""
         while self.step(until):
             pass

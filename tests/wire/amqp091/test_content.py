@@ -11,7 +11,6 @@ from waybill.wire.amqp091.content import (
     body_of,
     channel_of,
     properties_of,
-    properties_offset,
     refragment,
     rewrite_channel,
     scan,
@@ -49,7 +48,6 @@ def test_scan_finds_what_decoding_finds(
     assert facts.body_size == len(body)
     assert facts.end == len(before) + frame_sizes(content)[0]
     assert facts.delivery_mode == (-1 if given_properties.delivery_mode is None else given_properties.delivery_mode)
-    assert facts.persistent == (given_properties.delivery_mode == 2)
     assert facts.priority == (-1 if given_properties.priority is None else given_properties.priority)
     assert facts.expiration(data).decode("utf-8", "surrogateescape") == (given_properties.expiration or "")
     assert (facts.expiration_size == -1) == (given_properties.expiration is None)
@@ -59,7 +57,7 @@ def test_scan_finds_what_decoding_finds(
         end = facts.headers_offset + facts.headers_size
         assert data[facts.headers_offset : end] == encode_table(given_properties.headers)
         assert decode_table(data, facts.headers_offset) == (given_properties.headers, end)
-    assert BasicProperties.decode(data, properties_offset(len(before)), facts.end - 1) == given_properties
+    assert BasicProperties.decode(data, len(before) + PROPERTIES_OFFSET, facts.end - 1) == given_properties
 
 
 def test_the_cluster_id_is_scanned_over() -> None:

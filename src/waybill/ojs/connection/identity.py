@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from waybill.client import PreconditionFailed
-from waybill.client.uri import Address
+from waybill.client.uri import BrokerAddress
 
 _EXTERNAL: Final = "external"
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("waybill.ojs")
 class Identity:
     """The name of a connection's user, None while nobody knows."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         settings = address.settings
         is_known = settings.mechanism.lower() != _EXTERNAL
         self.user: str | None = settings.user if is_known else None

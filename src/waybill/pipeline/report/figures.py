@@ -16,7 +16,7 @@ from waybill.pipeline import tables
 from waybill.pipeline.report.recommendations import Recommendation, recommend
 from waybill.pipeline.report.words import clipped
 from waybill.pipeline.retention import all_events
-from waybill.pipeline.tables import Store
+from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms import gold, silver
 from waybill.pipeline.transforms.sums import total
 
@@ -202,7 +202,7 @@ class Report:
         return plain
 
 
-def collect(spark: SparkSession, store: Store, now: datetime | None = None) -> Report:
+def collect(spark: SparkSession, store: TableStore, now: datetime | None = None) -> Report:
     """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros. `now`: the reader's time."""
     jobs = store.read(spark, tables.JOBS)
     attempts = store.read(spark, tables.ATTEMPTS)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 
 from waybill.pipeline import tables
 from waybill.pipeline.report.words import duration, number, share
-from waybill.pipeline.tables import Store
+from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total
 
@@ -71,7 +71,7 @@ class Recommendation:
     concurrency: Advice | None
 
 
-def recommend(spark: SparkSession, store: Store, target_wait_ms: int = TARGET_WAIT_MS) -> list[Recommendation]:
+def recommend(spark: SparkSession, store: TableStore, target_wait_ms: int = TARGET_WAIT_MS) -> list[Recommendation]:
     """Recommendations for the job types with the most attempts."""
     found = [advise(evidence, target_wait_ms) for evidence in gather(spark, store)]
     return [one for one in found if one.max_attempts or one.timeout_s or one.concurrency]
@@ -87,7 +87,7 @@ def advices(recommendation: Recommendation) -> list[tuple[str, Advice]]:
     return [(name, advice) for name, advice in named if advice is not None]
 
 
-def gather(spark: SparkSession, store: Store) -> list[Evidence]:
+def gather(spark: SparkSession, store: TableStore) -> list[Evidence]:
     """Collect the evidence from gold, the types with the most attempts first."""
     activity, retries = store.read(spark, tables.ACTIVITY), store.read(spark, tables.RETRIES)
     ends = F.sum(F.col("completed") + F.col("failed")).alias("ends")

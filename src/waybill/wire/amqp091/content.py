@@ -1,12 +1,12 @@
-"""Content as the broker keeps it: the frames of one message as they came, header frame first, never taken apart.
+"""Content as the broker stores it: the frames of one message as received, header frame first, never decoded.
 
     | header frame 2 | body frame 3 | body frame 3 | ...
 
     header frame:  02 | channel 2 | size 4 | class 2 | weight 2 | body size 8 | flags 2 | values ... | CE
     offset         0    1           3        7         9          11            19        21
 
-`scan` reads what rules a message's way through a broker without making objects. All functions raise DecodeError, and
-nothing else, for what is no content.
+`scan` reads the fields that a broker acts on, without making objects. For invalid content, all functions raise
+DecodeError and nothing else.
 """
 
 from typing import Final
@@ -57,7 +57,7 @@ _AFTER_PRIORITY: Final = _CORRELATION | FLAG_EXPIRATION | FLAG_MESSAGE_ID | FLAG
 
 
 class ContentFacts:
-    """What `scan` found, in absolute offsets into the scanned data; made once and filled again for each message.
+    """The result of `scan`, in absolute offsets into the scanned data. Made once, and filled again for each message.
 
     `delivery_mode` and `priority` are -1 if absent; `expiration_size` and `headers_size` are -1 likewise, their offsets
     then mean nothing. `headers_offset` is that of the table's own size, which `headers_size` includes, so that
@@ -65,7 +65,7 @@ class ContentFacts:
     """
 
     def __init__(self) -> None:
-        """Facts of nothing yet."""
+        """Reset all fields."""
         self.body_size: i64 = 0
         self.flags: i64 = 0
         self.delivery_mode: i64 = ABSENT
@@ -76,21 +76,11 @@ class ContentFacts:
         self.headers_size: i64 = ABSENT
         self.end: i64 = 0
 
-    @property
-    def persistent(self) -> bool:
-        """Delivery mode 2."""
-        return self.delivery_mode == 2
-
     def expiration(self, data: bytes) -> bytes:
-        """The text of the expiration property, empty if absent. `data` is what was scanned."""
+        """The text of the expiration property, empty if absent. `data`: the scanned data."""
         if self.expiration_size <= 0:
             return b""
         return data[self.expiration_offset : self.expiration_offset + self.expiration_size]
-
-
-def properties_offset(offset: i64) -> i64:
-    """Where the property flags are in content that starts at `offset`."""
-    return offset + PROPERTIES_OFFSET
 
 
 def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
@@ -180,7 +170,7 @@ def rewrite_channel(content: bytes, channel: i64) -> bytes:
 
 
 def body_of(content: bytes) -> bytes:
-    """The body: the payloads of all body frames, joined."""
+    """The body: the joined payloads of all body frames."""
     o = _header_end(content, 0) + 1
     size: i64 = len(content)
     if o == size:
@@ -203,7 +193,7 @@ def properties_of(content: bytes) -> BasicProperties:
 
 
 def channel_of(content: bytes) -> i64:
-    """The channel of the header frame, which is that of all."""
+    """The channel of the header frame, and so of all frames."""
     _header_end(content, 0)
     return content[1] << 8 | content[2]
 
@@ -241,7 +231,7 @@ def _header_end(data: bytes, offset: i64) -> i64:
     end = after - 1
     if end < offset + VALUES_OFFSET:
         raise DecodeError("a content header without room for its fields")
-    # The weight is unused (4.2.6.1) and, as in RabbitMQ, not looked at.
+    # The weight is unused (4.2.6.1) and, as in RabbitMQ, not checked.
     class_id: i64 = data[offset + PAYLOAD_OFFSET] << 8 | data[offset + PAYLOAD_OFFSET + 1]
     if class_id != BASIC_CLASS_ID:
         raise UnexpectedContent(f"content of class {class_id}, where only class {BASIC_CLASS_ID} has content")

@@ -13,8 +13,6 @@ from waybill.wire.amqp091.errors import DecodeError, EncodeError, FrameError
 
 MAX_SHORT_STRING: Final = 255
 MAX_U8: Final = 0xFF
-MAX_U16: Final = 0xFFFF
-MAX_U32: Final = 0xFFFFFFFF
 MAX_U64: Final = 0xFFFFFFFFFFFFFFFF
 
 

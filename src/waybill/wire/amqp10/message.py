@@ -7,9 +7,6 @@ from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import Composite, composite
 from waybill.wire.amqp10.types import ULong, Uuid
 
-MESSAGE_FORMAT: Final = 0
-"""The message-format of the specification (3.2.11)."""
-
 DEFAULT_PRIORITY: Final = 4
 
 MessageId = ULong | Uuid | bytes | str
