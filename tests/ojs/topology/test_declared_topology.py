@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
-from waybill.ojs import WEB, Jobs, Retry, Topology, TopologyConflict, Worker, current_job
+from waybill.ojs import WEB, Coordinator, Jobs, Retry, Topology, TopologyConflict, Worker, chain, current_job
 from waybill.ojs.topology.topology import Declaration
 
 
@@ -166,3 +166,21 @@ async def test_two_hundred_levels_order_exactly(broker_uri: str, eye: Eye, queue
             await jobs.push("declare.exact", [priority], queue=queue_name, priority=priority)
         taken = [(await eye.wait_for(f"exact.ojs.queue.{queue_name}")).json()["args"][0] for _ in range(6)]
     assert taken == [100, 51, 50, 49, -99, -100]
+
+
+async def test_a_coordinator_pushes_to_queues_as_it_finds_them(broker_uri: str, queue_name: str) -> None:
+    """`waybill coordinator` does not know of which type an application has declared its queues."""
+    async with Jobs(broker_uri, topology=Topology(queue_type="quorum")) as jobs, Jobs(broker_uri) as others:
+
+        @jobs.handler("step.first", queue=queue_name)
+        async def first() -> int:
+            return 1
+
+        @jobs.handler("step.second", queue=queue_name)
+        async def second() -> int:
+            return 2
+
+        async with Worker(jobs), Coordinator(others, queues=[queue_name]):
+            later = second.options(delay=timedelta(milliseconds=10))
+            workflow = await chain(first.job(), later.job()).push(jobs)
+            assert await workflow.result(timeout=30) == 2

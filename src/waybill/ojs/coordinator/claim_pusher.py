@@ -129,13 +129,13 @@ class ClaimPusher:
             await before_push(job_id, one)
         copy = await self._copy(job_id, one)
         broker = self._broker
-        await broker.declarer.ensure_queue(envelope.queue)
+        await broker.declarer.ensure_queue(envelope.queue, as_found=True)
         topology = broker.declarer.topology
         exchange, key = topology.direct, envelope.queue
         waiting: dict[str, object] = {}
         delay = seconds_until_scheduled(envelope, now)
         if delay > 0:
-            await broker.declarer.ensure_schedule(envelope.queue)
+            await broker.declarer.ensure_schedule(envelope.queue, as_found=True)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         options = Options()
         traceparent, tracestate = trace_of(envelope, options)

@@ -41,16 +41,19 @@ class TopologyDeclarer:
         if "shared" not in self._done:
             await self._declare("shared", self.topology.shared_entities)
 
-    async def ensure_queue(self, queue: str) -> None:
-        """Declare what a push to `queue` or its worker needs; with the eager strategy, all that it can ever need."""
+    async def ensure_queue(self, queue: str, *, as_found: bool = False) -> None:
+        """Declare what a push to `queue` or its worker needs; with the eager strategy, all that it can ever need.
+
+        `as_found`: queues that exist are used as they are. For coordinators, which do not know the application's types.
+        """
         key = f"queue {queue}"
         if key in self._done:
             return
         await self.ensure_shared()
         if self.topology.declaration is Declaration.EAGER:
-            await self._declare(key, lambda: self.topology.all_entities(queue))
+            await self._declare(key, lambda: self.topology.all_entities(queue), as_found=as_found)
         else:
-            await self._declare(key, lambda: self.topology.queue_entities(queue))
+            await self._declare(key, lambda: self.topology.queue_entities(queue), as_found=as_found)
 
     async def ensure_retry(self, queue: str, delay_ms: int) -> None:
         """Declare the queue in which failed jobs of `queue` wait for `delay_ms`."""
@@ -58,13 +61,13 @@ class TopologyDeclarer:
         if key not in self._done:
             await self._declare(key, lambda: self.topology.retry_entities(queue, delay_ms))
 
-    async def ensure_schedule(self, queue: str) -> None:
-        """Declare where scheduled jobs wait, and their way to `queue`."""
+    async def ensure_schedule(self, queue: str, *, as_found: bool = False) -> None:
+        """Declare where scheduled jobs wait, and their way to `queue`; `as_found` as in `ensure_queue`."""
         if "ladder" not in self._done:
-            await self._declare("ladder", self.topology.schedule_entities)
+            await self._declare("ladder", self.topology.schedule_entities, as_found=as_found)
         key = f"release {queue}"
         if key not in self._done:
-            await self._declare(key, lambda: self.topology.release_entities(queue))
+            await self._declare(key, lambda: self.topology.release_entities(queue), as_found=as_found)
 
     async def ensure_relay(self) -> None:
         """Declare the way from coordinators to workers."""
@@ -102,7 +105,7 @@ class TopologyDeclarer:
         of_others = {key for key in self._done if key.split(" ")[1:2] != [queue]}
         self._done = of_others - {"shared", "ladder", "relay", "requests"}
 
-    async def _declare(self, key: str, entities: Callable[[], list[Entity]]) -> None:
+    async def _declare(self, key: str, entities: Callable[[], list[Entity]], *, as_found: bool = False) -> None:
         if self.topology.declaration is Declaration.NEVER:
             self._done.add(key)
             return
@@ -111,10 +114,10 @@ class TopologyDeclarer:
                 return
             await self._settle_queue_type()
             for entity in entities():
-                await self._declare_entity(entity)
+                await self._declare_entity(entity, as_found=as_found)
             self._done.add(key)
 
-    async def _declare_entity(self, entity: Entity) -> None:
+    async def _declare_entity(self, entity: Entity, *, as_found: bool) -> None:
         try:
             match entity:
                 case ExchangeDeclaration():
@@ -128,6 +131,9 @@ class TopologyDeclarer:
                 case BindingDeclaration():
                     await self._channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
         except PreconditionFailed as error:
+            if as_found and isinstance(entity, QueueDeclaration):
+                _log.debug("%s exists with other properties, and is used as it is: %s", entity, error)
+                return
             _log.error("%s exists with other properties and is left as it is: %s", entity, error)
             raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
         except CommandInvalid as error:
