@@ -21,7 +21,7 @@ COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node t
 # A worker a core, each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n auto --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-shop soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -143,6 +143,10 @@ soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; th
 JOBS ?= 200000
 soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
+
+SHOP_KILLS ?= 50
+soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of examples/shop, SHOP_KILLS times on each broker: all ends as it should
+	@$(BUILT_RUN) -m tests.soak.shop --kills $(SHOP_KILLS)
 
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker, then with a coordinator in it

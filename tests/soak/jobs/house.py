@@ -32,6 +32,8 @@ class House:
     def __init__(self, broker_name: str, directory: Path, workers: int, chance: random.Random) -> None:
         self.kills = {"worker": 0, "coordinator": 0, "broker": 0}
         self.restarts = 0
+        self.environment: dict[str, str] = {}
+        """What the processes find in their environment besides."""
         self.store = directory / "store.sqlite"
         self._directory = directory
         self._chance = chance
@@ -97,10 +99,15 @@ class House:
         program = ["-m", "waybill", "coordinator", QUEUE, "--database", str(self.store), *uri]
         self._coordinator = self._spawn(program)
 
-    def _spawn(self, arguments: list[str]) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(REPOSITORY)])}
+    def _spawn(self, arguments: list[str], stdin: int | None = None) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(REPOSITORY)])} | self.environment
         return subprocess.Popen(
-            [sys.executable, *arguments], stdout=self._log, stderr=self._log, cwd=REPOSITORY, env=environment
+            [sys.executable, *arguments],
+            stdin=stdin,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=REPOSITORY,
+            env=environment,
         )
 
 
