@@ -22,6 +22,7 @@ __all__ = ["waybill_uri"]
             "periodic",
             ["all is well\nall is well", "health.check: @every 1s, paused", "billing.month: 0 23 L * *, active"],
         ),
+        ("workflows", ["order 7: 19.50 charged", "letters: completed, 2 jobs done", "'total': 26"]),
     ],
 )
 def test_an_example_runs(repository: Path, waybill_uri: str, name: str, lines: list[str]) -> None:
