@@ -177,6 +177,17 @@ async def test_a_failure_ends_a_chain_and_a_retry_goes_on_from_there(shop: Shop)
     assert shop.done == ["order", "charge", "charge", "number 3"]
 
 
+async def test_failed_jobs_of_a_streamed_group_are_retried_from_their_dead_letters(shop: Shop) -> None:
+    shop.fails |= {"number 3", "number 77"}
+    handle = await chord((shop.number.job(one) for one in range(120)), shop.total.job()).push(shop.jobs)
+    with pytest.raises(WorkflowNotCompleted, match=r"number \d+ fails"):
+        await handle.result(timeout=30)
+    shop.fails.clear()
+    await handle.retry()
+    assert await handle.result(timeout=30) == sum(range(120))
+    assert len(shop.done) == 123
+
+
 async def test_cancel_starts_nothing_more(shop: Shop) -> None:
     shop.gate.clear()
     handle = await chain(group(shop.number.job(one) for one in range(200)), shop.order.job(1)).push(shop.jobs)

@@ -96,7 +96,7 @@ class Coordinator:
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
             self._answers |= JobRequests(desk, self._replacement).answers()
-            self._answers |= await self._features.start(desk, self.id)
+            self._answers |= await self._features.start(desk, self.id, self._jobs)
             self._answers |= WaitRequests(desk).answers()
             channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.admission import Admissions
 from waybill.ojs.coordinator.claim_pusher import ClaimPusher
 from waybill.ojs.coordinator.claims import ClaimFold
@@ -34,11 +35,11 @@ class Features:
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 
-    async def start(self, desk: Desk, coordinator: str) -> dict[str, Answer]:
+    async def start(self, desk: Desk, coordinator: str, jobs: Jobs) -> dict[str, Answer]:
         """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
         self._leader = leader = Leader(desk.broker, coordinator, self._is_trusted)
         pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator)
-        workflows = WorkflowActor(desk, leader)
+        workflows = WorkflowActor(desk, leader, jobs)
         pusher.makers[WORKFLOW] = workflows.make_job
         keeper = CronKeeper(desk.broker, desk.view, leader, coordinator)
         pusher.before_push["cron"] = keeper.before_push

@@ -230,9 +230,10 @@ class WorkflowCreated(WorkflowEventData, frozen=True, kw_only=True):
 
 
 class WorkflowSealed(WorkflowEventData, frozen=True, kw_only=True):
-    """All jobs of a streamed group are in their queues, so many of them. An event of ours."""
+    """All jobs of a streamed group are in these queues, so many of them. An event of ours."""
 
     total: int
+    queues: Sequence[str] = ()
 
 
 class WorkflowStarted(WorkflowEventData, frozen=True, kw_only=True):

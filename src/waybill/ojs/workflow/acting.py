@@ -15,20 +15,29 @@ from typing import Final, TypeVar
 import msgspec
 
 from waybill.client import BasicProperties, ClientError
+from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.desk import Desk
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.dead_letters import DeadLetters
+from waybill.ojs.errors import JobsError
 from waybill.ojs.job_context import CALLBACK
 from waybill.ojs.spec.control_message import CONTENT_TYPE, STOP_WORKFLOW, ControlRequest
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import JobCancellation, WorkflowExpired, WorkflowForgotten, WorkflowStopped
+from waybill.ojs.spec.events import (
+    JobCancellation,
+    WorkflowExpired,
+    WorkflowForgotten,
+    WorkflowRevived,
+    WorkflowStopped,
+)
 from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.workflow.announce import Announcement, announcements
 from waybill.ojs.workflow.flow import Flow
-from waybill.ojs.workflow.numbering import event_id_of, read_node_id
+from waybill.ojs.workflow.numbering import event_id_of, member_job_id, read_node_id
 from waybill.ojs.workflow.progress import Progress
 from waybill.ojs.workflow.rows import DUE, ENDED, TO_DO, MomentRow, progress_key
 from waybill.ojs.workflow.shapes import DELAY
@@ -51,11 +60,13 @@ _log = logging.getLogger("waybill.ojs.workflow")
 class WorkflowActor:
     """Acts for all workflows while its coordinator leads."""
 
-    def __init__(self, desk: Desk, leader: Leader) -> None:
+    def __init__(self, desk: Desk, leader: Leader, jobs: Jobs) -> None:
         self._desk = desk
         self._view = desk.view
         self._leader = leader
+        self._jobs = jobs
         self._plans = Plans()
+        self._reviving: set[str] = set()
         self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)
         """Events that were written here, and when, by the loop's clock."""
         self._swept_at = float("-inf")
@@ -99,6 +110,9 @@ class WorkflowActor:
             await self._tell(progress)
             if progress.cancels:
                 await self._stop(progress)
+            if progress.revives and progress.id not in self._reviving:
+                self._reviving.add(progress.id)
+                self._desk.spawn(self._revive(progress))
         now = self._leader.now()
         await self._at(DUE, now, self._expire)
         if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
@@ -143,6 +157,25 @@ class WorkflowActor:
             data = JobCancellation(job_type=job_type, queue=queue, reason="workflow")
             broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
         self._write(progress.id, WorkflowStopped(workflow_id=progress.id, workflow_name=progress.name), what)
+
+    async def _revive(self, progress: Progress) -> None:
+        """Put the dead letters of failed streamed jobs back into their queues, then say so."""
+        ids = {member_job_id(progress.id, index) for index in progress.revived}
+        found = 0
+        try:
+            for queue in progress.queues:
+                async with DeadLetters(self._jobs, queue) as dead:
+                    found += await dead.retry(ids)
+            if found < len(ids):
+                text = "%d of %d failed jobs of workflow %s are in no dead letter queue: they cannot be retried"
+                _log.error(text, len(ids) - found, len(ids), progress.id)
+            what = f"revived {progress.run}"
+            self._write(progress.id, WorkflowRevived(workflow_id=progress.id, workflow_name=progress.name), what)
+        except (ClientError, JobsError, TimeoutError) as error:
+            _log.warning("the dead letters of workflow %s are not back in their queues yet: %r", progress.id, error)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._reviving.discard(progress.id)
 
     async def _at(self, mark: str, now: float, act: Callable[[Progress], None]) -> None:
         """Do something about the workflows whose moment has come."""

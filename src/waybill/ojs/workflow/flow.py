@@ -12,7 +12,7 @@ enqueued, so whoever comes next knows what is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from waybill.ojs.workflow.members import Members
@@ -21,6 +21,8 @@ from waybill.ojs.workflow.plan import ROOT, Node, Plan
 from waybill.ojs.workflow.progress import FIRST_END, MAX_ERRORS, Progress, StepError, StepState, WorkflowState
 
 MAX_RESULT_BYTES: Final = 64 * 1024
+MAX_REVIVED: Final = 100_000
+"""Streamed jobs that a retry brings back."""
 MAX_RESULTS_BYTES: Final = 64 * 1024 * 1024
 """What is kept of the results of a workflow, as JSON: of one job, and of all. In place of others stand references."""
 
@@ -178,11 +180,12 @@ class Flow:
         if self.progress.states[number] == HELD and None not in children.values():
             self._end_spawning(self.plan[number])
 
-    def seal(self, total: int, time: str) -> None:
+    def seal(self, total: int, time: str, queues: Sequence[str] = ()) -> None:
         """Take note of how many members were streamed: they are all there now."""
         self._time = time
         if self.plan.streamed is not None and total >= 0 and not self.is_over:
             self.members.seal(total)
+            self.progress.queues = list(queues)
             self._check_members()
 
     def cancel(self, time: str) -> bool:
@@ -211,6 +214,8 @@ class Flow:
         progress = self.progress
         if progress.state != WorkflowState.FAILED or run != progress.run + 1:
             return False
+        if self.members.counts.failed > MAX_REVIVED or (progress.cancels and self.plan.streamed is not None):
+            return False
         self._time = time
         progress.run = run
         progress.state, progress.ended_at, progress.expires_at = WorkflowState.RUNNING.value, None, None
@@ -219,8 +224,9 @@ class Flow:
         for node in reversed(self.plan.nodes):
             self._reset(node)
         if self.members.counts.failed:
-            self.members.forget_failures()
+            progress.revived = list(self.members.failed())
             progress.revives = True
+            self.members.forget_failures()
         self._open.clear()
         self._resume(self.plan.root)
         return True

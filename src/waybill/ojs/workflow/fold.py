@@ -47,6 +47,7 @@ from waybill.ojs.workflow.rows import (
 from waybill.ojs.workflow.values import Plans, read_flow
 
 MAX_OVER: Final = 10_000
+MAX_QUEUES: Final = 1000
 MAX_CODE: Final = 255
 MAX_MESSAGE: Final = 2000
 MAX_OFFSET_MS: Final = 2**53
@@ -171,9 +172,10 @@ class WorkflowFold(FeatureFold):
         self._keep(rows, flow, event.time, was_over=False)
 
     def _sealed(self, _rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
-        total = event.data.get("total")
+        total, queues = event.data.get("total"), event.data.get("queues")
         if isinstance(total, int):
-            flow.seal(total, event.time)
+            named = [one for one in queues if isinstance(one, str)] if isinstance(queues, list) else []
+            flow.seal(total, event.time, [one[:MAX_CODE] for one in named[:MAX_QUEUES]])
 
     @staticmethod
     def _cancel(flow: Flow, time: str) -> None:
@@ -212,6 +214,7 @@ class WorkflowFold(FeatureFold):
     @staticmethod
     def _revived(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
         flow.progress.revives = False
+        flow.progress.revived.clear()
 
     @staticmethod
     def _told_start(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:

@@ -99,6 +99,10 @@ class Progress(msgspec.Struct):
     """Workers are to be told that it was cancelled."""
     revives: bool = False
     """The dead letters of streamed members are to go back to their queues."""
+    revived: list[int] = msgspec.field(default_factory=list)
+    """Those members."""
+    queues: list[str] = msgspec.field(default_factory=list)
+    """Where streamed members were pushed to."""
     members: MemberCounts = msgspec.field(default_factory=MemberCounts)
     """How many streamed jobs there are."""
     results_bytes: int = 0

@@ -37,6 +37,8 @@ from waybill.ojs.workflow.plan import Plan
 
 AT_A_TIME: Final = 2000
 CONFIRM_SECONDS: Final = 60.0
+MAX_QUEUES: Final = 1000
+"""Queues of a streamed group in which a retry looks for dead letters."""
 
 Stream = Iterator[NewJob[Any]] | AsyncIterator[NewJob[Any]]
 """Jobs that are pushed one after another."""
@@ -98,8 +100,8 @@ async def _push(
     )
     await _record(jobs, workflow_id, created, "created")
     if stream is not None:
-        total = await _push_members(jobs, workflow_id, stream)
-        sealed = WorkflowSealed(workflow_id=workflow_id, workflow_name=name, total=total)
+        total, queues = await _push_members(jobs, workflow_id, stream)
+        sealed = WorkflowSealed(workflow_id=workflow_id, workflow_name=name, total=total, queues=queues)
         await _record(jobs, workflow_id, sealed, "sealed")
     return workflow_id
 
@@ -118,8 +120,9 @@ async def _record(jobs: JobsPort, workflow_id: str, data: EventData, what: str) 
         raise PushFailed(workflow_id, "BACKEND_UNAVAILABLE", "the broker takes no events") from None
 
 
-async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> int:
-    """Push the jobs of a streamed group, some at a time; returns how many they were."""
+async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> tuple[int, list[str]]:
+    """Push the jobs of a streamed group, some at a time; returns how many they were, and their queues."""
+    queues: dict[str, None] = {}
     options: dict[int, tuple[Options, Options]] = {}
     count = 0
     gathered: list[NewJob] = []
@@ -137,6 +140,7 @@ async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> int
             own = {**job.options, "workflow_id": workflow_id}
             # Both are held: the first so that its id stays its own, the second so that all its jobs share a template.
             options[id(job.options)] = job.options, own
+            queues[own.get("queue", "default")] = None
         gathered.append(NewJob(job.type, job.args, own, member_job_id(workflow_id, count), job.unique_key))
         count += 1
         if len(gathered) == AT_A_TIME:
@@ -145,7 +149,7 @@ async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> int
                 options.clear()
     if gathered:
         await flush()
-    return count
+    return count, list(queues)[:MAX_QUEUES]
 
 
 async def _each(stream: Stream) -> AsyncIterator[NewJob[Any]]:
