@@ -136,14 +136,12 @@ async def test_a_tick_is_skipped_while_the_job_before_runs(setting: Setting) -> 
 
     async with Worker(jobs):
         await until(lambda: len(setting.told("cron.skipped")) >= 2)
-        count = len(started)
         skipped = setting.told("cron.skipped")[-1]
         assert (skipped["reason"], skipped["cron_name"], skipped["active_job_id"] in started) == (
             "overlap_skip", "slow", True,
         )  # fmt: skip
         await jobs.crons.remove("slow")
         go.set()
-        assert count <= 2
 
 
 async def test_a_tick_cancels_the_job_before(setting: Setting) -> None:

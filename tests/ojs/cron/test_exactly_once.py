@@ -1,6 +1,6 @@
 """No tick is missed and none runs twice, whoever leads, is killed or has a wrong clock: in virtual time.
 
-`python -m tests.ojs.cron.test_exactly_once` runs the full size: 10,000 days of 40 cron jobs.
+`make simulate-cron` runs the full size: 10,000 days of 40 cron jobs.
 """
 
 import sys
@@ -54,16 +54,17 @@ def test_planted_faults_are_found() -> None:
 
 
 def main() -> None:
-    """Run the full size."""
-    seed, days = int(sys.argv[1]) if len(sys.argv) > 1 else 1, int(sys.argv[2]) if len(sys.argv) > 2 else FULL_DAYS
-    started = time.monotonic()
-    outcome = simulate(
-        plans(FULL_CRON_JOBS, seed), seed, date(2026, 1, 1), days, tell=lambda text: print(text, flush=True)
-    )
+    """Run the full size: `[SEED [DAYS [START]]]`."""
+    given = sys.argv[1:]
+    seed, days = int(given[0]) if given else 1, int(given[1]) if given[1:] else FULL_DAYS
+    start = date.fromisoformat(given[2]) if given[2:] else date(2026, 1, 1)
+    started = time.process_time()
+    made = plans(FULL_CRON_JOBS, seed, rare=True)
+    outcome = simulate(made, seed, start, days, tell=lambda text: print(text, flush=True))
     print(
-        f"seed {seed}: {days} days, {FULL_CRON_JOBS} cron jobs, {outcome.expected} ticks, {outcome.kills} kills,"
-        f" {time.monotonic() - started:.0f} s: {len(outcome.missed)} missed, {len(outcome.twice)} twice,"
-        f" {len(outcome.unexpected)} unexpected"
+        f"seed {seed}: {days} days from {start}, {FULL_CRON_JOBS} cron jobs, {outcome.expected} ticks,"
+        f" {outcome.kills} kills: {len(outcome.missed)} missed, {len(outcome.twice)} twice,"
+        f" {len(outcome.unexpected)} unexpected; {time.process_time() - started:.0f} s of CPU"
     )
     raise SystemExit(bool(outcome.missed or outcome.twice or outcome.unexpected))
 

@@ -21,7 +21,7 @@ from waybill.ojs.coordinator.claims import PENDING, Claim, ClaimFold, key_of
 from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.cron.cron_fold import CRON, CronFold, CronRow
-from waybill.ojs.cron.decision import decide
+from waybill.ojs.cron.decision import decide, next_tick, wake_ms
 from waybill.ojs.cron.definition import CronJob, time_of
 from waybill.ojs.spec.cron_events import ClaimAdmitted, ClaimCopied, ClaimPushed, CronRegistered
 from waybill.ojs.spec.event_data import EventData
@@ -61,8 +61,8 @@ class Plan(NamedTuple):
         return found
 
 
-def plans(count: int, seed: int, *, dense: bool = False) -> list[Plan]:
-    """Make cron jobs of all kinds, many of them in the hours in which clocks change."""
+def plans(count: int, seed: int, *, rare: bool = False) -> list[Plan]:
+    """Make cron jobs of all kinds, many of them in the hours in which clocks change; most are `rare` for many years."""
     chance, made = random.Random(seed), []
     for number in range(count):
         hours: Sequence[int] = sorted(
@@ -71,8 +71,10 @@ def plans(count: int, seed: int, *, dense: bool = False) -> list[Plan]:
         minutes: Sequence[int] = [chance.choice([0, 0, 30, 15])]
         weekdays: Sequence[int] = range(7) if number % 3 else sorted(chance.sample(range(7), 3))
         days: Sequence[int] = range(1, 32) if number % 5 else [chance.randint(1, 31)]
-        if dense and number % 4 == 0:
-            hours, minutes, weekdays, days = range(24), [0, 30], range(7), range(1, 32)
+        if rare and number % 7:
+            hours, minutes = [hours[0]], [0]
+            weekdays = range(7) if number % 2 else [6, chance.randrange(6)]
+            days = sorted(chance.sample(range(1, 32), 2))
         if not isinstance(weekdays, range):
             days = range(1, 32)
         # Sunday is 0 there.
@@ -103,6 +105,7 @@ class World:
         """A planted fault, if it is False: nobody cares for what a killed coordinator has claimed."""
         self.kills = 0
         self.now_ms = _midnight_ms(start) - 86_400_000
+        self.keys = [CRON + plan.job.name for plan in plans]
         for plan in plans:
             self.record("boss", plan.job.name, CronRegistered(job=msgspec.to_builtins(plan.job), now_ms=self.now_ms))
         folds: Callable[[], list[FeatureFold]] = lambda: [cron_fold(_is_trusted), ClaimFold(_is_trusted)]  # noqa: E731
@@ -169,7 +172,7 @@ class VirtualCoordinator:
         self.rows = MemoryRows()
         self._folds = FeatureFolds(folds)
         self._offset = 0
-        self._decoded: dict[str, tuple[bytes, CronRow]] = {}
+        self._known: dict[str, tuple[bytes, CronRow, int | None]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -203,7 +206,7 @@ class VirtualCoordinator:
     def act(self) -> None:
         """Decide and push as a leader, until a kill."""
         world, chance = self.world, self.world.chance
-        for row in self._cron_rows():
+        for row in self._due_rows():
             for claim in decide(row, world.now_ms + self.skew_ms, self.id):
                 if chance.random() < KILL:
                     self.kill()
@@ -241,14 +244,18 @@ class VirtualCoordinator:
         world.record("boss", job_id, ClaimPushed(copy=copy, by=self.id))
         return True
 
-    def _cron_rows(self) -> list[CronRow]:
-        rows = []
-        for key, stored in self.rows.listed(CRON, 10_000, ""):
-            known = self._decoded.get(key)
+    def _due_rows(self) -> list[CronRow]:
+        """Return the cron jobs that are due by this clock; when they are is remembered, as `CronKeeper` does."""
+        now_ms, due = self.world.now_ms + self.skew_ms, []
+        for key, stored in self.rows.load(self.world.keys).items():
+            known = self._known.get(key)
             if known is None or known[0] is not stored.value:
-                known = self._decoded[key] = stored.value, msgspec.json.decode(stored.value, type=CronRow)
-            rows.append(known[1])
-        return rows
+                row = msgspec.json.decode(stored.value, type=CronRow)
+                tick = next_tick(row)
+                known = self._known[key] = stored.value, row, None if tick is None else wake_ms(row, tick)
+            if known[2] is not None and known[2] <= now_ms:
+                due.append(known[1])
+        return due
 
 
 class Outcome(NamedTuple):
@@ -280,7 +287,7 @@ def simulate(
         wanted |= {(plan.job.name, key): due_ms for key, due_ms in ticks.items()}
     first_ms, last_ms = world.now_ms, _midnight_ms(start) + days * 86_400_000
     wanted = {tick: due_ms for tick, due_ms in wanted.items() if first_ms < due_ms <= last_ms}
-    late, moments = set(wanted), sorted(set(wanted.values()))
+    moments = sorted(set(wanted.values()))
     due = sorted(wanted, key=lambda tick: wanted[tick])
     told = ran = 0
     for number, moment in enumerate(moments):
@@ -290,14 +297,13 @@ def simulate(
             ran += 1
         for _ in range(MAX_ROUNDS):
             world.round()
-            late = {tick for tick in due[told:ran] if not world.runs[tick]}
-            if not late:
+            if all(world.runs[tick] for tick in due[told:ran]):
                 break
         else:
             break
         told = ran
         world.stream, world.coordinators = _shortened(world)
-        if number % 20_000 == 0:
+        if number % 2_000 == 0:
             tell(f"{time_of(moment)[:10]}: {ran} ticks, {world.kills} kills")
     for _ in range(50):
         world.round()

@@ -97,3 +97,32 @@ async def wrong() -> None:
     await make_report.push_sync([1])  # wrong
     with jobs.sync.pipeline() as pipeline:
         pipeline.push(make_report)  # wrong
+
+
+@jobs.cron("0 9 * * MON-FRI", tz="Europe/Berlin", overlap="skip", args=["a@example.com"])
+@jobs.cron(every=timedelta(hours=1), missed="all", jitter=5, name="hourly")
+@jobs.handler("cron.mail")
+async def mail_often(to: str = "") -> int:
+    return 1
+
+
+@jobs.cron("@daily", job_type="cron.clean", queue="low")
+def clean(depth: int = 1) -> None: ...
+
+
+async def right_cron() -> None:
+    sent: Job[int] = await mail_often.push("a@example.com")
+    cleaned: Job[None] = await clean.push(depth=2)
+    outcomes: dict[str, str] = await jobs.crons.sync(prune=True)
+    next_run: str | None = (await jobs.crons.get(sent.id + cleaned.id + outcomes[""])).next_run_at
+    assert next_run
+
+
+async def wrong_cron() -> None:
+    jobs.cron(5)  # wrong
+    jobs.cron("@daily", overlap="never")  # wrong
+    jobs.cron("@daily", every=3600)  # wrong
+    jobs.cron("@daily", colour="red")  # wrong
+    await mail_often.push(5)  # wrong
+    await clean.push(depth="2")  # wrong
+    await jobs.crons.run(5)  # wrong

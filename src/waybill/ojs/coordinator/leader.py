@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties, Channel, ClientError, Delivery, MessageReturned
+from waybill.client import BasicProperties, Channel, ClientError, ConnectionLost, Delivery, MessageReturned
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
 
@@ -45,6 +45,7 @@ CLOCK_SECONDS: Final = 10.0
 SKEW_SECONDS: Final = 2.0
 """Differences up to this are the way of a beat, or of no matter."""
 MAX_CLOCKS: Final = 1000
+STAND_AGAIN_SECONDS: Final = 30.0
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -126,8 +127,8 @@ class Leader:
         self._beating: asyncio.Task[None] | None = None
         self._leads = False
         self._channel: Channel | None = None
-        self._is_gone = False
-        """Whether somebody has deleted the queue."""
+        self._stands_again_at: float | None = None
+        """When to try again to stand in line, by the monotonic clock; None if it stands there."""
         self.on_change: list[Callable[[], None]] = []
         """Called when this coordinator begins to lead."""
 
@@ -141,8 +142,8 @@ class Leader:
         return self.lease.now()
 
     async def start(self) -> None:
-        """Stand in line."""
-        await self._stand()
+        """Stand in line, or try to from time to time: what needs no leader goes on without one."""
+        await self._stand_guarded()
         self._broker.connection.on_loss(lambda _: self.lease.resign())
         self._beating = asyncio.get_running_loop().create_task(self._beat_for_ever())
 
@@ -153,46 +154,67 @@ class Leader:
             await asyncio.gather(self._beating, return_exceptions=True)
         self.lease.resign()
 
+    async def _stand_guarded(self) -> None:
+        try:
+            await self._stand()
+        except (ClientError, TopologyConflict) as error:
+            queue = self._broker.declarer.topology.leader_queue
+            _log.warning("this coordinator cannot lead: cron jobs and workflows wait for another. %s: %s", queue, error)
+            self._stands_again_at = time.monotonic() + STAND_AGAIN_SECONDS
+        else:
+            self._stands_again_at = None
+
     async def _stand(self) -> None:
         await self._broker.declarer.ensure_leader()
-        if self._channel is not None:
-            await self._channel.close()
-        self._channel = await self._broker.connection.channel()
-        await self._channel.consume(self._broker.declarer.topology.leader_queue, self._take, no_ack=True)
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+        # Of its own: an error on it leaves the others alone.
+        channel = await self._broker.connection.channel(confirms=True)
+        await channel.consume(self._broker.declarer.topology.leader_queue, self._take, no_ack=True)
+        self._channel = channel
 
     async def _beat_for_ever(self) -> None:
         while True:
             if self._broker.connection.is_open:
-                try:
-                    if self._is_gone:
-                        await self._stand()
-                        self._is_gone = False
-                    self._beat()
-                except (ClientError, TopologyConflict) as error:
-                    _log.debug("no beat goes out: %r", error)
+                if self._stands_again_at is not None and self._stands_again_at <= time.monotonic():
+                    await self._stand_guarded()
+                if self._channel is not None and self._stands_again_at is None:
+                    self._beat(self._channel)
             await asyncio.sleep(BEAT_SECONDS)
             if self._leads and not self.leads:
                 self._leads = False
                 _log.warning("coordinator %s leads no more", self.lease.coordinator)
 
-    def _beat(self) -> None:
+    def _beat(self, channel: Channel) -> None:
         topology = self._broker.declarer.topology
-        future = self._broker.publishing.publish_nowait(
-            msgspec.json.encode(self.lease.beat()),
-            routing_key=topology.leader_queue,
-            properties=BasicProperties(user_id=self._broker.identity.user),
-            mandatory=True,
-        )
+        try:
+            future = channel.publish_nowait(
+                msgspec.json.encode(self.lease.beat()),
+                routing_key=topology.leader_queue,
+                properties=BasicProperties(user_id=self._broker.identity.user),
+                mandatory=True,
+            )
+        except ClientError as error:
+            self._not_sent(error)
+            return
         future.add_done_callback(self._sent)
 
     def _sent(self, future: asyncio.Future[None]) -> None:
         error = None if future.cancelled() else future.exception()
+        if error is not None:
+            self._not_sent(error)
+
+    def _not_sent(self, error: BaseException) -> None:
+        """A lost beat is made good by the next, unless the queue is gone, or this user may not write to it."""
+        if self._broker.identity.is_refused(error) or isinstance(error, ConnectionLost):
+            return
         if isinstance(error, MessageReturned):
-            self._is_gone = True
             self._broker.declarer.forget_leader()
-        if error is not None and not self._broker.identity.is_refused(error):
-            # A lost one is made good by the next.
-            _log.debug("a beat is lost: %r", error)
+            self._stands_again_at = time.monotonic()
+            return
+        _log.warning("this coordinator cannot lead, as its beats are refused: %s", error)
+        self._stands_again_at = time.monotonic() + STAND_AGAIN_SECONDS
 
     def _take(self, delivery: Delivery) -> None:
         try:

@@ -2,7 +2,7 @@
 
     cron.registered   a cron job is new, or other than before; what is the same changes nothing
     cron.toggled      it was paused, or resumed
-    cron.removed      it is gone; a shadow of its row stays, so that no tick of it can ever come twice
+    cron.removed      it is gone; a row `cron-gone/{name}` stays, so that no tick of it can ever come twice
     cron.claimed      a leader has decided about a tick: the first event in the stream that goes beyond what was decided
                       counts, so one tick is decided once, whoever leads and whatever its clock says
     cron.told         what was decided is told to the world, as cron.skipped and job.enqueued
@@ -30,6 +30,9 @@ from waybill.ojs.spec.identifiers import may_be_derived
 from waybill.ojs.spec.states import TERMINAL, State
 
 CRON: Final = "cron/"
+GONE: Final = "cron-gone/"
+"""Of cron jobs that were removed: until when their ticks are decided."""
+MAX_CRON_JOBS: Final = 10_000
 MAX_FIRINGS: Final = 20
 """Those that are over; the others are kept as well, up to MAX_OPEN."""
 MAX_OPEN: Final = 1000
@@ -59,7 +62,6 @@ class CronRow(msgspec.Struct, omit_defaults=True):
     until_key: str = ""
     owner: str | None = None
     is_enabled: bool = True
-    is_removed: bool = False
     run_count: int = 0
     last_run_at: str | None = None
     firings: list[CronFiring] = msgspec.field(default_factory=list)
@@ -91,6 +93,13 @@ class CronRow(msgspec.Struct, omit_defaults=True):
         )
 
 
+class GoneRow(msgspec.Struct):
+    """What must outlive a cron job."""
+
+    until_ms: int
+    version: int
+
+
 class CronFold(FeatureFold):
     """Folds the events of cron jobs."""
 
@@ -99,7 +108,6 @@ class CronFold(FeatureFold):
         self._is_trusted = is_trusted
         self._folds: dict[str, Callable[[Rows, CronRow, ReceivedEvent], None]] = {
             "cron.toggled": _toggle,
-            "cron.removed": _remove,
             "cron.claimed": _decide,
             "cron.told": _told,
         }
@@ -118,7 +126,10 @@ class CronFold(FeatureFold):
         row = rows.get(CRON + event.subject, CronRow)
         if event.type == "cron.registered":
             _register(rows, row, event)
-        elif row is not None and not row.is_removed:
+        elif row is not None and event.type == "cron.removed":
+            rows.delete(CRON + event.subject)
+            rows.put(GONE + event.subject, GoneRow(row.until_ms, row.version))
+        elif row is not None:
             self._folds[event.type](rows, row, event)
             rows.put(CRON + event.subject, row)
 
@@ -133,14 +144,16 @@ def _register(rows: Rows, before: CronRow | None, event: ReceivedEvent) -> None:
         return
     now_ms = _whole(data.get("now_ms"))
     owner = data.get("owner")
-    is_new = before is None or before.is_removed
-    row = before or CronRow(job, event.time, 0, now_ms, 0)
-    if is_new:
-        row.created_at, row.owner, row.anchor_ms = event.time, owner if isinstance(owner, str) else None, now_ms
-        row.is_enabled, row.is_removed, row.run_count, row.last_run_at = True, False, 0, None
-    elif job == row.job:
+    if before is None:
+        gone = rows.get(GONE + event.subject, GoneRow) or GoneRow(0, 0)
+        rows.delete(GONE + event.subject)
+        row = CronRow(job, event.time, gone.version, now_ms, gone.until_ms)
+        row.owner = owner if isinstance(owner, str) else None
+    elif job == before.job:
         return
-    if is_new or (job.cron, job.timezone) != (row.job.cron, row.job.timezone):
+    else:
+        row = before
+    if before is None or (job.cron, job.timezone) != (row.job.cron, row.job.timezone):
         # What was due before by the old expression is no business of the new one.
         row.until_ms, row.until_key, row.anchor_ms = max(row.until_ms, now_ms), "", now_ms
     row.is_enabled = row.is_enabled if job.enabled is None else job.enabled
@@ -162,11 +175,6 @@ def _toggle(_rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
             if one.state == State.AVAILABLE.value:
                 one.state = "lost"
         _let_next_go(_rows, row)
-
-
-def _remove(_rows: Rows, row: CronRow, _event: ReceivedEvent) -> None:
-    row.is_removed, row.is_enabled = True, False
-    row.version += 1
 
 
 def _decide(rows: Rows, row: CronRow, event: ReceivedEvent) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.leader import Leader
-from waybill.ojs.cron.cron_fold import CRON, CronRow
+from waybill.ojs.cron.cron_fold import CRON, MAX_CRON_JOBS, CronRow
 from waybill.ojs.cron.cron_message import CRON_REQUEST, CronReply, CronRequest
 from waybill.ojs.cron.decision import manual, next_tick, wake_ms
 from waybill.ojs.cron.definition import CronInfo, read_cron_job, time_of
@@ -22,7 +22,6 @@ from waybill.ojs.spec.cron_events import CronRegistered, CronRemoved, CronToggle
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import is_uuid7, new_id
 
-MAX_LISTED: Final = 10_000
 MAX_NEXT_RUNS: Final = 1000
 
 
@@ -85,14 +84,16 @@ class CronRequests:
                 return CronReply([self._info(before)], "unchanged")
         elif request.user is None and not self._desk.is_trusted(request):
             raise _Refused("forbidden", "the broker does not say who asks")
+        elif len(await self._desk.view.listed(CRON, CronRow, MAX_CRON_JOBS)) >= MAX_CRON_JOBS:
+            raise _Refused("forbidden", f"there are {MAX_CRON_JOBS} cron jobs already")
         now_ms = self._now_ms()
         data = CronRegistered(job=msgspec.to_builtins(job), owner=request.user, now_ms=now_ms)
         row = await self._record(job.name, data)
         return CronReply([self._info(row)], "created" if before is None else "updated")
 
     async def _list(self, request: Request, _asked: CronRequest) -> CronReply:
-        rows = await self._desk.view.listed(CRON, CronRow, MAX_LISTED)
-        seen = [row for _, row in rows if not row.is_removed and self._may_see(request, row)]
+        rows = await self._desk.view.listed(CRON, CronRow, MAX_CRON_JOBS)
+        seen = [row for _, row in rows if self._may_see(request, row)]
         return CronReply([self._info(row) for row in seen])
 
     async def _get(self, request: Request, asked: CronRequest) -> CronReply:
@@ -111,7 +112,7 @@ class CronRequests:
 
     async def _remove(self, request: Request, asked: CronRequest) -> CronReply:
         row = await self._changeable(request, asked.name)
-        await self._record(asked.name, CronRemoved(by=asked.by))
+        await self._write(asked.name, CronRemoved(by=asked.by))
         return CronReply([self._info(row)])
 
     async def _run(self, request: Request, asked: CronRequest) -> CronReply:
@@ -124,20 +125,22 @@ class CronRequests:
 
     async def _record(self, name: str, data: EventData) -> CronRow:
         """Write an event, and return the row once it was folded."""
-        event_id = f"evt_{new_id()}"
-        events = self._desk.broker.events
-        await self._desk.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
+        await self._write(name, data)
         row = await self._desk.view.row(CRON + name, CronRow)
         if row is None:
             message = "the coordinator does not trust its own events: give its user to the policy, or trust everybody"
             raise _Refused("forbidden", message)
         return row
 
+    async def _write(self, name: str, data: EventData) -> None:
+        event_id = f"evt_{new_id()}"
+        events = self._desk.broker.events
+        await self._desk.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
+
     async def _find(self, name: str) -> CronRow | None:
         if not name or len(name) > 255 or "\0" in name:
             return None
-        row = await self._desk.view.row(CRON + name, CronRow)
-        return None if row is None or row.is_removed else row
+        return await self._desk.view.row(CRON + name, CronRow)
 
     async def _changeable(self, request: Request, name: str) -> CronRow:
         row = await self._find(name)

@@ -34,8 +34,6 @@ def wake_ms(row: CronRow, tick: Tick) -> int:
 
 def decide(row: CronRow, now_ms: int, coordinator: str) -> list[CronClaimed]:
     """Return what is to be claimed, in order; nothing if nothing is due."""
-    if row.is_removed:
-        return []
     ticks = _due(row, now_ms)
     if not ticks:
         return []

@@ -16,7 +16,7 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
-from waybill.ojs.cron.cron_fold import CRON, CronRow
+from waybill.ojs.cron.cron_fold import CRON, MAX_CRON_JOBS, CronRow
 from waybill.ojs.cron.decision import decide, next_tick, wake_ms
 from waybill.ojs.cron.definition import CronFiring, time_of
 from waybill.ojs.errors import InvalidJob
@@ -30,7 +30,6 @@ EVALUATION_SECONDS: Final = 1.0
 LONGEST_SLEEP_SECONDS: Final = 5.0
 PROPOSAL_SECONDS: Final = 10.0
 """After so long, what was proposed and did not come back is proposed again."""
-MAX_CRON_JOBS: Final = 10_000
 MANY_WAITING: Final = 2
 CHANGES_SECONDS: Final = 0.02
 _LONGEST_MS: Final = int(LONGEST_SLEEP_SECONDS * 1000)
@@ -118,7 +117,7 @@ class CronKeeper:
     @staticmethod
     def _next_wake(row: CronRow) -> int | None:
         try:
-            tick = None if row.is_removed else next_tick(row)
+            tick = next_tick(row)
         except InvalidJob as error:
             # It was registered with another time zone database, for example.
             _log.error("cron job %s cannot be evaluated: %s", shown(row.job.name), error)
