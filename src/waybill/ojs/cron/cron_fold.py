@@ -220,6 +220,7 @@ def _fire(rows: Rows, row: CronRow, found: CronClaimed, event: ReceivedEvent) ->
 def _note(row: CronRow, found: CronClaimed) -> dict[str, object]:
     """Return what whoever pushes the job has to know of its firing."""
     note: dict[str, object] = {"scheduled_at": found.scheduled_at, "run_count": row.run_count + 1}
+    note |= {"cron": row.job.cron, "timezone": row.job.timezone}
     if row.job.overlap_policy == "cancel_previous" and found.kind != "manual":
         note["cancels"] = [one.job_id for one in row.firings if one.state == State.ACTIVE.value]
     return note

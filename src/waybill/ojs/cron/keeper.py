@@ -32,6 +32,7 @@ PROPOSAL_SECONDS: Final = 10.0
 """After so long, what was proposed and did not come back is proposed again."""
 MANY_WAITING: Final = 2
 CHANGES_SECONDS: Final = 0.02
+FEW_CRON_JOBS: Final = 100
 _LONGEST_MS: Final = int(LONGEST_SLEEP_SECONDS * 1000)
 
 _log = logging.getLogger("waybill.ojs.cron")
@@ -75,7 +76,8 @@ class CronKeeper:
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-                await asyncio.sleep(CHANGES_SECONDS)
+                # To read all of them takes its time, and claims of other features change as well.
+                await asyncio.sleep(CHANGES_SECONDS if len(self._rows) <= FEW_CRON_JOBS else EVALUATION_SECONDS)
         except TimeoutError:
             pass
         self._wake.clear()
@@ -190,11 +192,10 @@ class CronKeeper:
 
     def on_pushed(self, job_id: str, one: Claim) -> None:
         """Tell that a tick has fired."""
-        row = next((row for key, row in self._rows if key == one.owner), None)
         run_count, scheduled_at = one.note.get("run_count"), one.note.get("scheduled_at")
         if not isinstance(run_count, int) or not isinstance(scheduled_at, str):
             return
-        cron, timezone = ("", "UTC") if row is None else (row.job.cron, row.job.timezone)
+        cron, timezone = str(one.note.get("cron")), str(one.note.get("timezone"))
         data = CronTriggered(
             cron_name=one.owner.removeprefix(CRON),
             cron_expr=cron,
