@@ -182,7 +182,7 @@ class Queue(EntryQueue):
         return []
 
     def set_positions(self, consumer: Consumer, positions: list[i64]) -> None:
-        """Let a consumer that selects go on where it was, if the queue has as many priority levels as then."""
+        """Restore the positions of a consumer that selects, if the queue has as many priority levels as then."""
 
     def touch(self) -> None:
         """Restart the time after which an unused queue is deleted."""

@@ -1,18 +1,18 @@
-"""What all entities of one node share: the time, the store, the deadlines, and the list of queues with work to do.
+"""The state that all entities of a node share: the time, the store, the timers, and the queues with work to do.
 
-**Work is charged to a turn.** The node serves everybody in one thread, so what one peer asks for must never take long
-before others are served, however much it is. `work_left` says how many units of work the present turn has left, one of
-them being about what a message costs: whatever is done to a message, a binding that is looked at, a consumer that is
-asked. Who does the work subtracts it, and stops where it can be taken up again once nothing is left:
+**Work is charged to a turn.** The node serves all peers in one thread, so no request of one peer may delay the others
+for long. `work_left` is the number of units of work that the present turn has left. A unit is roughly the cost of a
+message: an operation on a message, a look at a binding, a question to a consumer. Code that does work subtracts its
+units. When none are left, it stops at a point from which it can continue:
 
-    input        the engine takes no more frames of what it has read, and reads no more, until its turn comes
-    queues       stay dirty: `late` holds them for the next turn
+    input        the engine keeps the rest of its input, and reads no more, until its next turn
+    queues       stay dirty: `late` keeps them for the next turn
     timers       stay due
-    chores       what a single frame, or the end of a connection, has started and was too large for one turn
+    chores       work of a frame, or of the end of a connection, that is too large for one turn
 
-The broker gives each turn `TURN_UNITS`, and reads sockets between turns. A read has a sixteenth of them even if others
-have used up the turn, so that whoever asks for little gets it at once. Once such shares add up to another turn, reads
-have a small share only: however many peers ask for much, a round of reads takes little more than two turns.
+The broker gives each turn `TURN_UNITS`, and reads sockets between turns. Each read has a sixteenth of them even if the
+turn is used up, so that small requests are served at once. When these shares add up to another turn, further reads get
+a small share only: however many peers send large requests, a round of reads takes little more than two turns.
 """
 
 from collections import deque
@@ -31,9 +31,9 @@ TURN_UNITS: Final = 2048
 READ_SHARE_BITS: Final = 4
 SMALL_SHARE_BITS: Final = 8
 LOGINS_PER_TURN: Final = 2
-"""Passwords that are hashed in one turn: each takes 10 to 25 ms, on purpose."""
+"""Passwords hashed per turn: each takes 10 to 25 ms, on purpose."""
 BYTES_PER_UNIT: Final = 16_384
-"""Copying so many octets costs a unit."""
+"""How many copied octets cost a unit."""
 HELD_LIMIT_BYTES: Final = 512 << 20
 TIMER_RETRY_S: Final = 1.0
 CHORE_TRIES_MAX: Final = 3
@@ -44,19 +44,19 @@ class Sealed:
     """Has messages in memory until they are written."""
 
     def let_go(self) -> bool:
-        """Let them go. False if they are not written yet."""
+        """Free their memory. False if they are not written yet."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Chore:
-    """Work that takes more than one turn. Nobody may depend on its end but who waits for that with a `then`."""
+    """Work that may take several turns."""
 
     failures: int = 0
-    """How often `work` has raised an exception: a few times it is called again, for the rest of the work."""
+    """How often `work` has raised an exception. It is retried a few times."""
 
     def work(self) -> bool:
-        """Go on as far as `Runtime.work_left` allows. True when it is done."""
+        """Continue as far as `Runtime.work_left` allows. True when it is done."""
         raise NotImplementedError
 
 
@@ -68,13 +68,13 @@ class CountedChore(Chore):
 
 
 class Runtime:
-    """`now` is in seconds of the node's clock (Unix time, never going back); whoever feeds the node keeps it current.
+    """`now` is in seconds of the node's clock (Unix time, never going back). The caller of the node updates it.
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
-    `held_bytes` counts what is not finished: bodies in pieces, transactions; at most `held_limit_bytes` are taken.
-    `footprint_bytes` is what all that is declared and attached takes (see `footprint`); messages have half as much
-    less, but always a quarter of the limit. `sealed` have let go of nothing yet, while memory is short.
-    `unread_bytes` is about what waits for peers that do not read.
+    `held_bytes` counts incomplete input: bodies in pieces, transactions; at most `held_limit_bytes` are accepted.
+    `footprint_bytes` is the memory of declarations and connections (see `footprint`). Half of it reduces the limit for
+    messages, which keeps at least a quarter. `sealed`: messages that free their memory once they are written.
+    `unread_bytes` estimates the output that waits for peers that do not read.
     `streams_max` streams may be declared: each has a file open.
     """
 
@@ -103,20 +103,20 @@ class Runtime:
         self.unread_limit_bytes: i64 = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
         self.stream_count: i64 = 0
         self.streams_max: i64 = STREAMS_MAX
-        # The message whose deduplication key was read last: once, however many queues it goes to.
+        # The message whose deduplication key was read last, so that it is read once for all of its queues.
         self.deduplicated: Message | None = None
         self.deduplication_key = ""
-        # Why nothing new may be kept on the disk; empty while there is room.
+        # Why the disk accepts nothing new; empty while there is room.
         self.disk_alarm = ""
 
     def add_footprint(self, size: i64) -> None:
-        """Something was declared or attached that takes so much; less than nothing for what is gone."""
+        """Add the memory of something declared or attached; negative when it is removed."""
         self.footprint_bytes += size
         limit = self.configured_limit_bytes
         self.memory_limit_bytes = limit - min(self.footprint_bytes // 2, limit // 4 * 3)
 
     def let_go_of_written(self) -> None:
-        """Messages on the disk that only waited for that need no memory any more, where it is short."""
+        """Free the memory of messages that are on disk by now."""
         waiting = self.sealed
         self.sealed = []
         for sealed in waiting:
@@ -131,8 +131,8 @@ class Runtime:
     def drain(self) -> None:
         """Drain every dirty queue once, and those that this makes dirty in turn (dead letters).
 
-        Those that the turn has no units left for are late. They come before those that have had some of this turn:
-        else one queue that needs a whole turn each time would keep them waiting for ever.
+        Queues that the turn has no units left for are late. They go before those that were served in this turn:
+        otherwise a queue that always needs a whole turn would keep them waiting for ever.
         """
         waiting: list[Drainable] = []
         while self.dirty:
@@ -157,7 +157,7 @@ class Runtime:
                     waiting = []
 
     def fire_timers(self) -> None:
-        """Fire what is due. What the turn has no units left for stays due."""
+        """Fire due timers, as many as the turn allows. The others stay due."""
         timers = self.timers
         while self.work_left > 0:
             timer = timers.pop_due(self.now)
@@ -166,10 +166,10 @@ class Runtime:
             try:
                 timer.fire(self.now)
             except Exception:
-                # Most timers schedule themselves: an exception must not be the last that is heard of one.
+                # Most timers reschedule themselves: an exception must not end them.
                 timers.schedule(self.now + TIMER_RETRY_S, timer)
                 raise
-            # Not before: a timer that finds nothing left does nothing, and would be due again at once, for ever.
+            # Not before: with no units left, a timer does nothing, and would be due again at once, for ever.
             self.work_left -= 1
 
     def put_off(self, queue: Drainable) -> None:
@@ -191,7 +191,7 @@ class Runtime:
         self.logins_left = LOGINS_PER_TURN
 
     def begin_read(self) -> None:
-        """A peer's input is taken: others may have used up the turn, but not its share."""
+        """Begin to process a peer's input: it has a share even if others have used up the turn."""
         share = self.turn_units >> (READ_SHARE_BITS if self._shares_left > 0 else SMALL_SHARE_BITS)
         share += 1
         if self.work_left < share:
@@ -199,10 +199,10 @@ class Runtime:
             self.work_left = share
 
     def catch_up(self) -> None:
-        """Do what former turns have left, as far as this one goes: queues, then chores, each with a share of it."""
+        """Do the work that earlier turns have left, as far as this one allows: queues, then chores."""
         self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
         if self.late:
-            # What became dirty since then comes first: who has asked for little does not wait behind who has for much.
+            # Newly dirty queues come first: small requests do not wait behind large ones.
             self.dirty.extend(self.late)
             self.late = []
         self.drain()
@@ -219,7 +219,7 @@ class Runtime:
             self.drain()
 
     def begin(self, chore: Chore) -> None:
-        """Do a chore: as much of it as this turn allows now, and the rest in turns to come."""
+        """Start a chore: do as much as this turn allows, and the rest in later turns."""
         if self.work_left <= 0 or not self._is_done(chore):
             self.chores.append(chore)
 
@@ -233,5 +233,5 @@ class Runtime:
             raise
 
     def go_on_with(self, chore: Chore) -> None:
-        """Do a chore in turns to come."""
+        """Do a chore in later turns."""
         self.chores.append(chore)

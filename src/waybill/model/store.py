@@ -1,8 +1,8 @@
-"""What the model asks of durable storage. `storage.journal` fulfils it on a disk, `storage.memory` without one.
+"""The storage that the model needs. `storage.journal` implements it on a disk, `storage.memory` without one.
 
 Everything put, settled or defined goes into the *current batch*. A commit takes the batch, writes it and, if anybody
-waits for it, syncs it; the waiters are told in the order in which they asked. One commit runs at a time: all that
-arrives meanwhile is the next batch (group commit).
+waits for it, syncs it. Then the waiters are called in the order in which they asked. One commit runs at a time;
+everything that arrives meanwhile is the next batch (group commit).
 """
 
 from array import array
@@ -17,19 +17,19 @@ from waybill.model.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CommitWaiter:
-    """Somebody who may go on only when what was put so far is durable (a confirm, a settled outcome, a reply)."""
+    """Waits until everything put so far is durable (for a confirm, a settled outcome, a reply)."""
 
     def committed(self, mark: i64) -> None:
-        """Everything that was in the store when `wait(self, mark)` was called is durable."""
+        """Everything put before the call of `wait(self, mark)` is durable."""
         raise NotImplementedError
 
 
 class AtomicSection:
-    """What is put and settled inside of `with messages.atomic():` is recovered as a whole or not at all.
+    """Puts and settles within `with messages.atomic():` are recovered all or none.
 
-    Sections nest: the outermost one counts. No exception can leave one open, or no commit would ever begin again. What
-    was done in it before an exception stays done, on the disk as in memory: whoever lets one pass must leave the model
-    as the store has it.
+    Sections nest: the outermost one counts. An exception ends the section too, or no commit would ever begin again.
+    What was done before an exception stays done, on disk as in memory: code that lets one pass must leave the model in
+    the same state as the store.
     """
 
     def __enter__(self) -> None:
@@ -71,7 +71,7 @@ class StreamRecord:
 
 
 class StoredStream:
-    """An append-only log of messages with consecutive offsets, one a stream.
+    """The append-only log of a stream: messages with consecutive offsets.
 
     Readers see offsets in `first_offset <= offset < committed_offset`; `next_offset` is what the next append gets.
     """
@@ -81,7 +81,7 @@ class StoredStream:
     committed_offset: i64
 
     def append(self, message: Message, timestamp_ms: i64) -> i64:
-        """Add to the current batch; the offset given."""
+        """Add to the current batch. Returns the message's offset."""
         raise NotImplementedError
 
     def read(self, offset: i64, max_count: i64, max_bytes: i64) -> list[StreamRecord]:
@@ -92,7 +92,7 @@ class StoredStream:
         raise NotImplementedError
 
     def offset_at(self, timestamp_ms: i64) -> i64:
-        """The first offset whose timestamp is not before `timestamp_ms`; `next_offset` if there is none.
+        """The first offset whose timestamp is not before `timestamp_ms`; `next_offset` if all are before.
 
         Raises ReadPostponed.
         """
@@ -125,7 +125,7 @@ class MessageStore:
         raise NotImplementedError
 
     def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
-        """Store the message that was just put for one queue for another one too (same batch, same location)."""
+        """Store the message that was just put for one queue also for another one (same batch, same location)."""
         raise NotImplementedError
 
     def spill(self, message: Message) -> i64:
@@ -149,23 +149,23 @@ class MessageStore:
         raise NotImplementedError
 
     def purge(self, queue_id: i64, up_to_sequence: i64, kept: list[int]) -> None:
-        """All messages of a queue up to and including a sequence are gone, but for those in `kept`.
+        """Remove all messages of a queue up to and including a sequence, except those in `kept`.
 
-        The queue calls `forget` for each of their locations besides.
+        The queue also calls `forget` for each of their locations.
         """
         raise NotImplementedError
 
     def mark_delivering(self, queue_id: i64, up_to_sequence: i64) -> None:
-        """From now on a crash must present this queue's messages up to a sequence as perhaps delivered before."""
+        """Record that a queue's messages up to a sequence may be delivered: after a crash they are redelivered."""
         raise NotImplementedError
 
     def atomic(self) -> AtomicSection:
-        """To be used in a `with` statement, see there."""
+        """An atomic section, for a `with` statement."""
         raise NotImplementedError
 
     @property
     def is_in_atomic_section(self) -> bool:
-        """Never between turns: no commit can begin in a section."""
+        """Always False between turns: no commit can begin in a section."""
         raise NotImplementedError
 
     def read(self, location: i64) -> Message:
@@ -180,39 +180,39 @@ class MessageStore:
         raise NotImplementedError
 
     def remove_queue(self, queue_id: i64) -> None:
-        """The queue is gone for good, with all that was put for it. It calls `forget` for each location besides."""
+        """Remove a queue and everything put for it. The queue also calls `forget` for each location."""
         raise NotImplementedError
 
 
 class Store:
-    """See the module's text. `messages` is the part that each message passes through, to be called directly."""
+    """See the module's docstring. `messages`: the part for messages, to be called directly."""
 
     messages: MessageStore
 
     def define(self, kind: str, key: str, value: dict[str, object]) -> None:
-        """Keep a definition (virtual host, exchange, queue, binding, user ...), replacing an older one of that key."""
+        """Store a definition (virtual host, exchange, queue, binding, user ...), replacing an older one of that key."""
         raise NotImplementedError
 
     def undefine(self, kind: str, key: str) -> None:
         raise NotImplementedError
 
     def definitions(self, kind: str) -> Iterable[tuple[str, dict[str, object]]]:
-        """The definitions of a kind with their keys, in the order in which they were first made."""
+        """The definitions of a kind with their keys, in the order of their first definition."""
         raise NotImplementedError
 
     def recovered(self, queue_id: i64) -> Iterator[StoredMessage]:
-        """The live messages of a queue that recovery found, by sequence. To be asked once a queue."""
+        """The live messages of a queue that recovery found, by sequence. Call it once per queue."""
         raise NotImplementedError
 
     def next_sequence(self, queue_id: i64) -> i64:
         """The lowest sequence that a recovered queue may give to a new message.
 
-        A queue's sequences are never used twice: what the log says of an old message would hold for the new one.
+        A queue's sequences are never reused: records of an old message in the log would apply to the new one.
         """
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Drop recovered messages that nobody asked for and whose queue is known to be deleted. Returns how many."""
+        """Drop recovered messages of deleted queues that nobody has asked for. Returns how many."""
         raise NotImplementedError
 
     def new_id(self) -> i64:
@@ -220,11 +220,11 @@ class Store:
         raise NotImplementedError
 
     def unclaimed(self) -> tuple[dict[int, int], list[int]]:
-        """What no definition refers to: message counts by queue id, and ids of streams."""
+        """Recovered data without a definition: message counts by queue id, and ids of streams."""
         raise NotImplementedError
 
     def stream(self, stream_id: i64, segment_bytes: i64) -> StoredStream:
-        """The log of a stream, made if it is not there."""
+        """The log of a stream, created if it does not exist."""
         raise NotImplementedError
 
     def remove_stream(self, stream_id: i64) -> None:

@@ -16,7 +16,7 @@ RELEASE = "release"
 HELD_MESSAGE_BYTES: Final = 256
 """The approximate memory of a message besides its content."""
 UNITS_MAX: Final = 16_384
-"""A commit is one step, and nobody else is served meanwhile: so it must be short."""
+"""A commit is one step, which blocks all other peers, so it must be short."""
 ACCEPT_UNITS: Final = 1
 OTHER_UNITS: Final = 2
 

@@ -60,7 +60,7 @@ class VirtualHost(DeletionHost):
         self.router = Router(runtime, self.exchanges, self.queues, self.default_exchange)
         self._dead_lettering = DeadLettering(name, runtime, self.exchanges, self.router)
         self._applying: PolicyApplication | None = None
-        # It is being deleted: nobody gets into it any more.
+        # It is being deleted: it refuses new connections.
         self.is_ending = False
         for exchange_name, type_name, internal in PREDECLARED:
             self.exchanges[exchange_name] = make_exchange(exchange_name, type_name, True, False, internal, {})  # noqa: FBT003

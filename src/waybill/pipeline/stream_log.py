@@ -90,7 +90,7 @@ class StreamLog:
     def read_blocks(self, span: OffsetRange) -> Iterator[MessageBlock]:
         """The messages of `span` in order, each once, as many together as came together.
 
-        A lost connection is made anew, and reading goes on behind the last message. Raises DataLossError if messages of
+        A lost connection is reopened; reading continues behind the last message. Raises DataLossError if messages of
         the span were removed (unless failOnDataLoss is false), StreamUnavailable if the broker stays silent for
         pollTimeoutMs or cannot be reached in all tries, StreamError for what will not change.
         """
@@ -158,7 +158,7 @@ class StreamLog:
             raise DataLossError(
                 f"stream {span.stream!r} on {self._address} begins at offset {first}, but {position} was to be "
                 f"read next (got {offset}): retention removed messages that were not read. "
-                "Set failOnDataLoss to false to go on."
+                "Set failOnDataLoss to false to continue."
             )
 
     def _first(self, stream: str) -> int:
@@ -219,12 +219,12 @@ class StreamLog:
             yield consumer.deliveries(stream, place, silence)
 
     def _offset(self, stream: str, delivery: Delivery) -> int:
-        """Where in the stream it is. Raises StreamError for a queue that is no stream."""
+        """The offset of a delivery. Raises StreamError for a queue that is not a stream."""
         offset, _ = ContentHeaders().read(delivery.encoded_properties)
         return self._all_known(stream, [offset])[0]
 
     def _all_known(self, stream: str, offsets: Sequence[int | None]) -> Sequence[int]:
-        """`offsets`. Raises StreamError if one is missing: a queue that is no stream."""
+        """`offsets`. Raises StreamError if one is missing: the queue is not a stream."""
         if None in offsets:
             raise StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
         return cast("Sequence[int]", offsets)
