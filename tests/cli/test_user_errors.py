@@ -45,10 +45,11 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 VERBS = dict(leaves(main))
+# `worker` loads a program first: see test_worker.
 OF_A_BROKER = [
     path
     for path, command in VERBS.items()
-    if any("--context" in one.opts for one in command.params) and path != ("doctor",)
+    if any("--context" in one.opts for one in command.params) and path not in {("doctor",), ("worker",)}
 ]
 SPEAKS_LINES = {("broker",), ("coordinator",), ("definitions", "export")}
 """They print `ready`, or JSON anyway."""
