@@ -30,7 +30,7 @@ def test_many_jobs_are_pushed_from_a_file_and_by_count(waybill_uri: str) -> None
     lines = '["a"]\n\n{"type": "other.job", "args": ["b"], "priority": 7, "queue": "cli-many-2"}\n'
 
     def push(*arguments: str, stdin: str = "") -> Result:
-        command = ["job", "push-many", *arguments, "--queue", "cli-many", "--uri", waybill_uri]
+        command = ["job", "push-many", "--create", *arguments, "--queue", "cli-many", "--uri", waybill_uri]
         return CliRunner().invoke(main, command, input=stdin)
 
     first = push("--type", "some.job", "--json", stdin=lines)

@@ -22,7 +22,7 @@ def eye(waybill_uri: str) -> Iterator[Eye]:
 
 
 def push(uri: str, *arguments: str) -> Result:
-    return CliRunner().invoke(command, ["push", "--uri", uri, "--queue", QUEUE, *arguments])
+    return CliRunner().invoke(command, ["push", "--create", "--uri", uri, "--queue", QUEUE, *arguments])
 
 
 def test_push_prints_the_id_of_the_job(waybill_uri: str, eye: Eye) -> None:

@@ -40,7 +40,7 @@ def invoke(uri: str, *arguments: str) -> Result:
 
 @pytest.mark.usefixtures("coordinator")
 def test_a_job_is_pushed_listed_cancelled_and_asked_for(waybill_uri: str) -> None:
-    job_id = invoke(waybill_uri, "push", "email.send").output.strip()
+    job_id = invoke(waybill_uri, "push", "--create", "email.send").output.strip()
     assert json.loads(invoke(waybill_uri, "info", job_id, "--json").output)["state"] == "available"
     assert invoke(waybill_uri, "cancel", job_id).output == "requested\n"
     assert "cancelled" in invoke(waybill_uri, "info", job_id).output
@@ -54,7 +54,7 @@ def test_a_job_is_pushed_listed_cancelled_and_asked_for(waybill_uri: str) -> Non
 
 @pytest.mark.usefixtures("coordinator")
 def test_a_job_is_watched_until_it_has_ended(waybill_uri: str) -> None:
-    job_id = invoke(waybill_uri, "push", "email.send").output.strip()
+    job_id = invoke(waybill_uri, "push", "--create", "email.send").output.strip()
     invoke(waybill_uri, "cancel", job_id)
     watched = invoke(waybill_uri, "watch", job_id, "--json")
     assert watched.exit_code == 1

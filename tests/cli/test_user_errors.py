@@ -58,6 +58,9 @@ SPEAKS_LINES = {("broker",), ("coordinator",), ("definitions", "export")}
 def arguments_of(path: tuple[str, ...]) -> list[str]:
     required = [one for one in VERBS[path].params if isinstance(one, click.Argument) and one.required]
     given = [*path, *["x"] * len(required)]
+    if path == ("worker",):
+        Path("program.py").write_text("from waybill import Jobs\njobs = Jobs()")
+        given = [*path, "program"]
     if path in {("dlq", "retry"), ("dlq", "discard")}:
         given.append("--all")
     if any("--yes" in one.opts for one in VERBS[path].params):

@@ -80,7 +80,7 @@ def environment(repository: Path) -> dict[str, str]:
 
 
 def push(repository: Path, uri: str, job_type: str, queue: str) -> None:
-    arguments = [sys.executable, "-m", "waybill", "job", "push", job_type, "--queue", queue, "--uri", uri]
+    arguments = [sys.executable, "-m", "waybill", "job", "push", "--create", job_type, "--queue", queue, "--uri", uri]
     subprocess.run(arguments, env=environment(repository), check=True, stdout=subprocess.DEVNULL)
 
 

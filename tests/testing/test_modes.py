@@ -11,6 +11,7 @@ import pytest
 from waybill.client import ConnectFailed
 from waybill.ojs import (
     Call,
+    DiscardedJob,
     DiscardJob,
     Enqueue,
     Envelope,
@@ -18,6 +19,7 @@ from waybill.ojs import (
     JobContext,
     JobMiddleware,
     Jobs,
+    ResultTimeout,
     Retry,
     current_job,
     resource,
@@ -170,6 +172,26 @@ def test_inline_an_error_comes_out_of_the_push_unless_there_are_retries() -> Non
         done.fail_next("mail.send", DiscardJob("never mind"))
         send_mail.push_sync("bob")
         assert done.assert_failed("mail.send", args=["bob"])[0].attempt == 1
+
+
+def test_a_handle_knows_how_its_job_has_ended() -> None:
+    with inline(jobs, retries=True) as done:
+        assert send_mail.push_sync("ada").result() == "ADA"
+        order = take_order.push_sync(Order("ada", "book"))
+        assert (order.result(), order.wait(), order.state()) == (Order("ada", "book"), "completed", "completed")
+        done.fail_all("mail.send", ConnectionError("no answer"))
+        with pytest.raises(DiscardedJob, match="no answer"):
+            send_mail.push_sync("bob").result()
+    with fake(jobs):
+        waiting = send_mail.push_sync("cleo")
+        assert waiting.state() == "available"
+        with pytest.raises(ResultTimeout, match="drain"):
+            waiting.result(timeout=1)
+
+
+async def test_an_awaited_handle_knows_it_too() -> None:
+    with inline(jobs):
+        assert await (await send_mail.push("ada")).result() == "ADA"
 
 
 def test_what_a_push_refuses_is_refused_here_too() -> None:

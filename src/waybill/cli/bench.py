@@ -58,7 +58,7 @@ async def _measure(target: Target, job_count: int, concurrency: int, payload: in
     topology = replace(target.topology(), prefix=f"{target.prefix}bench-{new_id()}.")
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
-            async with Jobs(target.uri, topology=topology) as jobs:
+            async with Jobs(target.uri, topology=topology, create_queues=True) as jobs:
                 return await _Bench(jobs, job_count, concurrency, "x" * payload, work_seconds, bar).run()
     finally:
         await asyncio.shield(_remove(target.uri, topology))

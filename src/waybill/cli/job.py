@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from waybill.cli.failure import ask
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import Number
-from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
+from waybill.cli.target import ID_WIDTH, Target, broker_options, create_option, json_option
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
@@ -42,6 +42,7 @@ def command() -> None:
 @click.option("--expires-at", help="Do not start the job after this time: RFC 3339, or a duration like +PT1H.")
 @click.option("--max-attempts", type=click.IntRange(0, 2**31 - 1), help="Attempts in total.  [default: 3]")
 @click.option("--unique-key", help="Key that identifies duplicates.")
+@create_option
 @broker_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole envelope as JSON.")
 def push(
@@ -57,6 +58,7 @@ def push(
     unique_key: str | None,
     target: Target,
     *,
+    create: bool,
     as_json: bool,
 ) -> None:
     """Enqueue one job, wait for the broker's confirm, and print its id.
@@ -79,7 +81,7 @@ def push(
     try:
         if max_attempts is not None:
             options["retry"] = Retry(max_attempts=max_attempts)
-        envelope = ask(target, _push(target, app, job_type, parse_args(args), options))
+        envelope = ask(target, _push(target, app, NewJob(job_type, parse_args(args), options), create=create))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     click.echo(envelope.encode().decode() if as_json else envelope.id)
@@ -93,6 +95,7 @@ def push(
     "--count", type=click.IntRange(1, 100_000_000), help="Read no FILE; push this many jobs of --type with --args."
 )
 @click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: the arguments of each.")
+@create_option
 @broker_options
 @json_option
 def push_many(
@@ -103,6 +106,7 @@ def push_many(
     args: str,
     target: Target,
     *,
+    create: bool,
     as_json: bool,
 ) -> None:
     """Enqueue many jobs, pipelined, with a progress bar.
@@ -120,7 +124,7 @@ def push_many(
     else:
         made = [_read_line(number, line, job_type, queue) for number, line in enumerate(file, 1) if line.strip()]
     started = time.monotonic()
-    pushed, failures = ask(target, _push_many(target, made))
+    pushed, failures = ask(target, _push_many(target, made, create=create))
     seconds = time.monotonic() - started
     if as_json:
         document = {"pushed": pushed, "failed": len(failures), "seconds": round(seconds, 3), "failures": failures[:100]}
@@ -253,13 +257,13 @@ def _read_line(number: int, line: bytes, job_type: str | None, queue: str) -> Ne
     return NewJob(kind, job.args, options)
 
 
-async def _push_many(target: Target, made: list[NewJob]) -> tuple[int, list[str]]:
+async def _push_many(target: Target, made: list[NewJob], *, create: bool) -> tuple[int, list[str]]:
     """Push in batches, and show the progress. Returns how many were pushed, and why others were not."""
     pushed = 0
     failures: list[str] = []
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pushing", total=len(made))
-        async with target.jobs() as jobs:
+        async with target.jobs(create_queues=create) as jobs:
             for first in range(0, len(made), BATCH):
                 batch = made[first : first + BATCH]
                 try:
@@ -284,14 +288,14 @@ def parse_args(text: str) -> list[object]:
     return args
 
 
-async def _push(target: Target, app: str | None, job_type: str, args: list[object], options: Options) -> Envelope:
-    jobs = target.jobs()
+async def _push(target: Target, app: str | None, job: NewJob, *, create: bool) -> Envelope:
+    jobs = target.jobs(create_queues=create)
     if app is not None:
         from waybill.cli.app import load_jobs
 
         jobs.handlers |= load_jobs(app).handlers
-        if job_type not in jobs.handlers:
-            raise click.UsageError(f"{app} has no handler for {job_type}")
-        jobs.handlers[job_type].arguments.check(args)
+        if job.type not in jobs.handlers:
+            raise click.UsageError(f"{app} has no handler for {job.type}")
+        jobs.handlers[job.type].arguments.check(job.args)
     async with jobs:
-        return (await jobs.push(job_type, args, **options)).envelope
+        return (await jobs.push(job.type, job.args, **job.options)).envelope

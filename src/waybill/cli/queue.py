@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from waybill.cli.discovery import known_queues
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
@@ -20,6 +19,7 @@ from waybill.ojs import Declaration, Topology
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology.declarer import TopologyDeclarer
+from waybill.ojs.topology.discovery import known_queues
 
 
 @click.group()

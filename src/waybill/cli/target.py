@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 ID_WIDTH: Final = 36
 """The width of a column of job ids, which must not be cut."""
 
+create_option: Final = click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -42,12 +43,12 @@ class Target(Broker):
         except InvalidURI as error:
             raise click.UsageError(str(error)) from None
 
-    def jobs(self) -> Jobs:
+    def jobs(self, *, create_queues: bool = False) -> Jobs:
         """A client for the jobs of this broker."""
         from waybill.ojs import Jobs
 
         _ = self.address
-        return Jobs(self.uri, topology=self.topology())
+        return Jobs(self.uri, topology=self.topology(), create_queues=create_queues or None)
 
 
 def broker_options(command: F) -> F:

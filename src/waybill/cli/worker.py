@@ -16,7 +16,6 @@ from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.metrics import serve
 from waybill.cli.ranges import PORT, SECONDS
-from waybill.cli.target import chosen
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -95,7 +94,10 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
 def connect_elsewhere(jobs: Jobs, uri: str | None, context_name: str | None) -> None:
     """Let a program use the broker of an option, with the names of its context unless the program has its own."""
     if uri is not None or context_name is not None:
+        from waybill.cli.target import chosen
+
         meant = chosen(uri, context_name)
+        _ = meant.address
         keeps_names = meant.context is None or jobs.has_own_topology
         jobs.connect_to(meant.uri, None if keeps_names else meant.topology())
 
@@ -105,6 +107,7 @@ def connect_elsewhere(jobs: Jobs, uri: str | None, context_name: str | None) -> 
 @click.option("--uri", "--url", "uri", help="The broker, rather than that of the program.  [WAYBILL_URL]")
 @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
 @click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
+@click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
     "--processes", type=click.IntRange(1, 1024), help="Processes for CPU-bound handlers.  [default: 1 per CPU]"
@@ -136,6 +139,7 @@ def command(
     health_port: int | None,
     health_host: str,
     *,
+    create: bool,
     trust: tuple[str, ...],
     coordinator: bool,
     reload: bool,
@@ -157,6 +161,8 @@ def command(
     log_to_stderr()
     jobs = load_jobs(target)
     connect_elsewhere(jobs, uri, context_name)
+    if create:
+        jobs.create_queues = jobs.guard.creates = True
     try:
         worker = Worker(
             jobs,

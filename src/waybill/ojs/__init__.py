@@ -25,6 +25,8 @@ from waybill.ojs.errors import (
     ProcessLost,
     PushFailed,
     TopologyConflict,
+    UnknownContext,
+    UnknownQueue,
 )
 from waybill.ojs.handler import Handler, NewJob, Options
 from waybill.ojs.hooks import Hooks, Moment
@@ -141,6 +143,8 @@ __all__ = [
     "Topology",
     "TopologyConflict",
     "Unique",
+    "UnknownContext",
+    "UnknownQueue",
     "Worker",
     "Workflow",
     "WorkflowHandle",

@@ -16,7 +16,6 @@ from waybill.client.ranges import check_number
 from waybill.ojs.codec.arguments import local_names
 from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.connection.target import Broker, chosen
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import PushFailed
@@ -25,19 +24,18 @@ from waybill.ojs.hooks import Hooks
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.maker import JobMaker
-from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
 from waybill.ojs.push.stand_in import StandIn
-from waybill.ojs.push.template import SHARED_OPTIONS
 from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.envelope import Envelope, check_id, check_queue, validate
+from waybill.ojs.spec.envelope import Envelope, check_id, check_queue
 from waybill.ojs.spec.events import event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.message import PushEncoder
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.topology.queue_guard import QueueGuard
 from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -75,7 +73,7 @@ class Jobs:
     _control: Control | None
     _inbox: Inbox | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,
         uri: str | None = None,
         *,
@@ -85,6 +83,7 @@ class Jobs:
         middleware: Sequence[JobMiddleware] = (),
         wait_while_blocked: bool = False,
         results: bool = True,
+        create_queues: bool | None = None,
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
@@ -93,13 +92,17 @@ class Jobs:
         waits for a broker that takes no publishes because its memory or disk runs short; with `wait_while_blocked`
         however long that takes. `reconnect` says how long to wait before each attempt to reconnect; by default as the
         binding says. Without `results`, workers tell nobody how the jobs of `push` end, and `Job.result` asks a
-        coordinator; a handler's own option of this name goes first. `middleware` is passed to `use`. Raises ValueError
-        for a timeout that is out of range, UnknownContext.
+        coordinator; a handler's own option of this name goes first. `middleware` is passed to `use`. `create_queues`
+        says whether a push or a worker may declare a queue of no handler here: see `QueueGuard`. Raises ValueError for
+        a timeout that is out of range, UnknownContext.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
-        broker = Broker(uri) if uri is not None else chosen()
-        self.uri = broker.uri
-        self.topology = topology or broker.topology()
+        if uri is None:
+            from waybill.ojs.connection.target import chosen  # noqa: PLC0415 - who gives a URI starts sooner
+
+            broker = chosen()
+        self.uri = broker.uri if uri is None else uri
+        self.topology = topology or (broker.topology() if uri is None else Topology())
         self.has_own_topology = topology is not None
         """Whether the program says how things are named, rather than the context."""
         self.reconnect = reconnect
@@ -113,6 +116,8 @@ class Jobs:
         self.middleware: Chain[Middleware] = Chain()
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = event_source("clients", new_id())
+        self.create_queues = create_queues
+        """Whether queues that are not of its handlers are declared; see `QueueGuard`."""
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results
@@ -285,15 +290,9 @@ class Jobs:
 
         Raises ValueError for options that not all of them could share: those but queue, priority, policy and timeouts.
         """
-        from waybill.ojs.push.bulk import JobKind  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.bulk import make_kind  # noqa: PLC0415 - as few need it, others start sooner
 
-        if not options.keys() <= SHARED_OPTIONS:
-            raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
-        now = datetime.now(UTC)
-        prototype = envelope_of(NewJob(job_type, [], options), now)
-        validate(prototype, now)
-        stamp(prototype, now)
-        return JobKind(prototype, self._encoder)
+        return make_kind(job_type, options, self._encoder)
 
     async def bulk(self) -> BulkPush:
         """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
@@ -372,6 +371,8 @@ class Jobs:
 
     async def inbox(self) -> Inbox:
         """Return what takes the outcomes of jobs: for parts of this package."""
+        if self.stand_in is not None:
+            return self.stand_in.inbox()
         control = await self.control()
         if self._inbox is None or self._inbox.broker is not self._broker:
             self._inbox = Inbox(await self._open(), control)
@@ -440,6 +441,7 @@ class Jobs:
     def begin_anew(self) -> None:
         """Forget the connection, and all that only one thread may use: for `twin`."""
         self._loop = self._broker = self._control = self._publishes = self._inbox = None
+        self.guard = QueueGuard(self.handlers, creates=self.create_queues)
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
         self._maker = JobMaker(self.handlers)
@@ -479,18 +481,14 @@ class Jobs:
             async with self._opening:
                 if self._broker is None:
                     broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
-                    self._publishes = self._new_publisher(broker)
                     self._broker = broker
         return self._broker
 
     async def _publisher(self) -> Publisher:
         broker = await self._open()
-        if self._publishes is None or self._publishes.broker is not broker:
-            # The object was closed while it connected.
-            return self._new_publisher(broker)
-        return self._publishes
-
-    def _new_publisher(self, broker: BrokerConnection) -> Publisher:
-        return Publisher(
-            broker, self._encoder, self._push_timeout_seconds, waits_while_blocked=self._waits_while_blocked
-        )
+        found = self._publishes
+        if found is None or found.broker is not broker:
+            waits = self._waits_while_blocked
+            found = Publisher(broker, self._encoder, self.guard, self._push_timeout_seconds, waits_while_blocked=waits)
+            self._publishes = found
+        return found

@@ -5,6 +5,7 @@ The codes are those of the OJS error catalogue (ojs-errors.md section 4).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from traceback import StackSummary
 
@@ -85,6 +86,22 @@ class ControlFailed(JobsError):
 
 class TopologyConflict(JobsError):
     """A queue or exchange exists with other properties than ours; it is left as it is (binding section 10.1)."""
+
+
+class UnknownQueue(JobsError):
+    """Nobody has declared a queue: it may be a typo. `nearest` are the known queues whose names are most like it."""
+
+    code = "NOT_FOUND"
+
+    def __init__(self, queue: str, nearest: Sequence[str] = ()) -> None:
+        """Name the queue, and the ways out."""
+        meant = f"; did you mean {' or '.join(nearest)}?" if nearest else "."
+        super().__init__(
+            f"nobody has declared queue {queue}{meant} If it is new: `waybill queue declare {queue}`, --create, or"
+            " Jobs(create_queues=True)"
+        )
+        self.queue = queue
+        self.nearest = list(nearest)
 
 
 class UnknownContext(JobsError, ValueError):

@@ -92,7 +92,7 @@ class DeadLetterReader(DataSourceReader):
         if not isinstance(partition, QueuePartition):
             raise TypeError(f"a queue was expected, not {partition!r}")
         options = self._options
-        jobs = Jobs(options.uri, topology=options.topology)
+        jobs = Jobs(options.uri, topology=options.topology, create_queues=True)
         letters = _done(options.uri, partial(_all, jobs, partition.queue))
         schema = to_arrow_schema(DEAD_LETTER, timezone="UTC")
         for start in range(0, len(letters), _ROWS_PER_BATCH):
@@ -142,7 +142,7 @@ def _settle(
 ) -> Settled:
     """Collect the choice first: no job is moved unless the whole DataFrame can be computed."""
     queues = _by_queue(chosen)
-    jobs = Jobs(uri, topology=topology)
+    jobs = Jobs(uri, topology=topology, create_queues=True)
     moved = 0
 
     def told(count: int) -> None:

@@ -217,7 +217,13 @@ class JobSender(_Sender):
 
     def _jobs(self) -> Jobs:
         options = self._options
-        return Jobs(options.uri, topology=options.topology, push_timeout=options.timeout_s, wait_while_blocked=True)
+        return Jobs(
+            options.uri,
+            topology=options.topology,
+            push_timeout=options.timeout_s,
+            wait_while_blocked=True,
+            create_queues=True,
+        )
 
 
 class MessageSender(_Sender):

@@ -10,6 +10,9 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.stand_in import StandIn
+from waybill.ojs.results.errors import ResultTimeout
+from waybill.ojs.results.inbox import Handle, Inbox
+from waybill.ojs.results.outcome import Outcome, outcome_of
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.testing.attempts import Attempts, PushedJob
 from waybill.testing.caller_thread import call_from_here
@@ -161,6 +164,10 @@ class RecordedJobs(StandIn):
         """Return what is asked instead of a coordinator."""
         return _RecordedControl(self)
 
+    def inbox(self) -> Inbox:
+        """Return what knows how jobs have ended."""
+        return _RecordedInbox(self)
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` for a thread without an event loop; plain handlers run in that thread."""
         return call_from_here(work)
@@ -212,3 +219,18 @@ class _RecordedControl(Control):
         """Tell of the jobs of a queue, the last first."""
         found = [job for job in self._recorded.all_enqueued(queue=queue) if state in {None, job.state.value}]
         return [job.info() for job in reversed(found)][:limit]
+
+
+class _RecordedInbox(Inbox):
+    """Knows how jobs have ended, and waits for none."""
+
+    def __init__(self, recorded: RecordedJobs) -> None:
+        self._recorded = recorded
+
+    async def outcome(self, handle: Handle, timeout_seconds: float | None) -> Outcome:
+        """Return the end of a job. Raises ResultTimeout for one that has not ended."""
+        job = self._recorded.find(handle.id)
+        if job is None or job.state not in _ENDED:
+            state = "not here" if job is None else job.state.value
+            raise ResultTimeout(handle.id, f"it is {state}: nothing runs it in this test but `drain`")
+        return outcome_of(job.info())

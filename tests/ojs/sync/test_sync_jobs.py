@@ -129,6 +129,23 @@ async def test_a_handler_in_a_thread_pushes_beside_the_loop_of_its_worker(jobs: 
     await asyncio.to_thread(jobs.sync.close)
 
 
+async def test_a_result_is_waited_for_in_a_thread(jobs: Jobs, queue_name: str) -> None:
+    @jobs.handler("sync.double", queue=queue_name)
+    async def double(number: int) -> int:
+        return 2 * number
+
+    def ask() -> int:
+        job = double.push_sync(21)
+        assert job.wait(timeout=30) == "completed"
+        return job.result(timeout=30)
+
+    async with jobs, Worker(jobs):
+        assert await asyncio.to_thread(ask) == 42
+        with pytest.raises(WrongEventLoop, match=r"await job\.result"):
+            (await asyncio.to_thread(double.push_sync, 1)).result()
+    await asyncio.to_thread(jobs.sync.close)
+
+
 async def test_a_handler_in_a_process_pushes_to_the_broker_of_its_worker(broker_uri: str) -> None:
     process_program.names.clear()
     process_program.jobs.connect_to(broker_uri)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final, Literal
 
@@ -53,6 +52,8 @@ def load() -> Contexts:
 
 def save(contexts: Contexts) -> None:
     """Write the contexts in one step, readable and writable for the user alone. Raises OSError."""
+    import tempfile  # noqa: PLC0415 - only who writes needs it, others start sooner
+
     path = contexts_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # mkstemp makes files of mode 600.

@@ -21,11 +21,13 @@ from typing import Final
 from waybill.client import ConnectionLost, MessageNacked, MessageReturned
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
+from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
+from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, record
-from waybill.ojs.push.template import PushTemplate
-from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope
+from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplate
+from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope, validate
 from waybill.ojs.spec.message import PushEncoder
 from waybill.ojs.spec.timestamps import format_timestamp
 
@@ -74,6 +76,17 @@ class JobKind:
             properties = self._encoder.around(self.prototype, time, key_length)
             found = self._forms[key_length] = (*self._template.around(time), *properties)
         return found
+
+
+def make_kind(job_type: str, options: Options, encoder: PushEncoder) -> JobKind:
+    """See `Jobs.kind`."""
+    if not options.keys() <= SHARED_OPTIONS:
+        raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
+    now = datetime.now(UTC)
+    prototype = envelope_of(NewJob(job_type, [], options), now)
+    validate(prototype, now)
+    stamp(prototype, now)
+    return JobKind(prototype, encoder)
 
 
 @dataclass(frozen=True, slots=True)

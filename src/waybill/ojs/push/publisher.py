@@ -11,12 +11,13 @@ from typing import Final
 
 from waybill.client import ConnectionLost
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.message import PushEncoder, push_properties
+from waybill.ojs.topology.queue_guard import QueueGuard
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -37,13 +38,23 @@ class Publisher:
     """The pushing side of one connection."""
 
     def __init__(
-        self, broker: BrokerConnection, encoder: PushEncoder, timeout_seconds: float, *, waits_while_blocked: bool
+        self,
+        broker: BrokerConnection,
+        encoder: PushEncoder,
+        guard: QueueGuard,
+        timeout_seconds: float,
+        *,
+        waits_while_blocked: bool,
     ) -> None:
-        """`timeout_seconds` is for how long a push goes on through lost connections, and waits while blocked."""
+        """`guard` says which queues may be declared.
+
+        `timeout_seconds` is for how long a push goes on through lost connections, and waits while blocked.
+        """
         self.broker = broker
         self.timeout_seconds = timeout_seconds
         self.blocked_timeout = BlockedTimeout(broker.connection, timeout_seconds, while_blocked=waits_while_blocked)
         self._encoder = encoder
+        self._guard = guard
         self._direct = broker.declarer.topology.direct
 
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
@@ -103,10 +114,15 @@ class Publisher:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     for queue in dict.fromkeys(envelope.queue for envelope in jobs):
+                        if not self._guard.admits(queue):
+                            await self._guard.check(queue, self.broker.connection, declarer.topology)
                         await declarer.ensure_queue(queue)
                     for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:
                         await declarer.ensure_schedule(queue)
                     return
+            except UnknownQueue as error:
+                refused = next(one.id for one in jobs if one.queue == error.queue)
+                raise PushFailed(refused, error.code, str(error)) from error
             except TimeoutError as error:
                 raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
             except ConnectionLost:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.envelope import Envelope
 
 T = TypeVar("T")
@@ -22,6 +23,10 @@ class StandIn:
 
     def control(self) -> Control:
         """Return what is asked instead of a coordinator."""
+        raise NotImplementedError
+
+    def inbox(self) -> Inbox:
+        """Return what knows how jobs have ended."""
         raise NotImplementedError
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Runs a coroutine where the job's connection lives, and waits for it."""
+    """Runs a coroutine of the job where its connection lives, and waits for it."""
 
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str, /) -> T:
+    def __call__(self, work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
         """`instead` is what somebody has to write who calls from inside an event loop."""
         ...
 
@@ -56,24 +56,25 @@ class SyncJob(Generic[R_co]):
         return self._job.is_duplicate
 
     def result(self, timeout: float | None = None) -> R_co:
-        """As `Job.result`."""
-        return self._call(lambda: self._job.result(timeout), "job.result(...)")
+        """Wait for the job to end and return what its handler returned; see `Job.result` for what it raises."""
+        found: R_co = self._call(lambda job: job.result(timeout), "job.result(...)")
+        return found
 
     def wait(self, timeout: float | None = None) -> str:
-        """As `Job.wait`."""
-        return self._call(lambda: self._job.wait(timeout), "job.wait(...)")
+        """Wait for the job to end in whatever way; return its state. Raises ResultTimeout."""
+        return self._call(lambda job: job.wait(timeout), "job.wait(...)")
 
     def state(self) -> str:
-        """As `Job.state`."""
-        return self._call(self._job.state, "job.state()")
+        """Return the present state of the job; see `Job.state`."""
+        return self._call(lambda job: job.state(), "job.state()")
 
     def info(self) -> JobInfo | None:
-        """As `Job.info`."""
-        return self._call(self._job.info, "job.info()")
+        """Return all that a coordinator knows of the job."""
+        return self._call(lambda job: job.info(), "job.info()")
 
     def cancel(self) -> None:
-        """As `Job.cancel`."""
-        self._call(self._job.cancel, "job.cancel()")
+        """Cancel the job; see `Jobs.cancel`."""
+        self._call(lambda job: job.cancel(), "job.cancel()")
 
     def __repr__(self) -> str:
         """Name the job."""

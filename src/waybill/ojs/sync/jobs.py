@@ -131,8 +131,14 @@ class SyncJobs:
             return lambda: pushed
         return background().start(self._twin().push_many(batch))
 
-    def _handle(self, job: Job[T]) -> SyncJob[T]:
-        return SyncJob(job, lambda work, instead: self._call(lambda _: work(), instead))
+    def _handle(self, job: Job[Any]) -> SyncJob[Any]:
+        made_in = started()
+
+        def call(work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str) -> T:
+            # A child that was forked since asks by the id: the handle's own connection is its parent's.
+            return self._call(lambda jobs: work(job if started() is made_in else jobs.job(job.id)), instead)
+
+        return SyncJob(job, call)
 
     def _twin(self) -> AsyncJobs:
         """Return the object that lives in this process's loop, for the broker that is meant now."""

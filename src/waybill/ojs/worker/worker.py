@@ -337,6 +337,7 @@ class Worker:
         usable = []
         for queue in self.queues:
             try:
+                await self._jobs.guard.check(queue, broker.connection, broker.declarer.topology)
                 await broker.declarer.ensure_queue(queue)
                 usable.append(queue)
             except TopologyConflict:

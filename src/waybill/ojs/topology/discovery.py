@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from waybill.client import Connection, NotFound
-from waybill.ojs import Topology
 from waybill.ojs.spec.events import read_events
+from waybill.ojs.topology.topology import Topology
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
@@ -19,7 +19,14 @@ QUIET_SECONDS: Final = 0.5
 MOST_SECONDS: Final = 10.0
 
 
-async def known_queues(connection: Connection, topology: Topology, since: timedelta) -> list[str]:
+async def known_queues(
+    connection: Connection,
+    topology: Topology,
+    since: timedelta,
+    *,
+    quiet_seconds: float = QUIET_SECONDS,
+    most_seconds: float = MOST_SECONDS,
+) -> list[str]:
     """The queues named in the events of the last hours, by name.
 
     Reads for at most ten seconds: on a very busy broker, only the queues of the oldest events are found.
@@ -32,10 +39,10 @@ async def known_queues(connection: Connection, topology: Topology, since: timede
         )
     except NotFound:
         return []
-    deadline = asyncio.get_running_loop().time() + MOST_SECONDS
+    deadline = asyncio.get_running_loop().time() + most_seconds
     with suppress(TimeoutError):
         while asyncio.get_running_loop().time() < deadline:
-            async with asyncio.timeout(QUIET_SECONDS):
+            async with asyncio.timeout(quiet_seconds):
                 delivery = await anext(consumer)
             delivery.ack()
             with suppress(msgspec.DecodeError):

@@ -1,0 +1,70 @@
+"""Finds typos in the names of queues: a name that nobody has declared is not taken for a new queue at once."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from waybill.client import ClientError, Connection, Inspector
+from waybill.ojs.errors import UnknownQueue
+from waybill.ojs.handler import AnyHandler
+from waybill.ojs.topology.topology import Declaration, Topology
+
+EVENTS_OF: Final = timedelta(days=1)
+LIKENESS: Final = 0.75
+"""Of difflib: two letters that changed places in a name of eight leave 0.87."""
+
+_DIGITS: Final = re.compile(r"\d+")
+_log = logging.getLogger("waybill.ojs.topology")
+
+
+class QueueGuard:
+    """What a program may declare: the queues that it knows, and any that is there already.
+
+    A program with handlers knows its queues: any other name is refused. One without knows none: a name is refused if it
+    looks like that of a queue of which the last day's events tell, and is taken for a new queue otherwise.
+    """
+
+    def __init__(self, handlers: Mapping[str, AnyHandler], *, creates: bool | None) -> None:
+        """`handlers` may grow. `creates` True admits any name, False none that is not known; None: see above."""
+        self.creates = creates
+        self._handlers = handlers
+        self._admitted: set[str] = set()
+
+    def admits(self, queue: str) -> bool:
+        """Whether a queue was checked already, or needs no check."""
+        return queue in self._admitted or self.creates is True
+
+    async def check(self, queue: str, connection: Connection, topology: Topology) -> None:
+        """Admit a queue that the program knows or the broker has. Raises UnknownQueue."""
+        if self.admits(queue) or topology.declaration is Declaration.NEVER:
+            return
+        own = {handler.queue for handler in self._handlers.values()} | {"default"}
+        if queue not in own and await Inspector(connection).queue(topology.job_queue(queue)) is None:
+            names = _like(queue, own.union(await _names_in_events(connection, topology)))
+            error = UnknownQueue(queue, names)
+            if names or self._handlers or self.creates is False:
+                raise error
+            _log.warning("nobody had declared queue %s: it is declared now", queue)
+        self._admitted.add(queue)
+
+
+def _like(queue: str, names: Iterable[str]) -> list[str]:
+    """Return the names that may be meant. Those that differ in numbers only are queues of one kind."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only an unknown name needs it, others start sooner
+
+    pattern = _DIGITS.sub("0", queue)
+    return get_close_matches(queue, sorted(one for one in names if _DIGITS.sub("0", one) != pattern), cutoff=LIKENESS)
+
+
+async def _names_in_events(connection: Connection, topology: Topology) -> list[str]:
+    from waybill.ojs.topology.discovery import known_queues  # noqa: PLC0415 - see above
+
+    try:
+        return await known_queues(connection, topology, EVENTS_OF, quiet_seconds=0.1, most_seconds=2.0)
+    except ClientError:
+        # A user who may push need not be allowed to read.
+        return []
