@@ -49,6 +49,7 @@ NOOP_GOAL: Final = "no-op jobs/s, times the best peer"
 CPU_GOAL: Final = "worker CPU of a no-op job, times less than the best peer"
 PUSH_GOAL: Final = "enqueue/s, times the best peer"
 SLEEP_GOAL: Final = "10 ms jobs/s"
+SYNC_GOAL: Final = "enqueue/s from one thread"
 
 # Those whose events and state are on.
 QUORUM: Final = "Waybill and coordinator, quorum queue"
@@ -56,6 +57,8 @@ CLASSIC: Final = "Waybill and coordinator, classic queue"
 PRIORITIES: Final = "Waybill and coordinator, classic queue with priorities"
 LAZY: Final = "Waybill and coordinator, classic queue with priorities, lazy"
 OURS: Final = "Waybill and coordinator, own broker"
+PIPELINE: Final = "Waybill, own broker, synchronous pipeline"
+SINGLE: Final = "Waybill, own broker, synchronous, one by one"
 BARE: Final = "Bare loop of pika, classic queue with priorities"
 
 HEADINGS: Final = (
@@ -110,7 +113,7 @@ class Competitor:
     @property
     def needs_waybill(self) -> bool:
         """Whether it runs in Waybill's environment, not in that of the peers."""
-        return self.program in {"waybill", "pika"}
+        return self.program in {"waybill", "waybill_sync", "pika"}
 
 
 # No more jobs in a classic queue than the peers have in theirs: there each costs the more, the more are waiting.
@@ -126,6 +129,8 @@ ON_RABBITMQ: Final = (
 ON_OURS: Final = (
     Competitor("Waybill, own broker", "waybill", scale=5),
     Competitor(OURS, "waybill", scale=5, has_coordinator=True),
+    Competitor(PIPELINE, "waybill_sync", ("pipeline",), 5, kinds=(NOOP,)),
+    Competitor(SINGLE, "waybill_sync", ("single",), kinds=(NOOP,)),
 )
 
 GOALS: Final = (
@@ -142,6 +147,8 @@ GOALS: Final = (
     Goal(OURS, "work noop", 5, NOOP_GOAL),
     Goal(OURS, "push noop", 10, PUSH_GOAL),
     Goal(OURS, "work sleep", 9000, SLEEP_GOAL, is_rate=True),
+    Goal(PIPELINE, "push noop", 15_000, SYNC_GOAL, is_rate=True),
+    Goal(SINGLE, "push noop", 2000, SYNC_GOAL, is_rate=True),
 )
 
 

@@ -91,8 +91,10 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
         raise explained(error, Target(jobs.uri)) from None
 
 
-def connect_elsewhere(jobs: Jobs, uri: str | None, context_name: str | None) -> None:
+def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool) -> None:
     """Let a program use the broker of an option, with the names of its context unless the program has its own."""
+    if create:
+        jobs.create_queues = jobs.guard.creates = True
     if uri is not None or context_name is not None:
         from waybill.cli.target import chosen
 
@@ -149,8 +151,7 @@ def command(
     """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, stands for its
-    modules called `jobs` or `tasks`, at any depth, and the one object that they share. SIGTSTP stops taking new jobs,
-    SIGCONT goes on. A second SIGTERM ends the grace period. --uri and --context go before what the program says.
+    modules called `jobs` or `tasks` and their one object. --uri and --context go before what the program says.
     """
     weights = read_queues(queues)
     if reload:
@@ -160,9 +161,7 @@ def command(
         return
     log_to_stderr()
     jobs = load_jobs(target)
-    connect_elsewhere(jobs, uri, context_name)
-    if create:
-        jobs.create_queues = jobs.guard.creates = True
+    adapt(jobs, uri, context_name, create=create)
     try:
         worker = Worker(
             jobs,

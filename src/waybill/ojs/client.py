@@ -97,14 +97,9 @@ class Jobs:
         a timeout that is out of range, UnknownContext.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
-        if uri is None:
-            from waybill.ojs.connection.target import chosen  # noqa: PLC0415 - who gives a URI starts sooner
-
-            broker = chosen()
-        self.uri = broker.uri if uri is None else uri
-        self.topology = topology or (broker.topology() if uri is None else Topology())
+        self.uri, found = (uri, Topology()) if uri is not None else _find_broker()
+        self.topology = topology or found
         self.has_own_topology = topology is not None
-        """Whether the program says how things are named, rather than the context."""
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
         self.cron_jobs: dict[str, CronJob] = {}
@@ -117,7 +112,6 @@ class Jobs:
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = event_source("clients", new_id())
         self.create_queues = create_queues
-        """Whether queues that are not of its handlers are declared; see `QueueGuard`."""
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results
@@ -492,3 +486,11 @@ class Jobs:
             found = Publisher(broker, self._encoder, self.guard, self._push_timeout_seconds, waits_while_blocked=waits)
             self._publishes = found
         return found
+
+
+def _find_broker() -> tuple[str, Topology]:
+    """Return the broker of a program that names none, and how queues are named there."""
+    from waybill.ojs.connection.target import chosen  # noqa: PLC0415 - who gives a URI starts sooner
+
+    broker = chosen()
+    return broker.uri, broker.topology()
