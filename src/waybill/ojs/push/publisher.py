@@ -114,7 +114,7 @@ class Publisher:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     for queue in dict.fromkeys(envelope.queue for envelope in jobs):
-                        if not self._guard.admits(queue):
+                        if not self._guard.admits(queue) and not declarer.has_declared(queue):
                             await self._guard.check(queue, self.broker.connection, declarer.topology)
                         await declarer.ensure_queue(queue)
                     for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:

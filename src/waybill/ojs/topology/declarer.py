@@ -55,6 +55,10 @@ class TopologyDeclarer:
         else:
             await self._declare(key, lambda: self.topology.queue_entities(queue), as_found=as_found)
 
+    def has_declared(self, queue: str) -> bool:
+        """Whether `ensure_queue` has nothing to do."""
+        return f"queue {queue}" in self._done
+
     async def ensure_retry(self, queue: str, delay_ms: int) -> None:
         """Declare the queue in which failed jobs of `queue` wait for `delay_ms`."""
         key = f"retry {queue} {delay_ms}"
