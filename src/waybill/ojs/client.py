@@ -24,6 +24,7 @@ from waybill.ojs.hooks import Hooks
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.maker import JobMaker
+from waybill.ojs.push.new_envelope import options_of
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
 from waybill.ojs.push.stand_in import StandIn
@@ -84,6 +85,8 @@ class Jobs:
         wait_while_blocked: bool = False,
         results: bool = True,
         create_queues: bool | None = None,
+        result_ttl: float | None = None,
+        result_size_limit: int | None = None,
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
@@ -92,7 +95,7 @@ class Jobs:
         waits for a broker that takes no publishes because its memory or disk runs short; with `wait_while_blocked`
         however long that takes. `reconnect` says how long to wait before each attempt to reconnect; by default as the
         binding says. Without `results`, workers tell nobody how the jobs of `push` end, and `Job.result` asks a
-        coordinator; a handler's own option of this name goes first. `middleware` is passed to `use`. `create_queues`
+        coordinator; a handler's own options of these names go first. `middleware` is passed to `use`. `create_queues`
         says whether a push or a worker may declare a queue of no handler here: see `QueueGuard`. Raises ValueError for
         a timeout that is out of range, UnknownContext.
         """
@@ -115,6 +118,7 @@ class Jobs:
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results
+        self._result_options = options_of(result_ttl=result_ttl, result_size_limit=result_size_limit)
         self.begin_anew()
         self._sync: SyncJobs | None = None
         self.stand_in: StandIn | None = None
@@ -142,6 +146,8 @@ class Jobs:
         priority: int = 0,
         process: bool = False,
         results: bool | None = None,
+        result_ttl: float | None = None,
+        result_size_limit: int | None = None,
     ) -> Registration:
         """Register the decorated function for the jobs of a type: `async def`, or plain and run in a thread.
 
@@ -151,17 +157,11 @@ class Jobs:
         """
         if job_type in self.handlers:
             raise ValueError(f"there is a handler for {job_type} already")
-        defaults: Options = {"queue": queue}
-        if retry is not None:
-            defaults["retry"] = retry
-        if timeout is not None:
-            defaults["timeout"] = timeout
-        if visibility_timeout is not None:
-            defaults["visibility_timeout"] = visibility_timeout
-        if priority:
-            defaults["priority"] = priority
-        if results is not None:
-            defaults["results"] = results
+        own = options_of(
+            queue=queue, retry=retry, timeout=timeout, visibility_timeout=visibility_timeout, priority=priority or None,
+            results=results, result_ttl=result_ttl, result_size_limit=result_size_limit,
+        )  # fmt: skip
+        defaults: Options = {**self._result_options, **own}
 
         def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
             kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler

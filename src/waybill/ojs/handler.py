@@ -50,7 +50,8 @@ class Options(TypedDict, total=False):
     `enqueue_ttl` is for how long a job that is due may wait in its queue before the broker puts it among the dead
     letters. `unique_key` goes out as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the
     job that pushes it, or begins one. `workflow_id` is for those that push the jobs of a workflow. `results` says
-    whether the worker tells whoever has pushed the job how it ended.
+    whether the worker tells whoever has pushed the job how it ended. `result_ttl` is for how many seconds coordinators
+    keep the result: 0 not at all, -1 for as long as the job. `result_size_limit` is in bytes of JSON.
     """
 
     id: str
@@ -73,6 +74,8 @@ class Options(TypedDict, total=False):
     tracestate: str
     workflow_id: str
     results: bool
+    result_ttl: float
+    result_size_limit: int
 
 
 class NewJob(msgspec.Struct, Generic[J_co], frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import TERMINAL, State
-from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.spec.unique import stands_in_the_way
 
 # As text: every event of every job comes by here, and a member takes long to tell its value.
@@ -171,7 +172,11 @@ def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobReco
 
 def info_of(job: JobRecord) -> JobInfo:
     """Return what others may know of a job."""
-    return JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
+    info = JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
+    if info.result_expires_at is not None and info.result_expires_at <= format_timestamp(datetime.now(UTC)):
+        text = f"the result was kept until {info.result_expires_at}"
+        info.result, info.error = None, {"code": "RESULT_PRUNED", "message": text}
+    return info
 
 
 def has_ended(job: JobInfo) -> bool:
@@ -234,7 +239,7 @@ def _begin_anew(job: JobRecord) -> None:
     job.attempt = 0
     job.ended_at = job.started_at = job.next_retry_at = None
     _let_go(job)
-    job.error = job.result = job.worker_id = None
+    job.error = job.result = job.result_expires_at = job.worker_id = None
     job.progress = job.progress_message = job.checkpoint = None
 
 
@@ -261,6 +266,7 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
     job.next_retry_at = job.checkpoint = None
     _let_go(job)
     job.result = data.get("result")
+    job.result_expires_at = _text(data.get("result_expires_at"))
     job.error = _error(data) or job.error
     if event.type == "job.completed" and job.progress is not None:
         job.progress = 1.0

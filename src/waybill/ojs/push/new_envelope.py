@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
+from typing import cast
 
 import msgspec
 
@@ -58,6 +60,10 @@ def envelope_of(job: NewJob, now: datetime) -> Envelope:
     envelope.timeout, envelope.timeout_ms = whole_or_ms(options.get("timeout"))
     visibility = whole_or_ms(options.get("visibility_timeout"))
     envelope.visibility_timeout, envelope.visibility_timeout_ms = visibility
+    result_ttl = options.get("result_ttl")
+    if result_ttl is not None:
+        envelope.result_ttl = math.ceil(result_ttl)
+    envelope.result_size_limit = options.get("result_size_limit")
     scheduled_at: datetime | timedelta | str | None = options.get("delay", options.get("scheduled_at"))
     if scheduled_at is not None:
         envelope.scheduled_at = resolve_moment(scheduled_at, "scheduled_at", now)
@@ -97,3 +103,8 @@ def trace_of(envelope: Envelope, options: Options) -> tuple[str, str | None]:
     context = current.get()
     traceparent, tracestate = context.trace() if context is not None else (None, None)
     return (child_traceparent(traceparent) if traceparent else new_traceparent()), tracestate
+
+
+def options_of(**given: object) -> Options:
+    """Return the options that are given: not None."""
+    return cast("Options", {name: value for name, value in given.items() if value is not None})

@@ -18,7 +18,10 @@ from waybill.ojs.spec.identifiers import new_id
 
 MAX_TEMPLATES: Final = 500
 SHARED_OPTIONS: Final = frozenset(
-    {"queue", "priority", "retry", "timeout", "visibility_timeout", "workflow_id", "results"}
+    {
+        *("queue", "priority", "retry", "timeout", "visibility_timeout", "workflow_id"),
+        *("results", "result_ttl", "result_size_limit"),
+    }
 )
 """Options that are the same for all jobs of a handler; any other makes a job one of its own."""
 

@@ -98,6 +98,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     progress: float | None = None
     progress_message: str | None = None
     checkpoint: Checkpoint | None = None
+    result_expires_at: str | None = None
 
 
 class ControlReply(msgspec.Struct, omit_defaults=True):

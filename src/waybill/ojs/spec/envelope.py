@@ -58,6 +58,10 @@ _PLAIN_TYPES: Final = frozenset({str, bool, type(None)})
 _NAMES_REMEMBERED: Final = 1000
 
 
+MAX_RESULT_TTL_SECONDS: Final = 10 * 366 * 86400
+MAX_RESULT_BYTES: Final = 8 * 1024 * 1024
+
+
 class ErrorRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One failed attempt, as the envelope and the events record it (ojs-errors section 6)."""
 
@@ -105,6 +109,9 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     error: ErrorRecord | None = None
     errors: list[ErrorRecord] = msgspec.field(default_factory=list)
     result: object = None
+    result_ttl: int | None = None
+    """For how many seconds the result is kept (ojs-results section 6.1): 0 not at all, -1 for ever."""
+    result_size_limit: int | None = None
     checkpoint: object = None
     """What an earlier attempt has left (ojs-durable-execution section 6.1)."""
     workflow_id: str | None = None
@@ -227,6 +234,10 @@ def validate(envelope: Envelope, now: datetime) -> None:
     for name in ("timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms"):
         if (getattr(envelope, name) or 0) < 0:
             raise InvalidJob(name, "must not be negative")
+    if envelope.result_ttl is not None and not -1 <= envelope.result_ttl <= MAX_RESULT_TTL_SECONDS:
+        raise InvalidJob("result_ttl", f"must be from -1 to {MAX_RESULT_TTL_SECONDS}")
+    if envelope.result_size_limit is not None and not 0 <= envelope.result_size_limit <= MAX_RESULT_BYTES:
+        raise InvalidJob("result_size_limit", f"must be from 0 to {MAX_RESULT_BYTES}")
     if envelope.rate_limit is not None:
         read_rate_limit(envelope.rate_limit)
     if envelope.scheduled_at is not None:

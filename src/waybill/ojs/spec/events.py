@@ -91,6 +91,7 @@ class JobCompleted(JobEventData, frozen=True, kw_only=True):
     attempt: int
     result: msgspec.Raw | None = None
     result_error: ErrorSummary | None = None
+    result_expires_at: str | None = None
 
 
 class JobFailed(JobEventData, frozen=True, kw_only=True):

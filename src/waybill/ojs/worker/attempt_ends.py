@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -13,10 +14,11 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, ErrorRecord
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, MAX_RESULT_BYTES, MAX_RESULT_TTL_SECONDS, Envelope, ErrorRecord
 from waybill.ojs.spec.events import ErrorSummary
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import retry_delay_seconds
+from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.execution import LOST, Execution, Failure
 
@@ -30,11 +32,24 @@ def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, 
     """Return a result as JSON, or why it cannot be had."""
     handler, envelope = execution.handler, execution.envelope
     encode = msgspec.json.encode if handler is None else handler.result.encode
-    encoded = encode_result(result, encode, DEFAULT_SIZE_LIMIT)
+    limit = envelope.result_size_limit
+    limit = DEFAULT_SIZE_LIMIT if limit is None else min(max(limit, 0), MAX_RESULT_BYTES)
+    encoded = encode_result(result, encode, limit)
     if isinstance(encoded, bytes):
         return encoded, None
     _log.error("job %s (%s): %s", shown(envelope.id), shown(envelope.type), encoded.message)
     return None, encoded
+
+
+def kept_result(execution: Execution, encoded: bytes | None) -> tuple[msgspec.Raw | None, str | None]:
+    """Return what coordinators are to keep of a result, and until when; None for the time that they keep the job."""
+    lasts = execution.envelope.result_ttl
+    if encoded is None or lasts == 0:
+        return None, None
+    if lasts is None or lasts < 0:
+        return msgspec.Raw(encoded), None
+    expires_at = datetime.now(UTC) + timedelta(seconds=min(lasts, MAX_RESULT_TTL_SECONDS))
+    return msgspec.Raw(encoded), format_timestamp(expires_at)
 
 
 def delay_of(execution: Execution) -> float:

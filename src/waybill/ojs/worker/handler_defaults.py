@@ -6,6 +6,7 @@ of the job stays as it was pushed: each attempt has the options of the handler t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -27,10 +28,15 @@ class HandlerDefaults:
         self._timeout = whole_or_ms(options.get("timeout"))
         self._visibility = whole_or_ms(options.get("visibility_timeout"))
         self._priority = options.get("priority", 0)
+        result_ttl = options.get("result_ttl")
+        self._result_ttl = None if result_ttl is None else math.ceil(result_ttl)
+        self._result_size_limit = options.get("result_size_limit")
 
     def __bool__(self) -> bool:
         """Whether there is anything that a job could lack."""
-        return bool(self._retry or any(self._timeout) or any(self._visibility) or self._priority)
+        of_results = (self._result_ttl, self._result_size_limit)
+        has_times = any(self._timeout) or any(self._visibility)
+        return bool(self._retry or has_times or self._priority) or of_results != (None, None)
 
     def fill(self, envelope: Envelope, delivery: Delivery) -> None:
         """Fill in what a delivered job does not say."""
@@ -44,6 +50,10 @@ class HandlerDefaults:
         if not envelope.visibility_timeout and not envelope.visibility_timeout_ms:
             envelope.visibility_timeout, envelope.visibility_timeout_ms = self._visibility
         envelope.priority = envelope.priority or self._priority
+        if envelope.result_ttl is None:
+            envelope.result_ttl = self._result_ttl
+        if envelope.result_size_limit is None:
+            envelope.result_size_limit = self._result_size_limit
 
 
 def defaults_of(handlers: Mapping[str, AnyHandler]) -> dict[str, HandlerDefaults]:

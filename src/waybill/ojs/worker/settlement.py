@@ -19,8 +19,6 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-import msgspec
-
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
@@ -50,6 +48,7 @@ from waybill.ojs.worker.acknowledgements import Acknowledgements
 from waybill.ojs.worker.attempt_ends import (
     delay_of,
     encoded_result,
+    kept_result,
     log_failure,
     next_checkpoint,
     placeholder_of,
@@ -127,9 +126,10 @@ class Settlement:
         encoded = error = None
         if result is not None:
             encoded, error = encoded_result(execution, result)
-        if encoded is None and error is None and started_at is not None:
+        kept, expires_at = (None, None) if encoded is None else kept_result(execution, encoded)
+        if kept is None and error is None and started_at is not None:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
-        elif encoded is None and error is None:
+        elif kept is None and error is None:
             events.record_completed(job_id, job_type, queue, attempt, duration_ms)
         else:
             if started_at is not None:
@@ -139,7 +139,8 @@ class Settlement:
                 queue=queue,
                 duration_ms=duration_ms,
                 attempt=attempt,
-                result=None if encoded is None else msgspec.Raw(encoded),
+                result=kept,
+                result_expires_at=expires_at,
                 result_error=error,
             )
             events.record(job_id, data)
