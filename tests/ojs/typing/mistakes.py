@@ -8,7 +8,22 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from waybill.ojs import Job, Jobs, NewJob, Retry, SyncJob
+from waybill.ojs import (
+    Job,
+    Jobs,
+    NewJob,
+    Retry,
+    Step,
+    SyncJob,
+    Workflow,
+    WorkflowHandle,
+    batch,
+    chain,
+    chord,
+    group,
+    parent_result,
+    parent_results,
+)
 
 jobs = Jobs("amqp://localhost")
 
@@ -126,3 +141,32 @@ async def wrong_cron() -> None:
     await mail_often.push(5)  # wrong
     await clean.push(depth="2")  # wrong
     await jobs.crons.run(5)  # wrong
+
+
+async def right_workflows() -> None:
+    mail = send_email.job("a@example.com")
+    last: WorkflowHandle[int] = await chain(make_report.job([1]), mail).push(jobs)
+    count: int = await last.result(timeout=5)
+    counts: list[int] = await (await group(mail, mail).push(jobs)).result()
+    streamed: WorkflowHandle[list[int]] = await group(send_email.job(str(one)) for one in range(count)).push(jobs)
+    added: WorkflowHandle[None] = await chord([mail], make_report.job(counts)).push(jobs)
+    called: WorkflowHandle[list[int | None]] = await batch([mail], on_failure=make_report.job([1])).push(jobs)
+    graph = Workflow("graph")
+    step: Step[int] = graph.step("mail", mail)
+    graph.step("all", group(mail), depends_on=[step, "mail"])
+    result: int = parent_result(send_email)
+    results: list[int] = parent_results(send_email, "mail")
+    _used = streamed, added, called, result, results
+
+
+async def wrong_workflows() -> None:
+    mail = send_email.job("a@example.com")
+    chain(make_report.job(["1"]), mail)  # wrong
+    chain(mail, 5)  # wrong
+    _text: WorkflowHandle[str] = await chain(make_report.job([1]), mail).push(jobs)  # wrong
+    _one: WorkflowHandle[int] = await group([mail]).push(jobs)  # wrong
+    await chain(mail).push("amqp://localhost")  # wrong
+    batch([mail], on_sucess=mail)  # wrong
+    Workflow("x").step("a", mail, depends_on=[5])  # wrong
+    _result: str = parent_result(send_email)  # wrong
+    await chain(mail).push(jobs, expires=5)  # wrong

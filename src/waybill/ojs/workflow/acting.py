@@ -69,6 +69,8 @@ class WorkflowActor:
         self._reviving: set[str] = set()
         self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)
         """Events that were written here, and when, by the loop's clock."""
+        self._told: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
+        """What was untold of a workflow when it was last told of."""
         self._swept_at = float("-inf")
         self._wake = asyncio.Event()
         desk.view.on_feature.append(self._wake.set)
@@ -85,6 +87,7 @@ class WorkflowActor:
             self._wake.clear()
             if not self._leader.leads:
                 self._written.clear()
+                self._told.clear()
                 continue
             try:
                 await self._look()
@@ -107,7 +110,8 @@ class WorkflowActor:
 
     async def _look(self) -> None:
         for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
-            await self._tell(progress)
+            if self._is_news(progress):
+                await self._tell(progress)
             if progress.cancels:
                 await self._stop(progress)
             if progress.revives and progress.id not in self._reviving:
@@ -118,6 +122,16 @@ class WorkflowActor:
         if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = asyncio.get_running_loop().time()
             await self._at(ENDED, now - KEPT_SECONDS, self._forget)
+
+    def _is_news(self, progress: Progress) -> bool:
+        """Say whether there is something to tell that was not told here a moment ago."""
+        untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
+        last = untold[-1] if untold else 0
+        news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
+        if self._told.get(progress.id) == news:
+            return False
+        self._told[progress.id] = news
+        return True
 
     async def _tell(self, progress: Progress) -> None:
         found = await self._read(progress.id, lambda flow, _: announcements(flow))
