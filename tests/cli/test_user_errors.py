@@ -51,8 +51,8 @@ OF_A_BROKER = [
     for path, command in VERBS.items()
     if any("--context" in one.opts for one in command.params) and path not in {("doctor",), ("worker",)}
 ]
-SPEAKS_LINES = {("broker",), ("coordinator",), ("definitions", "export")}
-"""They print `ready`, or JSON anyway."""
+SPEAKS_LINES = {("broker",), ("coordinator",), ("definitions", "export"), ("migrate", "celery")}
+"""They print `ready`, or JSON anyway, or a program."""
 
 
 def arguments_of(path: tuple[str, ...]) -> list[str]:

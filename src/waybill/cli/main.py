@@ -27,6 +27,8 @@ VERBS: Final = {
     "doctor": "Find unsafe settings of a broker.",
     "topology": "Declare, check and migrate queues and exchanges.",
     "dlq": "List, retry and discard dead letters.",
+    "bridge": "Run the messages of Celery as jobs.",
+    "migrate": "Write handlers of the tasks of Celery.",
     "pipeline": "Turn job events into tables and a report.",
 }
 

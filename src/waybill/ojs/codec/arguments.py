@@ -117,6 +117,24 @@ class Arguments:
         self.check(encoded)
         return encoded
 
+    def encode_names(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
+        """Return the array of a call whose arguments are JSON, some by name, as other job systems write them.
+
+        Raises TypeError if it does not fit the function, InvalidJob for a wrong type.
+        """
+        if not kwargs:
+            return self.encode_any(args)
+        bound = self._signature.bind(*args, **kwargs)
+        given = {one.name: bound.arguments[one.name] for one in self._positional if one.name in bound.arguments}
+        names = {name: kwargs[name] for name in kwargs if name not in given}
+        last = max((i for i, one in enumerate(self._positional, 1) if one.name in given), default=0)
+        positions = self._positional if names else self._positional[:last]
+        encoded = [given.get(one.name, self._forms[one.name].written(one.default)) for one in positions]
+        if names:
+            encoded.append(names)
+        self.check(encoded)
+        return encoded
+
     def check(self, args: list[object]) -> None:
         """Check an array of JSON. Raises InvalidJob that names the parameter."""
         if not self._is_plain(args):

@@ -1,0 +1,84 @@
+"""`waybill bridge`: run the messages of another job system as jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+
+import click
+
+from waybill.cli.app import load_jobs
+from waybill.cli.garbage import collect_rarely
+from waybill.cli.target import json_option
+from waybill.cli.worker import log_to_stderr
+from waybill.client import ClientError, InvalidURI
+from waybill.ojs import InvalidJob, Jobs, Worker
+from waybill.ojs.celery.bridge import CeleryBridge
+from waybill.transport.loop import run
+
+
+@click.group()
+def command() -> None:
+    """Run the messages of another job system as jobs."""
+
+
+@command.command()
+@click.argument("target", metavar="MODULE:JOBS")
+@click.option("--queue", default="celery", show_default=True, help="Celery's queue.")
+@click.option("--celery-uri", help="The broker of Celery.  [default: that of the jobs]")
+@click.option("--dead-letters", default="celery", show_default=True, help="The OJS queue that refused messages go to.")
+@click.option("--map", "mappings", multiple=True, metavar="TASK=TYPE", help="The job type of a task, by name.")
+@click.option("--concurrency", default=10, type=click.IntRange(1, 65_535), show_default=True, help="Jobs at a time.")
+@json_option
+@click.option("--no-worker", is_flag=True, help="Push the jobs only; other workers run them.")
+def celery(
+    target: str,
+    queue: str,
+    celery_uri: str | None,
+    dead_letters: str,
+    mappings: tuple[str, ...],
+    concurrency: int,
+    *,
+    no_worker: bool,
+    as_json: bool,
+) -> None:
+    """Take Celery's messages from its queue, and run them as jobs of MODULE:JOBS, until SIGTERM or Ctrl-C.
+
+    Reads protocol 2 with JSON. A task becomes the job whose type is its name in lower case. What cannot become a job,
+    a chord for example, is a dead letter with a reason: `waybill dlq list --queue celery`.
+    """
+    names = {}
+    for mapping in mappings:
+        task, _, kind = mapping.partition("=")
+        if not kind:
+            raise click.BadParameter(f"{mapping!r} is not TASK=TYPE", param_hint="--map")
+        names[task] = kind
+    log_to_stderr()
+    jobs = load_jobs(target)
+    try:
+        bridge = CeleryBridge(jobs, queue, uri=celery_uri, names=names, dead_letters=dead_letters)
+        run(_bridge(jobs, bridge, None if no_worker else Worker(jobs, concurrency=concurrency)))
+        counts = {name: bridge.counts[name] for name in ("pushed", "refused")}
+        click.echo(json.dumps(counts) if as_json else f"{counts['pushed']} pushed, {counts['refused']} refused")
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    except (ClientError, InvalidURI) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _bridge(jobs: Jobs, bridge: CeleryBridge, worker: Worker | None) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with jobs:
+        if worker is not None:
+            await worker.start()
+        try:
+            async with bridge:
+                collect_rarely()
+                click.echo("ready")
+                await stopped.wait()
+        finally:
+            if worker is not None:
+                await worker.__aexit__(None, None, None)

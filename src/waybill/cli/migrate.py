@@ -1,0 +1,43 @@
+"""`waybill migrate`: write handlers of the tasks of another job system."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from waybill.ojs.celery.migration import find_app, write_handlers
+
+
+@click.group()
+def command() -> None:
+    """Write handlers of the tasks of another job system."""
+
+
+@command.command()
+@click.argument("target", metavar="MODULE[:APP]")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="A new file.  [default: standard output]"
+)
+@click.option("--uri", help="The broker, written into the program.  [default: found as commands find it]")
+def celery(target: str, output: Path | None, uri: str | None) -> None:
+    """Read the tasks and the beat schedule of a Celery app, and write a module with handlers and cron jobs.
+
+    Each handler calls the function of its task. What has no counterpart is a TODO in a comment.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        source = write_handlers(find_app(target), target, uri)
+    except Exception as error:
+        # The program is the user's, and may raise anything.
+        raise click.BadParameter(f"{target}: {type(error).__name__}: {error}") from error
+    if output is None:
+        click.echo(source, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(source)
+    except FileExistsError:
+        raise click.ClickException(f"{output} exists already") from None
+    click.echo(f"wrote {output}: {source.count('@jobs.handler(')} handlers, {source.count('@jobs.cron(')} cron jobs")
