@@ -1,6 +1,7 @@
 """A fault in serving one connection, or in a turn of work, keeps nothing from anybody else."""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
@@ -17,35 +18,48 @@ from waybill.node.node import ServerEngine
 from waybill.transport.clock import Clock
 
 
-class FailingOutput(EngineOutput):
-    is_failing = False
-
-    def flush(self) -> None:
-        if self.is_failing:
-            self.is_failing = False
-            raise ValueError("the output fails")
-        super().flush()
+class FailingEngine(ServerEngine):
+    def end_batch(self) -> None:
+        raise ValueError("the engine fails")
 
 
-def test_a_fault_in_one_connection_leaves_the_output_of_others(node_bench: NodeBench) -> None:
+def test_an_engine_that_fails_leaves_the_output_of_others(node_bench: NodeBench) -> None:
+    node = node_bench.node
     first, second = node_bench.channel(), node_bench.channel()
     first.declare("q")
-    wires = [wire.output for wire in node_bench.wires[-2:]]
-    failing = FailingOutput()
-    failing.engine, failing.is_failing = wires[0].engine, True
-    engine = failing.engine
-    assert isinstance(engine, ServerEngine)
-    engine.output = failing  # type: ignore[attr-defined]
-    node_bench.node.mark_dirty(engine)
-    assert isinstance(wires[1].engine, ServerEngine)
-    node_bench.node.mark_dirty(wires[1].engine)
-    with pytest.raises(ValueError, match="the output fails"):
-        node_bench.node.send()
-    assert node_bench.node.has_output
-    node_bench.node.send()
-    assert not node_bench.node.has_output
+    others = [wire.engine for wire in node_bench.wires[-2:]]
+    failing = FailingEngine(EngineOutput())
+    for engine in (others[0], failing, others[1]):
+        assert isinstance(engine, ServerEngine)
+        node.mark_dirty(engine)
+    with pytest.raises(ValueError, match="the engine fails"):
+        node.take_dirty()
+    assert node.failed == [failing]
+    assert node.take_dirty() == others
+    assert not node.has_output
     second.publish(b"1", "q")
     assert second.take_all("q") == [b"1"]
+
+
+async def test_a_transport_that_fails_leaves_the_output_of_others(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("the transport fails")
+
+    async with Broker(port=0) as broker, connect(broker.uri()) as connection:
+        channel = await connection.channel()
+        outputs = broker._commit_loop.outputs
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        while len(outputs) < 2:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(list(outputs.values())[-1], "serve", fail)
+        writer.write(b"HTTP/1.1")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        await channel.declare_queue(exclusive=True)
+    assert told(caplog) == ["the transport fails"]
 
 
 async def test_a_fault_in_a_turn_is_logged_and_the_broker_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,11 +24,11 @@ class DiskBench(NodeBench):
         self.node = Node.open(self.disk, options, self.now)
 
     def settle(self) -> None:
-        self.node.flush(self.now)
+        self.flush()
         while not self.is_stuck and (commit := self.node.begin_commit()) is not None:
             commit.execute()
             self.node.end_commit(commit)
-            self.node.flush(self.now)
+            self.flush()
 
     def restart(self, how: str) -> None:
         """`how`: "stop" in order, "kill" the process, or "power" loss."""

@@ -13,7 +13,6 @@ from typing import Final
 
 from tests.search.answers import Answers
 from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, STALL, WAIT, Script, Step
-from waybill.engine.host import Output
 from waybill.engine.server_engine import ServerEngine
 from waybill.model.operator_log import OperatorLog
 from waybill.node.node import FORMATS, Node, NodeOptions
@@ -153,7 +152,7 @@ class LogOfErrors(OperatorLog):
         self.errors.append(f"{event}: {detail}")
 
 
-class Wire(Output):
+class Wire:
     """One connection: what the node sends is checked and counted, and kept only of peers that read nothing."""
 
     def __init__(self, machine: "Machine", user: str) -> None:
@@ -162,16 +161,20 @@ class Wire(Output):
         self.engine: ServerEngine | None = None
         self.is_lost = False
         self.is_stalled = False
-        self.is_paused = False
         self.kept: list[bytes] = []
         self.kept_bytes = 0
         self.is_told_full = False
         self.waiting: list[bytes] = []
         certificate: dict[str, object] = {"subject": ((("commonName", user.removeprefix("CN=")),),)}
-        self.engine = machine.node.accept(self, "127.0.0.1:1", machine.now, certificate)  # type: ignore[assignment]
+        self.engine = machine.node.accept(self, "127.0.0.1:1", machine.now, certificate)
 
-    def hand_over(self, engine: ServerEngine) -> None:
+    @property
+    def is_paused(self) -> bool:
+        return self.engine is not None and self.engine.is_reading_paused
+
+    def serve(self, engine: ServerEngine) -> None:
         self.engine = engine
+        self.flush()
 
     def flush(self) -> None:
         assert self.engine is not None
@@ -188,12 +191,6 @@ class Wire(Output):
         if self.kept_bytes > HIGH_WATER_BYTES and not self.is_told_full:
             self.is_told_full = True
             self.engine.pause_writing()
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
 
     def receive(self, data: bytes) -> None:
         assert self.engine is not None
@@ -266,10 +263,10 @@ class Machine:
                 paused = time.process_time()
                 commit.execute()
                 self._stretch_began += time.process_time() - paused
-                node.send()
+                self._serve()
                 self.store.end_commit(commit)
             elif node.has_output:
-                node.send()
+                self._serve()
                 if not node.has_work:
                     break
             else:
@@ -282,6 +279,12 @@ class Machine:
         self.end_stretch()
         self.begin_stretch()
         return node.has_late_work
+
+    def _serve(self) -> None:
+        for engine in self.node.take_dirty():
+            wire = engine.transport
+            assert isinstance(wire, Wire)
+            wire.serve(engine)
 
     def settle(self) -> None:
         """Work until nothing is left to do; the stretch that has begun ends with the first turn."""

@@ -28,7 +28,7 @@ class Asked(ServerEngine):
 def test_connections_are_asked_in_turns_for_what_they_hold_too_long() -> None:
     bench = NodeBench(Cut.WHOLE)
     node = bench.node
-    engines = [Asked() for _ in range(node.runtime.turn_units * 2)]
+    engines = [Asked(None) for _ in range(node.runtime.turn_units * 2)]
     node.connections.update(dict.fromkeys(engines))
     bench.advance(61.0)
     node.runtime.begin_turn()

@@ -210,10 +210,9 @@ def read_from_next(stream: Stream, start: object) -> int:
 
 def tell_but_read_on(connection: Connection) -> None:
     """The alarm is told, and publishers go on."""
-    before = connection.output.pause_reading
-    connection.output.pause_reading = lambda: None  # type: ignore[method-assign]
+    connection.pause_reading = lambda reason: None  # type: ignore[method-assign]
     _alarm_changed(connection)
-    connection.output.pause_reading = before  # type: ignore[method-assign]
+    del connection.pause_reading
 
 
 def wait_for_ever(connection: Connection, now: float) -> None:

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 from tests.simulation.front import Front, Plants
 from tests.simulation.violation import Violation
-from waybill.engine.host import Output
 from waybill.engine.server_engine import ServerEngine
 from waybill.model.runtime import TURN_UNITS
 from waybill.node.node import FORMATS, Node, NodeOptions
@@ -41,23 +40,30 @@ class Died(Protocol):
     def __call__(self, *, orderly: bool) -> None: ...
 
 
-class PumpOutput(Output):
-    """Gives an engine the pump that it writes to."""
+class PumpOutput:
+    """The pump of one connection, as `waybill.broker.commit_loop` has it."""
 
     def __init__(self, pump: SimulatedPump) -> None:
         self.pump = pump
+        self._is_paused = False
 
-    def hand_over(self, engine: ServerEngine) -> None:
+    def serve(self, engine: ServerEngine) -> None:
         self.pump.engine = engine
-
-    def flush(self) -> None:
         self.pump.flush()
+        if engine.is_reading_paused != self._is_paused:
+            self._is_paused = engine.is_reading_paused
+            if self._is_paused:
+                self.pump.pause_reading()
+            else:
+                self.pump.resume_reading()
 
-    def pause_reading(self) -> None:
-        self.pump.pause_reading()
 
-    def resume_reading(self) -> None:
-        self.pump.resume_reading()
+def serve_dirty(node: Node) -> None:
+    """Give each transport what its engine has for it."""
+    for engine in node.take_dirty():
+        output = engine.transport
+        assert isinstance(output, PumpOutput)
+        output.serve(engine)
 
 
 class SimulatedServer:
@@ -310,7 +316,7 @@ class SimulatedServer:
                 continue
             has_sent = node.has_output
             if has_sent:
-                node.send()
+                serve_dirty(node)
             if not has_sent or not node.has_work or node.is_turn_over:
                 node.end_turn()
                 if node.has_late_work:
@@ -325,7 +331,7 @@ class SimulatedServer:
             self.clock.call_later(delay, self._of_this_life(lambda: self._do(commit, commit.execute)))
             return
         commit.write()
-        node.send()
+        serve_dirty(node)
         if commit.is_synced:
             self._is_committing = True
             self.clock.call_later(delay, self._of_this_life(lambda: self._do(commit, commit.finish)))

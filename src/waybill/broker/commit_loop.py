@@ -8,9 +8,9 @@ Every message passes through here, so this module is compiled like the core. `br
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
-from waybill.node.node import Commit, Node, Output, ServerEngine
+from waybill.node.node import Commit, Node, ServerEngine
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread
 from waybill.transport.pump import Engine, Pump
@@ -25,38 +25,49 @@ PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
 
 
-class PumpOutput(Output):
-    """Gives an engine the pump that it writes to. Reading continues when neither engine nor broker has paused it."""
+class PumpOutput:
+    """The pump of one connection. Reading continues when neither engine nor broker has paused it."""
 
-    def __init__(self, pump: Pump[Engine]) -> None:
+    def __init__(self, pump: Pump[Engine], after_receive: Callable[[], None]) -> None:
         self.pump = pump
         self.peer_address = pump.peer_address
+        self._after_receive = after_receive
+        self._engine: ServerEngine | None = None
         self._engine_paused = False
         self._broker_paused = False
+        self._is_tight = False
 
-    def hand_over(self, engine: ServerEngine) -> None:
-        self.pump.engine = engine
+    def after_receive(self) -> None:
+        """Read no further ahead than the engine wants; all else can wait for the turn."""
+        engine = self._engine
+        if engine is not None and engine.is_reading_paused and not self._engine_paused:
+            self._engine_paused = True
+            self.pump.pause_reading()
+        self._after_receive()
 
-    def flush(self) -> None:
-        self.pump.flush()
-
-    def pause_reading(self) -> None:
-        self._engine_paused = True
-        self.pump.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._engine_paused = False
-        if not self._broker_paused:
-            self.pump.resume_reading()
-
-    def tighten(self) -> None:
-        self.pump.tighten()
+    def serve(self, engine: ServerEngine) -> None:
+        """Do what an engine that was marked dirty wants."""
+        pump = self.pump
+        if self._engine is not engine:
+            # It is new, or takes the place of one that found out its protocol.
+            self._engine = engine
+            pump.engine = engine
+        if engine.has_tight_output and not self._is_tight:
+            self._is_tight = True
+            pump.tighten()
+        pump.flush()
+        if engine.is_reading_paused != self._engine_paused:
+            self._engine_paused = engine.is_reading_paused
+            self._pause_or_resume()
 
     def set_broker_paused(self, *, paused: bool) -> None:
         self._broker_paused = paused
-        if paused:
+        self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        if self._engine_paused or self._broker_paused:
             self.pump.pause_reading()
-        elif not self._engine_paused:
+        else:
             self.pump.resume_reading()
 
 
@@ -87,7 +98,8 @@ class CommitLoop:
 
     def add(self, pump: Pump[Engine]) -> PumpOutput:
         """Serve a new connection."""
-        output = PumpOutput(pump)
+        output = PumpOutput(pump, self.after_receive)
+        pump.after_receive = output.after_receive
         self.outputs[pump] = output
         if self._is_reading_paused:
             output.set_broker_paused(paused=True)
@@ -141,9 +153,16 @@ class CommitLoop:
         """Cut the connections that have failed in this turn."""
         failed = self._node.failed
         self._node.failed = []
-        for pump in list(self.outputs):
-            if pump.engine in failed:
-                pump.abort()
+        for engine in failed:
+            cast("PumpOutput", engine.transport).pump.abort()
+
+    def _serve(self) -> None:
+        """Serve the connections that have output, or are to be read on or not. An error in one ends that one only."""
+        for engine in self._node.take_dirty():
+            try:
+                cast("PumpOutput", engine.transport).serve(engine)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is one connection's
+                self._node.engine_failed(engine, error)
 
     def _work(self) -> bool:
         """Work until a commit is running, nothing is left to do, or the turn is over.
@@ -159,7 +178,7 @@ class CommitLoop:
                 self._commit(commit)
                 now = self._clock.now()
             elif node.has_output:
-                node.send()
+                self._serve()
                 if not node.has_work:
                     break
             else:
@@ -212,7 +231,7 @@ class CommitLoop:
         except Exception as error:  # noqa: BLE001 - it is unknown what was written
             self._fail(error)
             return
-        self._node.send()
+        self._serve()
         if commit.is_synced and self._sync_s >= INLINE_SYNC_S:
             self._submit(commit, commit.finish)
             return

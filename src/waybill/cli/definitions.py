@@ -13,7 +13,7 @@ from waybill import __version__
 from waybill.broker.broker import DEFAULT_MEMORY_LIMIT_BYTES
 from waybill.model.errors import DefinitionsLost, InvalidArgument, UnsupportedStoreVersion
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Node, NodeOptions
+from waybill.node.node import Node, NodeOptions, ServerEngine
 from waybill.transport.clock import Clock
 from waybill.transport.disk import DirectoryLock, DiskFilesystem
 
@@ -94,6 +94,10 @@ def show_report(report: ImportReport) -> None:
         click.echo(f"refused: {error}", err=True)
 
 
+def _nobody(_engine: ServerEngine) -> None:
+    """There are no connections to serve."""
+
+
 @contextmanager
 def opened_node(data_dir: Path, *, makes_guest: bool = True) -> Iterator[Node]:
     """The node of a data directory, without a listener. Changes are durable afterwards."""
@@ -107,7 +111,7 @@ def opened_node(data_dir: Path, *, makes_guest: bool = True) -> Iterator[Node]:
         options.makes_guest = makes_guest
         node = Node.open(DiskFilesystem(data_dir), options, clock.now())
         yield node
-        node.flush(clock.now())
+        node.flush(clock.now(), _nobody)
         while (commit := node.begin_commit()) is not None:
             commit.execute()
             node.end_commit(commit)

@@ -12,7 +12,6 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.host import Output
 from waybill.model.footprint import CONNECTION_BYTES
 from waybill.model.runtime import Runtime
 
@@ -89,12 +88,10 @@ class HeldMemory:
         self._runtime.unread_bytes -= self._unread
         self._unread = 0
 
-    def spare_output(self, output: Output, high_water: i64) -> i64:
-        """How much output a connection that begins to consume may have: little if others read nothing of theirs."""
-        if self._runtime.unread_bytes <= self._runtime.unread_limit_bytes:
-            return high_water
-        output.tighten()
-        return min(high_water, SPARE_OUTPUT_BYTES)
+    @property
+    def is_output_scarce(self) -> bool:
+        """Whether other peers read so little of what they were sent that a new consumer gets less."""
+        return self._runtime.unread_bytes > self._runtime.unread_limit_bytes
 
     def no_room(self) -> str:
         """What a peer is told who wants to attach more than fits."""

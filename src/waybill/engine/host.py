@@ -1,6 +1,4 @@
-"""What a server engine asks of the node that it serves, and what it offers to it."""
-
-from mypy_extensions import mypyc_attr
+"""What a server engine asks of the node that it serves. What it offers is in `server_engine`."""
 
 from waybill.engine.amqp10.termini import DURABLE_PER_USER_MAX, KEPT_PER_USER_MAX, Termini
 from waybill.engine.scram import ScramKeys
@@ -9,28 +7,6 @@ from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
 from waybill.model.transaction import UNITS_MAX
 from waybill.model.virtual_host import VirtualHost
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Output:
-    """The transport of one connection, as its engine sees it."""
-
-    def flush(self) -> None:
-        """Write what `data_to_send` gives, close if the engine is closed, watch its `next_timeout`."""
-        raise NotImplementedError
-
-    def pause_reading(self) -> None:
-        raise NotImplementedError
-
-    def resume_reading(self) -> None:
-        raise NotImplementedError
-
-    def tighten(self) -> None:
-        """Keep little output for a peer that does not read."""
-
-    def hand_over(self, engine: ServerEngine) -> None:
-        """The protocol is known: from now on the transport drives this engine."""
-        raise NotImplementedError
 
 
 class Limits:
@@ -108,6 +84,10 @@ class Host:
     anonymous_login: tuple[str, str]
     """User and password that a peer without a name logs in with (AMQP 1.0); an empty user if none may."""
 
+    def __init__(self) -> None:
+        self.dirty: list[ServerEngine] = []
+        self.confirming: list[ServerEngine] = []
+
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
         """The user of that name if this is their password and they may come from there, or None."""
         raise NotImplementedError
@@ -139,13 +119,19 @@ class Host:
         """A name that nobody else has or can guess."""
         raise NotImplementedError
 
+    # --- what engines leave for the end of this batch of input; nothing is called up there ---
+
     def mark_dirty(self, engine: ServerEngine) -> None:
-        """`engine` has output: `flush` it at the end of this batch of input."""
-        raise NotImplementedError
+        """`engine` has something for its transport: `end_batch` it, then serve it."""
+        if not engine.is_dirty:
+            engine.is_dirty = True
+            self.dirty.append(engine)
 
     def mark_confirming(self, engine: ServerEngine) -> None:
         """`engine` took publishes to be confirmed: call its `settle_confirms` before the commit of this batch."""
-        raise NotImplementedError
+        self.confirming.append(engine)
+
+    # --- connections ---
 
     def opened(self, engine: ServerEngine) -> None:
         """The connection is open."""

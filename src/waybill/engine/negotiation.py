@@ -10,7 +10,7 @@ from typing import Final
 
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
 from waybill.engine.amqp10.server.connection import Connection as Amqp10Connection
-from waybill.engine.host import Host, Output
+from waybill.engine.host import Host
 from waybill.engine.server_engine import ServerEngine
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
@@ -22,31 +22,45 @@ OLDER: Final = (b"AMQP\x00\x00", b"AMQP\x01")
 HEADER_SIZE = 8
 
 
-class Negotiation:
-    """The engine of a connection whose protocol is not known yet; then another one takes its place at the transport.
+class Negotiation(ServerEngine):
+    """The engine of a connection whose protocol is not known yet.
+
+    Then it leads everything to the engine of that protocol, until that one takes its place at the transport.
 
     `certificate_user`: whom the peer's verified TLS certificate names, empty for nobody.
     """
 
-    def __init__(self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str = "") -> None:
+    def __init__(
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str = ""
+    ) -> None:
+        super().__init__(transport)
         self._host = host
-        self._output = output
         self._peer_address = peer_address
         self._certificate_user = certificate_user
         self._header = b""
         self._refusal = b""
         self._accepted_at = now
         self._deadline = now + host.limits.handshake_timeout_s
-        self.closed = False
+        self._is_closed = False
+        self._engine: ServerEngine | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed if self._engine is None else self._engine.closed
 
     def receive_data(self, data: bytes, now: float) -> None:
-        if self.closed:
+        if self._engine is not None:
+            self._engine.receive_data(data, now)
+            return
+        if self._is_closed:
             return
         self._header += data
         header = self._header[:HEADER_SIZE]
         if header in HEADERS:
             engine = self._engine_of(header)
-            self._output.hand_over(engine)
+            self._engine = engine
+            # Its transport serves it from now on, in this place.
+            self._host.mark_dirty(engine)
             rest = self._header[HEADER_SIZE:]
             if rest:
                 engine.receive_data(rest, now)
@@ -54,33 +68,47 @@ class Negotiation:
             self._refuse()
 
     def _engine_of(self, header: bytes) -> ServerEngine:
-        host, output, peer = self._host, self._output, self._peer_address
+        host, transport, peer = self._host, self.transport, self._peer_address
         if header == PROTOCOL_HEADER:
-            return Amqp091Connection(host, output, peer, self._accepted_at, self._certificate_user)
+            return Amqp091Connection(host, transport, peer, self._accepted_at, self._certificate_user)
         has_sasl = header == SASL_HEADER
-        return Amqp10Connection(host, output, peer, self._accepted_at, self._certificate_user, has_sasl=has_sasl)
+        return Amqp10Connection(host, transport, peer, self._accepted_at, self._certificate_user, has_sasl=has_sasl)
 
     def _refuse(self) -> None:
         self._refusal = PROTOCOL_HEADER if self._header.startswith(OLDER) else SASL_HEADER
-        self.closed = True
-        self._output.flush()
+        self._is_closed = True
+        self._host.mark_dirty(self)
+
+    def end_batch(self) -> None:
+        self.is_dirty = False
 
     def data_to_send(self) -> bytes:
+        if self._engine is not None:
+            return self._engine.data_to_send()
         refusal = self._refusal
         self._refusal = b""
         return refusal
 
     def connection_lost(self, now: float) -> None:
-        self.closed = True
+        self._is_closed = True
+        if self._engine is not None:
+            self._engine.connection_lost(now)
 
     def next_timeout(self) -> float | None:
-        return None if self.closed else self._deadline
+        if self._engine is not None:
+            return self._engine.next_timeout()
+        return None if self._is_closed else self._deadline
 
     def handle_timeout(self, now: float) -> None:
-        self.closed = self.closed or now >= self._deadline
+        if self._engine is not None:
+            self._engine.handle_timeout(now)
+        elif now >= self._deadline:
+            self._is_closed = True
 
     def pause_writing(self) -> None:
-        """Nothing is written but a refusal."""
+        if self._engine is not None:
+            self._engine.pause_writing()
 
     def resume_writing(self, now: float) -> None:
-        """See `pause_writing`."""
+        if self._engine is not None:
+            self._engine.resume_writing(now)

@@ -1,6 +1,6 @@
 """What a server connection is in every protocol: input in turns, output that waits for the disk, silence, pauses.
 
-    receive_data --> `take` (the protocol) --> out --> flush: hold until a commit, or --> data_to_send
+    receive_data --> `take` (the protocol) --> out --> end_batch: hold until a commit, or --> data_to_send
                         |
                         +-- what it could not take stays in `_rest` until the next turn, or the next read
 
@@ -17,8 +17,8 @@ from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.connection_state import CLOSED, CLOSING, ENDED, LEAVING, OPEN, OPENED, SASL, TRANSITIONS
-from waybill.engine.held import HeldMemory
-from waybill.engine.host import Host, Output, User
+from waybill.engine.held import SPARE_OUTPUT_BYTES, HeldMemory
+from waybill.engine.host import Host, User
 from waybill.engine.server_engine import ServerEngine
 from waybill.model.runtime import Chore
 from waybill.model.store import CommitWaiter
@@ -56,11 +56,10 @@ class ServerConnection(ServerEngine):
     """
 
     def __init__(
-        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, state: str
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str, state: str
     ) -> None:
-        super().__init__()
+        super().__init__(transport)
         self.host = host
-        self.output = output
         self.peer_address = peer_address
         self.certificate_user = certificate_user
         self.state = state
@@ -188,7 +187,7 @@ class ServerConnection(ServerEngine):
 
     def pause_reading(self, reason: i64) -> None:
         self._pauses |= reason
-        self.output.pause_reading()
+        self._set_reading_paused(paused=True)
 
     def resume_reading(self, reason: i64) -> None:
         """Read again, unless there is another reason not to; but first what was read already."""
@@ -197,7 +196,12 @@ class ServerConnection(ServerEngine):
             if self._rest:
                 self.receive_data(b"", self.host.runtime.now)
             if self._pauses == 0:
-                self.output.resume_reading()
+                self._set_reading_paused(paused=False)
+
+    def _set_reading_paused(self, *, paused: bool) -> None:
+        if self.is_reading_paused != paused:
+            self.is_reading_paused = paused
+            self.host.mark_dirty(self)
 
     def wait_for_turn(self) -> None:
         """Go on in the next turn with what was read already."""
@@ -236,15 +240,19 @@ class ServerConnection(ServerEngine):
             self._is_held = False
             self.host.mark_dirty(self)
 
-    def flush(self) -> None:
+    def end_batch(self) -> None:
         self.is_dirty = False
         if self._wants_hold:
             self._wants_hold = False
             self._is_held = True
             self._hold_mark += 1
             self.host.runtime.store.wait(self, self._hold_mark)
-        if not self._is_held:
-            self.output.flush()
+
+    def spare_output(self) -> None:
+        """It begins to consume: give it little output if others read nothing of theirs."""
+        if self.held.is_output_scarce:
+            self.output_high_water = min(self.output_high_water, SPARE_OUTPUT_BYTES)
+            self.has_tight_output = True
 
     def data_to_send(self) -> bytes:
         if self._is_held:

@@ -1,14 +1,25 @@
-"""`ServerEngine`: a server-side connection as the transport and the node see it."""
+"""`ServerEngine`: a server-side connection as the transport and the node see it. It calls neither for its output."""
 
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 
 
 class ServerEngine(CommitWaiter):
-    """A server-side connection. The node calls `flush` once it is marked dirty and the queues are drained."""
+    """A server-side connection.
 
-    def __init__(self) -> None:
+    An engine takes bytes and gives bytes. Once it is marked dirty and the queues are drained, the node calls
+    `end_batch` and names it to whoever runs the node, who serves it: takes `data_to_send`, closes if it is `closed`,
+    watches its `next_timeout`, and reads on or not (`is_reading_paused`).
+
+    `transport`: by which that finds the connection; nothing to the engine. `has_tight_output`: keep little output for
+    a peer that does not read.
+    """
+
+    def __init__(self, transport: object) -> None:
+        self.transport = transport
         self.is_dirty = False
+        self.is_reading_paused = False
+        self.has_tight_output = False
 
     # --- for the transport: see `transport.pump.Engine` ---
 
@@ -48,7 +59,8 @@ class ServerEngine(CommitWaiter):
     def user_name(self) -> str:
         raise NotImplementedError
 
-    def flush(self) -> None:
+    def end_batch(self) -> None:
+        """All that the batch of input led to is done. What is put out may wait for a commit."""
         raise NotImplementedError
 
     def alarm_changed(self) -> None:

@@ -2,9 +2,10 @@
 
 One round of work, whatever started it (input, a deadline, a finished commit):
 
-    engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  engines flush  ->  a commit begins
+    engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  a commit begins  ->  output goes
 
-The caller feeds engines and then calls `flush`; what `flush` leaves to be written, `begin_commit` hands out, and
+The caller feeds engines, calls `work`, and serves the transports of those that `take_dirty` names: nothing here calls a
+transport. What is left to be written, `begin_commit` hands out, and
 `end_commit` takes back once it has been executed, on any thread.
 """
 
@@ -17,7 +18,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.amqp10.termini import Termini
-from waybill.engine.host import Limits, Output, User
+from waybill.engine.host import Limits, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
 from waybill.engine.server_engine import ServerEngine
@@ -40,7 +41,7 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "OperatorLog", "Output", "ServerEngine"]
+__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "OperatorLog", "ServerEngine"]
 
 FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
 NAME_BYTES: Final = 16
@@ -96,6 +97,7 @@ class Node(AdministeredNode):
     """Recovers everything that `store` kept. `now` is in seconds of the caller's clock, as everywhere below."""
 
     def __init__(self, store: Journal | MemoryStore, options: NodeOptions, now: float) -> None:
+        super().__init__()
         self._store = store
         self.runtime = Runtime(self._store, options.memory_limit_bytes)
         self.runtime.now = now
@@ -117,8 +119,6 @@ class Node(AdministeredNode):
         self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
         self._random_bytes = options.random_bytes
         self._restoring = ""
-        self._dirty: list[ServerEngine] = []
-        self._confirming: list[ServerEngine] = []
         # Connections that have failed, for the transport to cut.
         self.failed: list[ServerEngine] = []
         self.alarm = ""
@@ -197,23 +197,24 @@ class Node(AdministeredNode):
     # --- for the transport ---
 
     def accept(
-        self, output: Output, peer_address: str, now: float, certificate: dict[str, object] | None = None
+        self, transport: object, peer_address: str, now: float, certificate: dict[str, object] | None = None
     ) -> Negotiation:
         """The engine for a new connection. `certificate`: the peer's, verified by TLS (`ssl.getpeercert`)."""
         user = certificate_user(certificate, self._certificate_login_from)
-        return Negotiation(self, output, peer_address, now, user)
+        return Negotiation(self, transport, peer_address, now, user)
 
-    def flush(self, now: float) -> None:
-        """`work`, then `send`, over as many turns as it takes until nothing is left to do."""
+    def flush(self, now: float, serve: Callable[[ServerEngine], None]) -> None:
+        """`work`, then serve the connections, over as many turns as it takes until nothing is left to do."""
         self.work(now)
-        while self._dirty or self.runtime.has_late_work:
-            self.send()
+        while self.dirty or self.runtime.has_late_work:
+            for engine in self.take_dirty():
+                serve(engine)
             self.end_turn()
             self.work(now)
         self.end_turn()
 
     def work(self, now: float) -> None:
-        """Do the work that the last input, deadline or commit has caused. Engines keep their output until `send`.
+        """Do the work that the last input, deadline or commit has caused. Engines keep their output until `take_dirty`.
 
         Work beyond one turn is left (`has_late_work`) for the next one, after `end_turn`.
         """
@@ -225,14 +226,14 @@ class Node(AdministeredNode):
             self._check_alarms()
         if runtime.late or runtime.chores:
             runtime.catch_up()
-        while runtime.dirty or self._confirming:
+        while runtime.dirty or self.confirming:
             runtime.drain()
-            if self._confirming:
+            if self.confirming:
                 self._settle_confirms()
 
     def _settle_confirms(self) -> None:
-        confirming = self._confirming
-        self._confirming = []
+        confirming = self.confirming
+        self.confirming = []
         done = 0
         try:
             for engine in confirming:
@@ -240,11 +241,11 @@ class Node(AdministeredNode):
                 try:
                     engine.settle_confirms()
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is one connection's
-                    self._engine_failed(engine, error)
+                    self.engine_failed(engine, error)
         finally:
             # Even if the operator log raises, the others are served.
             if done < len(confirming):
-                self._confirming = confirming[done:] + self._confirming
+                self.confirming = confirming[done:] + self.confirming
 
     @property
     def has_late_work(self) -> bool:
@@ -264,31 +265,36 @@ class Node(AdministeredNode):
 
     @property
     def has_output(self) -> bool:
-        """Whether `send` has something to do."""
-        return bool(self._dirty)
+        """Whether `take_dirty` has something to name."""
+        return bool(self.dirty)
 
     @property
     def has_work(self) -> bool:
-        """Whether `work` or a commit has something to do: after `send`, as that makes room for more."""
-        return bool(self._dirty or self.runtime.dirty or self._confirming or self._store.has_work)
+        """Whether `work` or a commit has something to do: after `take_dirty`, as that makes room for more."""
+        return bool(self.dirty or self.runtime.dirty or self.confirming or self._store.has_work)
 
-    def send(self) -> None:
-        """Let every engine send its output. If there is work then, `work` must follow."""
-        dirty = self._dirty
-        self._dirty = []
+    def take_dirty(self) -> list[ServerEngine]:
+        """The connections to be served by their transports now: see `ServerEngine`.
+
+        If there is work then, `work` must follow.
+        """
+        dirty = self.dirty
+        self.dirty = []
         done = 0
         try:
             for engine in dirty:
                 done += 1
                 try:
-                    engine.flush()
+                    engine.end_batch()
                 except Exception as error:  # noqa: BLE001 - see above
-                    self._engine_failed(engine, error)
-        finally:
-            if done < len(dirty):
-                self._dirty = dirty[done:] + self._dirty
+                    self.engine_failed(engine, error)
+        except Exception:
+            # An operator log that raises keeps nothing from the others.
+            self.dirty = dirty[: done - 1] + dirty[done:] + self.dirty
+            raise
+        return dirty
 
-    def _engine_failed(self, engine: ServerEngine, error: Exception) -> None:
+    def engine_failed(self, engine: ServerEngine, error: Exception) -> None:
         """End a connection in which an exception was raised. The others continue."""
         self.failed.append(engine)
         self.runtime.operator_log.fault("a connection failed", "it is closed; the others continue", error)
@@ -297,21 +303,21 @@ class Node(AdministeredNode):
         for engine in list(self.connections):
             try:
                 call(engine)
-            except Exception as error:  # noqa: BLE001 - see `_engine_failed`
-                self._engine_failed(engine, error)
+            except Exception as error:  # noqa: BLE001 - see `engine_failed`
+                self.engine_failed(engine, error)
 
     def next_timeout(self) -> float | None:
         return self.runtime.timers.next_deadline()
 
     def handle_timeout(self, now: float) -> None:
-        """Fire due timers, as many as a turn allows. `flush` must follow."""
+        """Fire due timers, as many as a turn allows. `work` must follow."""
         runtime = self.runtime
         runtime.now = now
         runtime.begin_read()
         runtime.fire_timers()
 
     def shut_down(self) -> None:
-        """Tell every peer that the node stops. `flush` must follow."""
+        """Tell every peer that the node stops. `work` must follow."""
         self._each_connection(_shut_down)
 
     def begin_commit(self) -> Commit | None:
@@ -324,13 +330,13 @@ class Node(AdministeredNode):
         return commit
 
     def end_commit(self, commit: Commit) -> None:
-        """Call the waiters of a commit that was executed without an error. `flush` must follow."""
+        """Call the waiters of a commit that was executed without an error. `work` must follow."""
         self._store.end_commit(commit)
         if self.runtime.sealed:
             self.runtime.let_go_of_written()
 
     def when_durable(self, call: Callable[[], None]) -> None:
-        """Call back once all that was done so far is durable. `flush` must follow."""
+        """Call back once all that was done so far is durable. `work` must follow."""
         self.runtime.store.wait(_DurableCall(call), 0)
 
     @property
@@ -355,7 +361,7 @@ class Node(AdministeredNode):
             self._look_at_disk()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
-            self.runtime.begin(TimeoutCheck(self.runtime, list(self.connections), self._engine_failed))
+            self.runtime.begin(TimeoutCheck(self.runtime, list(self.connections), self.engine_failed))
         return self._store.maintain(now)
 
     def _look_at_disk(self) -> None:
@@ -457,14 +463,6 @@ class Node(AdministeredNode):
 
     def random_name(self, prefix: str) -> str:
         return prefix + self._random_bytes(NAME_BYTES).hex()
-
-    def mark_dirty(self, engine: ServerEngine) -> None:
-        if not engine.is_dirty:
-            engine.is_dirty = True
-            self._dirty.append(engine)
-
-    def mark_confirming(self, engine: ServerEngine) -> None:
-        self._confirming.append(engine)
 
     def opened(self, engine: ServerEngine) -> None:
         self.connections[engine] = None

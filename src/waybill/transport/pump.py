@@ -85,7 +85,7 @@ class Pump(Generic[EngineT]):
     ) -> None:
         self._engine_factory = engine_factory
         self._now = clock.now
-        self._after_receive = after_receive or self.flush
+        self.after_receive: Callable[[], None] = after_receive or self.flush
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -170,7 +170,7 @@ class Pump(Generic[EngineT]):
         try:
             self.engine = self._engine_factory(self)
             self._has_engine = True
-            self._after_receive()
+            self.after_receive()
             self.flush()
         except Exception as error:  # noqa: BLE001 - any fault ends only this connection
             self._fail(error)
@@ -179,7 +179,7 @@ class Pump(Generic[EngineT]):
         if self._closing:
             return
         self.engine.receive_data(data, self._now())
-        self._after_receive()
+        self.after_receive()
 
     def eof_received(self) -> bool:
         """Never keep a half-open connection: no AMQP version has a use for one."""
@@ -193,7 +193,7 @@ class Pump(Generic[EngineT]):
             return
         try:
             self.engine.resume_writing(self._now())
-            self._after_receive()
+            self.after_receive()
         except Exception as error:  # noqa: BLE001 - see `connection_made`
             self._fail(error)
 
@@ -203,7 +203,7 @@ class Pump(Generic[EngineT]):
         try:
             if self._has_engine:
                 self.engine.connection_lost(self._now())
-                self._after_receive()
+                self.after_receive()
         except Exception as error:  # noqa: BLE001 - see `connection_made`
             self._fail(error)
         finally:
@@ -240,7 +240,7 @@ class Pump(Generic[EngineT]):
             at = self.engine.next_timeout()
             if at is not None and at <= now:
                 self.engine.handle_timeout(now)
-                self._after_receive()
+                self.after_receive()
             self.flush()
         except Exception as error:  # noqa: BLE001 - see `connection_made`
             self._fail(error)

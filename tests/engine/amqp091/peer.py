@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
-from waybill.engine.host import Output
 from waybill.engine.server_engine import ServerEngine
 from waybill.node.node import Node, NodeOptions
 from waybill.storage.memory import MemoryStore
@@ -497,11 +496,15 @@ class NodeBench(Bench):
 
     def settle(self) -> None:
         """Let the node do all that it can do now; with `is_stuck` the disk does not answer."""
-        self.node.flush(self.now)
+        self.flush()
         while not self.is_stuck and (commit := self.store.begin_commit()) is not None:
             commit.execute()
             self.store.end_commit(commit)
-            self.node.flush(self.now)
+            self.flush()
+
+    def flush(self) -> None:
+        """Turn by turn, all that can be done without the disk."""
+        self.node.flush(self.now, serve)
 
     def advance(self, seconds: float) -> None:
         target = self.now + seconds
@@ -546,26 +549,32 @@ class NodeBench(Bench):
             wire.cut()
 
 
-class EngineOutput(Output):
-    """What an engine writes, kept until the peer reads it."""
+class EngineOutput:
+    """The transport of one engine. What it writes is kept until the peer reads it."""
 
     def __init__(self) -> None:
-        self.engine: Engine | None = None
+        self.engine: ServerEngine | None = None
         self.data = b""
-        self.is_reading_paused = False
 
-    def hand_over(self, engine: ServerEngine) -> None:
+    @property
+    def is_reading_paused(self) -> bool:
+        assert self.engine is not None
+        return self.engine.is_reading_paused
+
+    def serve(self, engine: ServerEngine) -> None:
         self.engine = engine
+        self.flush()
 
     def flush(self) -> None:
         if self.engine is not None:
             self.data += self.engine.data_to_send()
 
-    def pause_reading(self) -> None:
-        self.is_reading_paused = True
 
-    def resume_reading(self) -> None:
-        self.is_reading_paused = False
+def serve(engine: ServerEngine) -> None:
+    """Give the transport of an engine what the engine has for it."""
+    output = engine.transport
+    assert isinstance(output, EngineOutput)
+    output.serve(engine)
 
 
 class EngineWire(Wire):

@@ -148,7 +148,7 @@ def test_a_tag_is_told_of_when_its_message_and_itself_are_kept(bench: DiskBench)
     assert commit is not None
     commit.execute()
     bench.node.end_commit(commit)
-    bench.node.flush(bench.now)
+    bench.flush()
     assert session.expect(Disposition).state == Accepted()
 
 

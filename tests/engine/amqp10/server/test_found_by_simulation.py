@@ -50,7 +50,7 @@ def test_what_was_sent_before_credit_was_taken_back_is_taken(bench: NodeBench, s
     assert queue.message_count == 1
     assert sender.take_credit().link_credit == 0
     full.purge()
-    bench.node.flush(bench.now)
+    bench.flush()
     flow = sender.take_credit()
     assert (flow.delivery_count, flow.link_credit) == (1, 1024)
 

@@ -82,7 +82,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         raise connection_fault(RESOURCE_ERROR, "too many consumers on this channel", BASIC, method.METHOD_ID)
     if not connection.held.can_attach(consumer_size(tag)):
         raise ResourceRefused(f"cannot add a consumer: {connection.held.no_room()}")
-    connection.output_high_water = connection.held.spare_output(connection.output, connection.output_high_water)
+    connection.spare_output()
     is_stream = queue.is_append_only
     if is_stream:
         channel.has_streams = True

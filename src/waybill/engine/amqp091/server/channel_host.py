@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.host import Host, Output
+from waybill.engine.host import Host
 from waybill.engine.server_connection import ServerConnection
 from waybill.model.entry import Entry, Holder
 from waybill.model.runtime import Chore
@@ -21,9 +21,9 @@ class ChannelHost(ServerConnection):
     """A connection, as its channels, its handshake and its throttle see it."""
 
     def __init__(
-        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, state: str
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str, state: str
     ) -> None:
-        super().__init__(host, output, peer_address, now, certificate_user, state)
+        super().__init__(host, transport, peer_address, now, certificate_user, state)
         self.client_properties: dict[str, object] = {}
         self.knows_consumer_cancel = False
         self.knows_blocked = False

@@ -21,7 +21,7 @@ from waybill.engine.amqp091.server.publish_route import INCOMPLETE
 from waybill.engine.amqp091.server.task import Closing, Leaving
 from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.connection_state import CLOSING, ENDED, FAILED, OPEN, OPENING, PEER_CLOSED
-from waybill.engine.host import Host, Output
+from waybill.engine.host import Host
 from waybill.engine.server_connection import BLOCKED, WAITS_FOR_TURN
 from waybill.wire.amqp091.frames import (
     FRAME_BODY,
@@ -71,8 +71,10 @@ CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 class Connection(ChannelHost):
     """One peer. See `ServerConnection` for what it shares with other protocols."""
 
-    def __init__(self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str = "") -> None:
-        super().__init__(host, output, peer_address, now, certificate_user, OPENING)
+    def __init__(
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str = ""
+    ) -> None:
+        super().__init__(host, transport, peer_address, now, certificate_user, OPENING)
         self._excuses = BLOCKED
         self.channels: dict[i64, Channel] = {}
         self._is_deaf = False

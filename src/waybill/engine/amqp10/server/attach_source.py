@@ -33,7 +33,7 @@ def attach_source(session: LinkHost, links: Links, attach: Attach, handle: i64) 
     link.resumes_only = attach.incomplete_unsettled
     links.outgoing[link.peer_handle] = link
     connection.held.attach(LINK_BYTES)
-    connection.output_high_water = connection.held.spare_output(connection.output, connection.output_high_water)
+    connection.spare_output()
     terminus.take(link.end)
     connection.host.termini.save(terminus)
     send_attach(

@@ -17,7 +17,7 @@ from waybill.engine.amqp10.server.session import Session
 from waybill.engine.amqp10.server.session_host import Accepting, FrameTask, HostedSession, SessionHost
 from waybill.engine.amqp10.termini import SESSION_ENDED
 from waybill.engine.connection_state import CLOSING, ENDED, FAILED, HEADER, HEADER_TAKEN, LOGGED_IN, OPEN, OPENING, SASL
-from waybill.engine.host import Host, Output
+from waybill.engine.host import Host
 from waybill.engine.server_connection import CHOKED
 from waybill.model.errors import NotAllowed
 from waybill.model.runtime import BYTES_PER_UNIT
@@ -62,9 +62,9 @@ class Connection(SessionHost):
     """
 
     def __init__(
-        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, *, has_sasl: bool
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str, *, has_sasl: bool
     ) -> None:
-        super().__init__(host, output, peer_address, now, certificate_user, SASL if has_sasl else OPENING)
+        super().__init__(host, transport, peer_address, now, certificate_user, SASL if has_sasl else OPENING)
         self._excuses = CHOKED
         self.properties: dict[str, object] = {}
         self.max_frame_size: i64 = MIN_MAX_FRAME_SIZE
@@ -129,13 +129,13 @@ class Connection(SessionHost):
         else:
             raise error
 
-    def flush(self) -> None:
+    def end_batch(self) -> None:
         if self._draining:
             draining = self._draining
             self._draining = []
             for session in draining:
                 session.finish_drains()
-        super().flush()
+        super().end_batch()
         if self._draining:
             self.host.mark_dirty(self)
 

@@ -4,7 +4,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.transactions import Transactions
 from waybill.engine.amqp10.termini import Terminus
-from waybill.engine.host import Host, Output
+from waybill.engine.host import Host
 from waybill.engine.server_connection import ServerConnection
 from waybill.model.runtime import Chore
 from waybill.wire.amqp10.disposition import write_disposition
@@ -47,9 +47,9 @@ class SessionHost(ServerConnection):
     """
 
     def __init__(
-        self, host: Host, output: Output, peer_address: str, now: float, certificate_user: str, state: str
+        self, host: Host, transport: object, peer_address: str, now: float, certificate_user: str, state: str
     ) -> None:
-        super().__init__(host, output, peer_address, now, certificate_user, state)
+        super().__init__(host, transport, peer_address, now, certificate_user, state)
         self.container_id = ""
         self.peer_max_frame_size: i64 = MIN_MAX_FRAME_SIZE
         self.transactions = Transactions(host.runtime, self.held, host.limits.transaction_units_max)
