@@ -93,6 +93,9 @@ class ServerConnection(ServerEngine):
         """Take whole frames while the turn has work left. Returns the offset of the first octet not taken."""
         raise NotImplementedError
 
+    def has_read(self, size: i64) -> None:
+        """So many octets were read, and taken as far as the turn allows."""
+
     def has_done_tasks(self) -> bool:
         """Go on with what earlier frames asked for. False if that takes another turn."""
         raise NotImplementedError
@@ -166,6 +169,7 @@ class ServerConnection(ServerEngine):
         self._received_at = now
         runtime = self.host.runtime
         runtime.now = now
+        size = len(data)
         if self._rest:
             data = self._rest + data if data else self._rest
             self._rest = b""
@@ -181,6 +185,8 @@ class ServerConnection(ServerEngine):
             self._rest = data[end:]
             if runtime.work_left <= 0:
                 self.wait_for_turn()
+        if self._takes_input:
+            self.has_read(size)
 
     def _is_logging_in(self) -> bool:
         return self.state == SASL

@@ -5,8 +5,8 @@ One round of work, whatever started it (input, a deadline, a finished commit):
     engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  a commit begins  ->  output goes
 
 The caller feeds engines, calls `work`, and serves the transports of those that `take_dirty` names: nothing here calls a
-transport. What is left to be written, `begin_commit` hands out, and
-`end_commit` takes back once it has been executed, on any thread.
+transport. What is left to be written, `begin_commit` hands out, and `end_commit` takes back once it has been executed,
+on any thread.
 """
 
 import sys

@@ -250,23 +250,19 @@ class Channel(ConsumerHost):
             # A consumer has one queue; what was polled may be of any.
             if entry.holder is not holder or holder is self.polled:
                 if entries:
-                    self._accept_all(entries)
+                    self.accept_run(entries, is_counted=True)
                 entries = []
                 holder = entry.holder
             entries.append(entry)
         if entries:
-            self._accept_all(entries)
+            self.accept_run(entries, is_counted=True)
         return o
 
-    def _accept_all(self, entries: list[Entry]) -> None:
-        """Accept deliveries of one queue and one holder."""
-        was_full = self.unsettled_count >= self.unsettled_max
-        self.unsettled_count -= len(entries)
-        self.accept_run(entries)
-        if self.prefetch != 0 or was_full:
-            self._wake_consumers()
-
-    def accept_run(self, entries: list[Entry]) -> None:
+    def accept_run(self, entries: list[Entry], *, is_counted: bool) -> None:
+        was_full = False
+        if is_counted:
+            was_full = self.unsettled_count >= self.unsettled_max
+            self.unsettled_count -= len(entries)
         self.connection.host.runtime.work_left -= 1 + (len(entries) >> 1)
         entry = entries[0]
         if len(entries) == 1:
@@ -278,6 +274,8 @@ class Channel(ConsumerHost):
             holder.unsettled_count -= len(entries)
             if not holder.is_active and self.prefetch == 0:
                 holder.credit_available()
+        if is_counted and (self.prefetch != 0 or was_full):
+            self._wake_consumers()
 
     def acknowledge(self, data: bytes, offset: i64) -> None:
         """A basic.ack frame whose arguments start at `offset`."""
@@ -292,7 +290,7 @@ class Channel(ConsumerHost):
         entry = self.unsettled.pop(tag, None)
         if entry is None:
             raise self.unknown_tag(int(tag), ACK)
-        self._accept_all([entry])
+        self.accept_run([entry], is_counted=True)
 
     def _acknowledge_up_to(self, tag: i64) -> None:
         if self.transaction is not None or (tag != 0 and tag not in self.unsettled):

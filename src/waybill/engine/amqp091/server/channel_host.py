@@ -94,8 +94,8 @@ class ConsumerHost:
     def send(self, method: Method) -> None:
         self.connection.send(method_frame(int(self.number), method))
 
-    def accept_run(self, entries: list[Entry]) -> None:
-        """Accept deliveries of one queue and one holder, which the channel does not count any more."""
+    def accept_run(self, entries: list[Entry], *, is_counted: bool) -> None:
+        """Accept deliveries of one queue and one holder. `is_counted`: the channel still counts them as unsettled."""
         raise NotImplementedError
 
     def give_credit(self, entry: Entry) -> None:

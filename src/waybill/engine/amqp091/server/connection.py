@@ -92,15 +92,12 @@ class Connection(ChannelHost):
 
     # --- for the base ---
 
-    def receive_data(self, data: bytes, now: float) -> None:
-        super().receive_data(data, now)
-        if not self._takes_input:
-            return
+    def has_read(self, size: i64) -> None:
         route = self._last_route
         if route is not None and not self._pauses & WAITS_FOR_TURN and route.is_outrunning():
-            self._throttle.begin(now)
+            self._throttle.begin(self.host.runtime.now)
         if self.host.alarm:
-            self._throttle.read_in_alarm(len(data))
+            self._throttle.read_in_alarm(size)
             self.alarm_changed()
 
     def take(self, data: bytes) -> i64:

@@ -129,7 +129,7 @@ class Settlement(Task):
             while last < end and entries[last].holder is holder:
                 last += 1
         self._next = last
-        channel.accept_run(entries[first:last])
+        channel.accept_run(entries[first:last], is_counted=False)
 
     def finish(self) -> None:
         self.channel.has_settled()
