@@ -11,7 +11,7 @@ from waybill.engine.amqp10.termini import TERMINUS
 from waybill.wire.amqp10.frames import AMQP_HEADER, frame
 from waybill.wire.amqp10.message import Header
 from waybill.wire.amqp10.messaging import Accepted, Source, Target
-from waybill.wire.amqp10.performatives import Attach, Detach, Open
+from waybill.wire.amqp10.performatives import Detach, Open
 from waybill.wire.amqp10.security import SaslOutcome
 from waybill.wire.amqp10.types import Described, Symbol
 
@@ -152,26 +152,6 @@ def test_other_filters_replace_the_bindings(bench: DiskBench) -> None:
 
 
 # --- how many a user may keep ---
-
-
-@pytest.mark.parametrize("is_sender", [True, False])
-def test_a_low_disk_refuses_new_durable_links_only(bench: DiskBench, is_sender: bool) -> None:
-    declare(bench)
-    session = connect(bench)
-
-    def attach(name: str) -> Attach:
-        if is_sender:
-            return session.sender_attach(None, name=name, target=Target("/queues/q", 2, "never"))
-        return session.receiver_attach(None, name=name, source=Source("/queues/q", 2, "never"))
-
-    kept = attach("kept")
-    session.attach(kept)
-    session.send(Detach(kept.handle))
-    assert session.expect(Detach).error is None
-    bench.node.runtime.disk_alarm = "low on disk"
-    text = session.expect_refused(attach("new"), LIMIT)
-    assert text == "cannot keep a durable terminus: the node is low on disk; delete or consume something first"
-    assert session.attach(attach("kept")).name == "kept"
 
 
 def test_links_that_are_kept_are_limited_by_user(bench: DiskBench) -> None:

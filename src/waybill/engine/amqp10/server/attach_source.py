@@ -76,7 +76,6 @@ def _opened_link(session: LinkHost, attach: Attach, handle: i64, source: Source,
     claim = Claim(session.connection, attach, asked, source.address or "", is_new=source.dynamic)
     terminus = claim.terminus
     try:
-        claim.check_growth()
         node.open(terminus)
         if claim.is_resumed:
             claim.take()

@@ -60,7 +60,6 @@ def _attach_node(session: LinkHost, links: Links, attach: Attach, handle: i64, t
     claim = Claim(connection, attach, asked, address or "", is_new=target.dynamic)
     terminus = claim.terminus
     try:
-        claim.check_growth()
         if made is not None:
             address = made.address
             made.make(terminus, target.capabilities)

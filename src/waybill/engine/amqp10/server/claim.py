@@ -9,7 +9,6 @@ claim.give_up()               the link is refused: deletes what was created for 
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.session_host import SessionHost
 from waybill.engine.amqp10.termini import EVENTS, STOLEN_LINK, Terminus
-from waybill.model.growth import check_growth
 from waybill.wire.amqp10.error import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp10.messaging import DURABLE_NONE, DURABLE_UNSETTLED_STATE, EXPIRE_NEVER
 from waybill.wire.amqp10.performatives import ROLE_RECEIVER, Attach
@@ -36,7 +35,6 @@ class Claim:
         if self._durable > DURABLE_UNSETTLED_STATE:
             raise link_fault(INVALID_FIELD, f"{self._durable} is not a terminus-durability")
         self._user = connection.user.name
-        self._runtime = connection.host.runtime
         self._termini = connection.host.termini
         self._found = found_terminus(connection, attach)
         found = self._found
@@ -63,12 +61,6 @@ class Claim:
                 attach.name,
                 is_source=attach.role == ROLE_RECEIVER,
             )
-
-    def check_growth(self) -> None:
-        """A new durable terminus takes disk. Raises an error of the model if there is too little left."""
-        terminus = self.terminus
-        if self._durable and not terminus.is_saved:
-            check_growth(self._runtime, "a durable terminus")
 
     def take(self) -> None:
         """Take the terminus for this link, and configure it as requested."""
