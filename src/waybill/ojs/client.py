@@ -90,14 +90,12 @@ class Jobs:
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
-        A context says how queues are named and of which type they are, unless there is a `topology`.
-        `push_timeout` is for how many seconds a push goes on through lost connections before it fails. For as long it
-        waits for a broker that takes no publishes because its memory or disk runs short; with `wait_while_blocked`
-        however long that takes. `reconnect` says how long to wait before each attempt to reconnect; by default as the
-        binding says. Without `results`, workers tell nobody how the jobs of `push` end, and `Job.result` asks a
-        coordinator; a handler's own options of these names go first. `middleware` is passed to `use`. `create_queues`
-        says whether a push or a worker may declare a queue of no handler here: see `QueueGuard`. Raises ValueError for
-        a timeout that is out of range, UnknownContext.
+        A context says how queues are named and of which type they are, unless there is a `topology`. `push_timeout` is
+        how many seconds a push goes on through lost connections before it fails. It waits as long for a broker whose
+        memory or disk runs short; with `wait_while_blocked`, without end. `reconnect`: how long to wait before each
+        attempt, by default as the binding says. `results`, `result_ttl` (seconds) and `result_size_limit` (octets) are
+        for handlers that do not say: without `results`, `Job.result` asks a coordinator. `create_queues` says whether
+        queues of no handler here may be declared: see `QueueGuard`. Raises ValueError for a value that is out of range.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         self.uri, found = (uri, Topology()) if uri is not None else _find_broker()
