@@ -1,7 +1,7 @@
 """The fold of workflows in every store: the same rows, whatever the events, and after a kill at any of them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -14,12 +14,17 @@ from waybill.ojs.coordinator.event_fold import fold_messages
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.spec.events import make_event
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.workflow.announce import announcements
 from waybill.ojs.workflow.definition import Definition
 from waybill.ojs.workflow.fold import WorkflowFold
 from waybill.ojs.workflow.numbering import member_job_id, new_workflow_id, node_job_id, nodes_prefix
 from waybill.ojs.workflow.progress import Progress
 from waybill.ojs.workflow.rows import progress_key
+from waybill.ojs.workflow.values import MAX_PARENTS, Plans, Values, read_flow
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -125,6 +130,37 @@ def test_a_step_waits_for_what_it_has_spawned(log: Log) -> None:
     assert second not in log.claims()
     log.add(event("job.completed", node_job_id(nodes_prefix(child, 0), 2), attempt=1))
     assert log.claims() == {second}
+
+
+def test_what_was_announced_is_not_announced_again(log: Log) -> None:
+    workflow_id = new_workflow_id()
+    step = node_job_id(nodes_prefix(workflow_id, 0), 2)
+    log.add(created(workflow_id, chain(job(), job())), event("job.completed", step, attempt=1))
+    flow = read_flow(log.store.row, Plans(), workflow_id)
+    assert flow is not None
+    told = announcements(flow)
+    assert [one.what for one in told] == ["started", "ended 2 0"]
+    log.add(*(msgspec.to_builtins(make_event("ojs://x", TIME, workflow_id, one.data)) for one in told))
+    progress = log.progress(workflow_id)
+    assert not progress.untold
+    assert progress.told_started
+
+
+def test_the_results_of_a_chain_are_read_a_row_at_a_time(log: Log) -> None:
+    workflow_id = new_workflow_id()
+    log.add(created(workflow_id, chain(*(job() for _ in range(120)))))
+    ids = [node_job_id(nodes_prefix(workflow_id, 0), number) for number in range(2, 121)]
+    log.add(*(event("job.completed", job_id, attempt=1, result=1) for job_id in ids))
+    flow = read_flow(log.store.row, Plans(), workflow_id)
+    assert flow is not None
+    read: list[str] = []
+
+    def row(key: str, kind: type[T]) -> T | None:
+        read.append(key)
+        return log.store.row(key, kind)
+
+    assert len(Values(flow, row).parents(flow.plan[121])) == MAX_PARENTS
+    assert len(read) == 1
 
 
 DATA = st.dictionaries(st.sampled_from(FIELDS), JSON)

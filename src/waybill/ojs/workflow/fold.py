@@ -227,7 +227,8 @@ class WorkflowFold(FeatureFold):
 
     @staticmethod
     def _told_step(_rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
-        number, run = event.data.get("number"), event.data.get("run")
+        # The first run is 0, and an event leaves out what is its field's default.
+        number, run = event.data.get("number"), event.data.get("run", 0)
         if isinstance(number, int) and isinstance(run, int):
             flow.tell(number, run, 1 if event.type == "workflow.callback_fired" else 2)
 

@@ -85,14 +85,19 @@ class Values:
         """`flow` may have results that are not kept yet."""
         self._flow = flow
         self._read = read
+        self._key = ""
+        self._row: ResultsRow | None = None
+        """The row that was read last, and its key: results are asked for in their order, and many are in one row."""
 
     def job(self, place: int, *, streamed: bool) -> bytes | None:
         """Return the result of a node's job or of a member, None if it has none."""
         new = self._flow.results.get((streamed, place))
         if new is not None:
             return new
-        row = self._read(results_key(self._flow.progress.id, place, streamed=streamed), ResultsRow)
-        found = None if row is None else row.values.get(place)
+        key = results_key(self._flow.progress.id, place, streamed=streamed)
+        if key != self._key:
+            self._key, self._row = key, self._read(key, ResultsRow)
+        found = None if self._row is None else self._row.values.get(place)
         return None if found is None else bytes(found)
 
     def node(self, node: Node, limit: int = MAX_INLINE_BYTES) -> bytes:
