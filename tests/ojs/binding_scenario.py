@@ -57,7 +57,7 @@ async def _live(recording: Recording, uri: str) -> None:
     tap = recording.tap
     release, cancelled = asyncio.Event(), asyncio.Event()
     once = Retry(max_attempts=2, initial_interval=timedelta(milliseconds=1), jitter=False)
-    async with Jobs(tap.uri, reconnect=RECONNECT) as jobs:
+    async with Jobs(tap.uri, reconnect=RECONNECT, create_queues=True) as jobs:
 
         @jobs.handler("binding.do", queue=QUEUE, retry=once)
         async def do(what: str) -> None:

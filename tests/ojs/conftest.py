@@ -1,11 +1,13 @@
 """Both brokers: RabbitMQ and ours. Every integration test of jobs runs on each."""
 
+import hashlib
 import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import ascii_lowercase
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,12 +55,18 @@ def eye(broker_uri: str) -> Iterator[Eye]:
     eye.close()
 
 
+def _queue_name() -> str:
+    """A name like no other: one that is like another is refused as a typo."""
+    digest = hashlib.sha256(str(next(_numbers)).encode()).digest()
+    return "".join(ascii_lowercase[octet % 26] for octet in digest[:12])
+
+
 @pytest.fixture
 def queue_name() -> str:
     """An OJS queue that no other test uses."""
-    return f"email{next(_numbers)}"
+    return _queue_name()
 
 
 @pytest.fixture
 def queue_names() -> Callable[[], str]:
-    return lambda: f"email{next(_numbers)}"
+    return _queue_name

@@ -45,6 +45,7 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     ),
     "queue.paused": _object({"queue": TEXT}, {"paused_by": TEXT}),
     "queue.resumed": _object({"queue": TEXT}, {"resumed_by": TEXT}),
+    "coordinator.started": _object({"coordinator_id": TEXT, "queues": NAMES}),
     "worker.started": _object({"worker_id": TEXT, "queues": NAMES, "concurrency": ATTEMPT}),
     "worker.stopped": _object(
         {"worker_id": TEXT, "reason": {"enum": ["shutdown", "signal", "error"]}},

@@ -50,7 +50,7 @@ def declared_exchange(tap: WireTap, name: str) -> Any:
 
 
 def declared_queue(tap: WireTap, name: str) -> Any:
-    return tap.by_client("Queue.Declare", lambda one: one.method.queue == name)[0].method
+    return tap.by_client("Queue.Declare", lambda one: one.method.queue == name and not one.method.passive)[0].method
 
 
 def pushes(tap: WireTap) -> list[Said]:

@@ -77,7 +77,7 @@ async def test_async_and_sync_handlers_share_what_the_worker_makes(waybill_uri: 
 
 async def test_the_resources_of_other_queues_are_made_when_they_are_needed(waybill_uri: str, queue_name: str) -> None:
     trail.clear()
-    async with Jobs(waybill_uri) as jobs:
+    async with Jobs(waybill_uri, create_queues=True) as jobs:
 
         @jobs.handler("resource.elsewhere", queue="elsewhere")
         async def elsewhere(*, db: Database = resource(database)) -> str:

@@ -294,5 +294,5 @@ def test_errors_name_the_cause_and_never_the_password(
 
 def test_a_queue_is_not_overwritten(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("x",)], "body string")
-    with pytest.raises(PySparkException, match="only added to"):
+    with pytest.raises(PySparkException, match="can only be appended to"):
         rows.write.format("amqp").mode("overwrite").options(uri=NOWHERE).save()

@@ -49,8 +49,7 @@ async def test_no_channel_is_opened_for_a_push_or_a_job(broker_uri: str, queue_n
         async def do() -> None: ...
 
         async with Worker(jobs) as worker:
-            await do.push()
-            await until(lambda: worker.counts["completed"] == 1)
+            await (await do.push()).result(timeout=30)
             before = len(tap.by_client("Channel.Open"))
             await asyncio.gather(*(do.push() for _ in range(200)))
             await until(lambda: worker.counts["completed"] == 201)

@@ -213,7 +213,7 @@ async def test_a_job_pushed_by_a_job_continues_its_trace(
     child_queue = queue_names()
     traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     seen: list[str | None] = []
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
 
         @jobs.handler("trace.parent", queue=queue_name)
         async def parent() -> None:

@@ -53,7 +53,7 @@ async def exchange_refuses(eye: Eye, exchange: str, kind: str, *, durable: bool)
 
 @requirement("OJS-072")
 async def test_lazy_declares_a_retry_queue_only_when_a_job_fails(broker_uri: str, eye: Eye, queue_name: str) -> None:
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
 
         @jobs.handler("declare.lazy", queue=queue_name)
         async def lazy() -> None:
@@ -123,7 +123,7 @@ async def test_a_queue_of_other_properties_is_reported_and_left_alone(
 
 @requirement("OJS-071", "OJS-124")
 async def test_quorum_queues_are_used_where_the_broker_has_them(broker_uri: str, eye: Eye, queue_name: str) -> None:
-    async with Jobs(broker_uri, topology=Topology(queue_type="quorum", prefix="quorum.")) as jobs:
+    async with Jobs(broker_uri, topology=Topology(queue_type="quorum", prefix="quorum."), create_queues=True) as jobs:
 
         @jobs.handler("declare.quorum", queue=queue_name)
         async def quorum() -> None: ...

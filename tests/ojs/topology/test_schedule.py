@@ -16,7 +16,7 @@ async def test_jobs_come_when_they_are_due_and_the_later_does_not_hold_up_the_so
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
     times: dict[str, float] = {}
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
 
         @jobs.handler("schedule.note", queue=queue_name)
         async def note(name: str) -> None:
@@ -39,7 +39,7 @@ async def test_jobs_come_when_they_are_due_and_the_later_does_not_hold_up_the_so
 async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
         await jobs.push("schedule.dotted", queue=f"a.{queue_name}")
         await eye.wait_for(f"ojs.queue.a.{queue_name}")
         await jobs.push("schedule.dotted", queue=queue_name, delay=timedelta(milliseconds=10))
@@ -58,7 +58,7 @@ async def test_a_job_that_was_scheduled_arrives_like_one_that_was_pushed(
 async def test_a_job_forty_days_and_one_eight_years_ahead_wait_on_their_level(
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
         await jobs.push("schedule.far", queue=queue_name, delay=timedelta(days=40))
         await jobs.push("schedule.far", queue=queue_name, delay=timedelta(days=8 * 365))
         with pytest.raises(InvalidJob):

@@ -19,7 +19,7 @@ from waybill.ojs.observe.metrics import WorkerMetrics
 
 @pytest.fixture
 async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
         yield jobs
 
 
@@ -65,7 +65,7 @@ async def test_weights_hold_under_load_and_idle_places_are_lent(jobs: Jobs, queu
 async def test_quorum_queues_are_divided_by_weight(broker_uri: str, queue_names: Callable[[], str]) -> None:
     heavy, light = queue_names(), queue_names()
     release = asyncio.Event()
-    async with Jobs(broker_uri, topology=Topology(queue_type="quorum", prefix="quorum.")) as jobs:
+    async with Jobs(broker_uri, topology=Topology(queue_type="quorum", prefix="quorum."), create_queues=True) as jobs:
 
         @jobs.handler("intake.slow")
         async def slow() -> None:
@@ -206,7 +206,7 @@ async def test_a_worker_that_was_woken_while_its_connection_was_away_consumes_ag
     queues = [queue_names(), queue_names()]
     done: list[str] = []
     async with Proxy(broker_uri) as proxy:
-        away = Jobs(proxy.uri, reconnect=ReconnectPolicy(first_delay_s=0.05))
+        away = Jobs(proxy.uri, reconnect=ReconnectPolicy(first_delay_s=0.05), create_queues=True)
         away.handler("intake.woken")(done.append)
         async with Worker(away, queues=queues) as worker:
             worker.quiet()

@@ -58,7 +58,7 @@ async def test_no_more_than_the_concurrency_is_held_over_all_queues(
     queues = [queue_names(), queue_names()]
     running, most = 0, 0
     release = asyncio.Event()
-    async with Jobs(broker_uri) as jobs:
+    async with Jobs(broker_uri, create_queues=True) as jobs:
 
         @jobs.handler("work.slow")
         async def slow() -> None:

@@ -30,7 +30,7 @@ from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.coordinator.wait_requests import MAX_OPEN, WaitRequests
 from waybill.ojs.spec.control_message import read_request
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.spec.events import event_source
+from waybill.ojs.spec.events import CoordinatorStarted, event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Declaration
 
@@ -90,7 +90,10 @@ class Coordinator:
             declarer = broker.declarer
             await declarer.ensure_shared()
             await declarer.ensure_relay()
-            await self._view.start(broker)
+            started_id = f"evt_{new_id()}"
+            await self._view.start(broker, started_id)
+            started = CoordinatorStarted(coordinator_id=self.id, queues=self._queues)
+            broker.events.record(self.id, started, event_id=started_id)
             self._replacement = Replacement(broker, self._view)
             self._desk = desk = Desk(
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS

@@ -179,6 +179,13 @@ class QueueResumed(EventData, frozen=True, kw_only=True):
     resumed_by: str | None = None
 
 
+class CoordinatorStarted(EventData, frozen=True, kw_only=True):
+    """A coordinator reads the stream. When it reads this, it knows of all that happened before."""
+
+    coordinator_id: str
+    queues: Sequence[str]
+
+
 class WorkerStarted(EventData, frozen=True, kw_only=True):
     """A worker consumes."""
 
@@ -343,6 +350,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobProgress: "job.progress",
     QueuePaused: "queue.paused",
     QueueResumed: "queue.resumed",
+    CoordinatorStarted: "coordinator.started",
     WorkerStarted: "worker.started",
     WorkerStopped: "worker.stopped",
     WorkerQuiet: "worker.quiet",

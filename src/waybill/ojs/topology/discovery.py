@@ -9,13 +9,15 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import Connection, NotFound
+from waybill.client import Connection, Inspector, NotFound
 from waybill.ojs.spec.events import read_events
 from waybill.ojs.topology.topology import Topology
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
 """A stream has no end: after this time without a message, all of it was read."""
+FIRST_SECONDS: Final = 1.0
+"""A broker that is busy takes longer to find the first message than to send the next."""
 MOST_SECONDS: Final = 10.0
 
 
@@ -32,6 +34,9 @@ async def known_queues(
     Reads for at most ten seconds: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
+    stream = await Inspector(connection).queue(topology.event_stream)
+    if stream is None or not stream.message_count:
+        return []
     channel = await connection.channel(prefetch_count=PREFETCH)
     try:
         consumer = await channel.consume(
@@ -40,10 +45,12 @@ async def known_queues(
     except NotFound:
         return []
     deadline = asyncio.get_running_loop().time() + most_seconds
+    wait_seconds = max(FIRST_SECONDS, quiet_seconds)
     with suppress(TimeoutError):
         while asyncio.get_running_loop().time() < deadline:
-            async with asyncio.timeout(quiet_seconds):
+            async with asyncio.timeout(wait_seconds):
                 delivery = await anext(consumer)
+            wait_seconds = quiet_seconds
             delivery.ack()
             with suppress(msgspec.DecodeError):
                 for event in read_events(delivery.body)[0]:
