@@ -66,7 +66,7 @@ MEDIAN_LINES_PER_FUNCTION: Final = 6
 UNSPLIT: Final = "not split yet"
 LONG_FILES: Final[dict[str, str]] = {}
 LONG_FUNCTIONS: Final[dict[str, str]] = {
-    "waybill.ojs.spec.message.push_properties": UNSPLIT,
+    "waybill.ojs.spec.headers.push_properties": UNSPLIT,
     "waybill.ojs.worker.worker.Worker.__init__": UNSPLIT,
 }
 COMPLEX_FUNCTIONS: Final[dict[str, str]] = {

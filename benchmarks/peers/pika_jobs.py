@@ -15,8 +15,8 @@ from pika.spec import Basic
 
 from benchmarks.peers.meter import PREFETCH, Arguments, Meter
 from waybill.ojs import Jobs, Topology
+from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import new_traceparent
-from waybill.ojs.spec.message import push_properties
 from waybill.ojs.topology.topology import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 
 QUEUE: Final = "bench"

@@ -17,8 +17,8 @@ from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import declare, message
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
-from waybill.wire.amqp091.arguments import INTEGER_SIZES
 from waybill.wire.amqp091.frames import FRAME_HEADER, content_frames, frame, method_frame
+from waybill.wire.amqp091.method_arguments import INTEGER_SIZES
 from waybill.wire.amqp091.methods import (
     METHODS,
     BasicAck,

@@ -5,9 +5,9 @@ from typing import Final
 
 from tests.search.choices import Choices
 from tests.search.values import EXCHANGES, KEYS, QUEUES, TEXTS, integer, name, table
-from waybill.wire.amqp091.arguments import BIT, LONG_OCTETS, LONG_STRING, SHORT_STRING, TABLE
 from waybill.wire.amqp091.errors import EncodeError as Encode091Error
 from waybill.wire.amqp091.frames import FRAME_BODY, HEARTBEAT_FRAME, content_frames, frame, header_frame, method_frame
+from waybill.wire.amqp091.method_arguments import BIT, LONG_OCTETS, LONG_STRING, SHORT_STRING, TABLE
 from waybill.wire.amqp091.methods import (
     METHODS,
     BasicAck,

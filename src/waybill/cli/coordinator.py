@@ -12,7 +12,7 @@ import click
 
 from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
-from waybill.cli.metrics import serve
+from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError

@@ -14,7 +14,7 @@ import click
 
 from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
-from waybill.cli.metrics import serve
+from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker

@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.model.dead_letter import REJECTED, closes_cycle, died_too_often, record_death, routing_keys_of
+from waybill.model.death_headers import REJECTED, closes_cycle, died_too_often, record_death, routing_keys_of
 from waybill.model.errors import ModelError
 from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to

@@ -1,6 +1,6 @@
 """Routes a delayed message that is due."""
 
-from waybill.model.dead_letter import routing_keys_of
+from waybill.model.death_headers import routing_keys_of
 from waybill.model.delay import DELAY, delay_ms_of
 from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to

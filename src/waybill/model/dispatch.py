@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
-from waybill.model.dead_letter import EXPIRED
+from waybill.model.death_headers import EXPIRED
 from waybill.model.entry import Entry
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.runtime import BYTES_PER_UNIT

@@ -3,7 +3,7 @@
 from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from waybill.model.exchange import Exchange
 from waybill.model.queue import Queue
-from waybill.model.queue_policy import CLASSIC, KNOWN_ARGUMENTS
+from waybill.model.queue_arguments import CLASSIC, KNOWN_ARGUMENTS
 
 
 def check_same_exchange(

@@ -1,4 +1,4 @@
-"""Errors of the model. Each engine maps them to the codes and scopes of its protocol."""
+"""Errors of the model. `server/faults.py` of each engine maps them to the codes and scopes of its protocol."""
 
 
 class ModelError(Exception):

@@ -3,7 +3,7 @@
 from mypy_extensions import i64
 
 from waybill.model.consumer_line import ConsumerLine
-from waybill.model.dead_letter import EXPIRED
+from waybill.model.death_headers import EXPIRED
 from waybill.model.delivery_gate import DeliveryGate
 from waybill.model.entry import Entry
 from waybill.model.message import Message

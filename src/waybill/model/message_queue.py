@@ -6,15 +6,15 @@
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
-from waybill.model.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
+from waybill.model.death_headers import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
 from waybill.model.deduplication import Deduplication
 from waybill.model.dispatch import serve
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, QueueHost
+from waybill.model.queue_arguments import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.queue_limits import QueueLimits
-from waybill.model.queue_policy import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.queue_timers import DisuseTimer
 from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime

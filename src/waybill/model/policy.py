@@ -8,7 +8,7 @@ from typing import Final
 
 from waybill.model.errors import InvalidArgument
 from waybill.model.pattern import Pattern
-from waybill.model.queue_policy import CLASSIC, FOREIGN_ARGUMENTS, QUORUM, STREAM, QueuePolicy
+from waybill.model.queue_arguments import CLASSIC, FOREIGN_ARGUMENTS, QUORUM, STREAM, QueuePolicy
 
 ALL: Final = "all"
 QUEUES: Final = "queues"

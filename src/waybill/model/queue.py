@@ -11,7 +11,7 @@ from waybill.model.consumer_line import consumers_in_order
 from waybill.model.entry import Entry, EntryQueue
 from waybill.model.errors import AccessRefused
 from waybill.model.message import Message
-from waybill.model.queue_policy import QueuePolicy
+from waybill.model.queue_arguments import QueuePolicy
 from waybill.model.runtime import CountedChore, Runtime
 from waybill.model.store import StoredMessage
 from waybill.model.stream_filter import StreamFilter

@@ -2,7 +2,7 @@
 
 from mypy_extensions import i64
 
-from waybill.model.queue_policy import NO_LIMIT, QueuePolicy
+from waybill.model.queue_arguments import NO_LIMIT, QueuePolicy
 
 
 class QueueLimits:

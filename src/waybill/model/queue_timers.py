@@ -1,7 +1,7 @@
 """The timers of a queue: the expiry of its messages, and its own when it is unused."""
 
 from waybill.model.queue import Queue
-from waybill.model.queue_policy import NO_LIMIT
+from waybill.model.queue_arguments import NO_LIMIT
 from waybill.model.timers import Timer
 
 

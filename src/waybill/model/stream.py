@@ -10,7 +10,7 @@ from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, NotImplementedHere, PreconditionFailed, ReadPostponed, ResourceRefused
 from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
-from waybill.model.queue_policy import NO_LIMIT, parse_age_ms
+from waybill.model.queue_arguments import NO_LIMIT, parse_age_ms
 from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import BYTES_PER_UNIT, CountedChore, Runtime
 from waybill.model.store import CommitWaiter, StoredStream, StreamRecord

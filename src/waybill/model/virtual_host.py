@@ -26,7 +26,7 @@ from waybill.model.message_queue import MessageQueue
 from waybill.model.policy import Policies
 from waybill.model.policy_application import PolicyApplication
 from waybill.model.queue import Queue
-from waybill.model.queue_policy import CLASSIC, NO_LIMIT, STREAM
+from waybill.model.queue_arguments import CLASSIC, NO_LIMIT, STREAM
 from waybill.model.routing import Route, Router
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream

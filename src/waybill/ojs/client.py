@@ -32,8 +32,8 @@ from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, check_id, check_queue
 from waybill.ojs.spec.events import event_source
+from waybill.ojs.spec.headers import PushEncoder
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import PushEncoder
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.topology.queue_guard import QueueGuard

@@ -24,8 +24,8 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
+from waybill.ojs.spec.headers import ATTEMPT, COPY, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import ATTEMPT, COPY, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
 

@@ -11,7 +11,7 @@ from waybill.client import BasicProperties
 from waybill.ojs.errors import JobCancelled
 from waybill.ojs.spec.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.message import trace_context
+from waybill.ojs.spec.headers import trace_context
 from waybill.ojs.spec.nesting import clean_text
 
 MAX_PROGRESS_MESSAGE: Final = 10_000

@@ -7,7 +7,7 @@ import pytest
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.engine.conversion.convert import amqp091_content, amqp10_content
-from waybill.model.dead_letter import DEATHS, record_death
+from waybill.model.death_headers import DEATHS, record_death
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.wire.amqp091.content import body_of, properties_of
 from waybill.wire.amqp091.frames import content_frames

@@ -21,8 +21,8 @@ from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.errors import DiscardJob
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import EVENT_TYPES, ReceivedEvent
+from waybill.ojs.spec.headers import COPY, push_properties
 from waybill.ojs.spec.identifiers import derived_id, new_id
-from waybill.ojs.spec.message import COPY, push_properties
 
 JOB_ID = derived_id(1, "test")
 

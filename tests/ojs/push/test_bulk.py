@@ -14,7 +14,7 @@ from tests.ojs.proxy import Proxy
 from waybill.client import BasicProperties, ReconnectPolicy
 from waybill.ojs import InvalidJob, Jobs, PushFailed, Retry, Topology
 from waybill.ojs.push.bulk import BulkPush, JobKind, JobTable, TableFailed
-from waybill.ojs.spec.message import push_properties
+from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.topology.topology import Declaration
 from waybill.testing import TestBroker
 

@@ -5,7 +5,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
-from waybill.model.dead_letter import DEATHS
+from waybill.model.death_headers import DEATHS
 from waybill.model.message import MessageFormat
 from waybill.wire.amqp091.content import (
     BODY_SIZE_OFFSET,

@@ -28,7 +28,7 @@ from waybill.engine.amqp10.selector.parser import parse_selector, parse_sql
 from waybill.engine.amqp10.selector.tokens import SelectorError
 from waybill.engine.amqp10.view import PROPERTY_FIELDS, MessageView, plain
 from waybill.model.message import Message
-from waybill.model.queue_policy import parse_age_ms
+from waybill.model.queue_arguments import parse_age_ms
 from waybill.wire.amqp10 import filters as names
 from waybill.wire.amqp10.types import Array, Described, Symbol, Timestamp
 

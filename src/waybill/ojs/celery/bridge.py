@@ -24,8 +24,8 @@ from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import AnyHandler, NewJob, Options
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord, check_queue
 from waybill.ojs.spec.events import ErrorSummary, JobDiscarded
+from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import derived_id, new_traceparent
-from waybill.ojs.spec.message import push_properties
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.timestamps import format_timestamp
 

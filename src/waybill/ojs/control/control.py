@@ -25,8 +25,8 @@ from waybill.ojs.spec.control_message import (
     Reservation,
     read_reply,
 )
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.worker.execution import Execution
 
 TAKEN_SHARE: Final = 0.8

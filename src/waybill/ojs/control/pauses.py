@@ -21,7 +21,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.control_message import CONTENT_TYPE, PAUSE, RESUME, ControlRequest
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import QueuePaused, QueueResumed
-from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 
 CONFIRM_SECONDS: Final = 30.0

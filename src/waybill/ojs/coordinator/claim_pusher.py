@@ -21,8 +21,8 @@ from waybill.ojs.push.outgoing import SCHEDULED
 from waybill.ojs.spec.cron_events import ClaimCopied, ClaimPushed
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
 from waybill.ojs.spec.events import JobEnqueued
+from waybill.ojs.spec.headers import COPY, push_properties
 from waybill.ojs.spec.identifiers import derived_id, new_id
-from waybill.ojs.spec.message import COPY, push_properties
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.bounded_dict import BoundedDict

@@ -30,8 +30,8 @@ from waybill.ojs.spec.control_message import (
 )
 from waybill.ojs.spec.envelope import DEFAULT_VISIBILITY_SECONDS
 from waybill.ojs.spec.events import JobCancellation, JobHeartbeat, JobReleased, JobReserved
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.cancellations import cancelled_event_id

@@ -23,7 +23,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
 from waybill.ojs.spec.envelope import read_envelope
-from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, lost_failure

@@ -28,7 +28,7 @@ from waybill.client import BasicProperties, Channel, Delivery, NotFound, Resourc
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.rate_limit import check_key
 from waybill.ojs.topology.topology import Declaration
 

@@ -19,7 +19,7 @@ from typing import Final
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, Enqueue, JobMiddleware
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.message import TRACE_PREVIOUS
+from waybill.ojs.spec.headers import TRACE_PREVIOUS
 
 try:
     from opentelemetry.context import Context

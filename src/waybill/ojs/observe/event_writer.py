@@ -36,8 +36,8 @@ from waybill.ojs.spec.events import (
     make_event,
     read_events,
 )
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import PERSISTENT
 from waybill.ojs.spec.timestamps import format_unix_time
 from waybill.ojs.topology.declarer import TopologyDeclarer
 

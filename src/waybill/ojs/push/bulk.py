@@ -28,7 +28,7 @@ from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, record
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplate
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope, validate
-from waybill.ojs.spec.message import PushEncoder
+from waybill.ojs.spec.headers import PushEncoder
 from waybill.ojs.spec.timestamps import format_timestamp
 
 _JOBS_PER_SEGMENT: Final = 250

@@ -35,7 +35,7 @@ from waybill.client import (
 )
 from waybill.ojs.errors import JobsError
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.spec.message import ATTEMPT, SCHEDULED_AT
+from waybill.ojs.spec.headers import ATTEMPT, SCHEDULED_AT
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration, Topology

@@ -19,7 +19,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
-from waybill.ojs.spec.message import COPY
+from waybill.ojs.spec.headers import COPY
 from waybill.ojs.spec.nesting import shown
 
 ANSWER_SECONDS: Final = 10.0

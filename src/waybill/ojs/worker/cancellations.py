@@ -27,7 +27,7 @@ from waybill.ojs.spec.control_message import (
     ControlRequest,
     read_request,
 )
-from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import AttemptKey
 from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, NODES_LENGTH, nodes_prefix

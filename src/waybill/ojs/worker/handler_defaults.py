@@ -15,7 +15,7 @@ from waybill.client import Delivery
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.push.new_envelope import whole_or_ms
 from waybill.ojs.spec.envelope import Envelope, edit_envelope
-from waybill.ojs.spec.message import MAX_ATTEMPTS
+from waybill.ojs.spec.headers import MAX_ATTEMPTS
 from waybill.ojs.spec.retry import DEFAULT_RETRY
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from waybill.client import Delivery
 from waybill.ojs.spec.envelope import read_envelope
-from waybill.ojs.spec.message import attempt_number
+from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import AttemptKey
 

@@ -17,7 +17,7 @@ from waybill.client import (
 )
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
-from waybill.ojs.spec.message import republish_properties
+from waybill.ojs.spec.headers import republish_properties
 from waybill.ojs.spec.retry import retry_bucket_ms
 
 MAX_REFUSALS: Final = 5

@@ -20,8 +20,8 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import is_expired, read_envelope
+from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
-from waybill.ojs.spec.message import attempt_number
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.admission import Admissions
 from waybill.ojs.worker.calls import Calls

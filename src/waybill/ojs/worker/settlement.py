@@ -37,7 +37,7 @@ from waybill.ojs.spec.events import (
     JobRetrying,
     JobScheduled,
 )
-from waybill.ojs.spec.message import kept_headers, max_attempts, retry_headers
+from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms
 from waybill.ojs.spec.states import Operation, State, transition

@@ -31,7 +31,7 @@ from waybill.ojs.spec.events import (
     WorkflowRevived,
     WorkflowStopped,
 )
-from waybill.ojs.spec.message import PERSISTENT
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id

@@ -6,7 +6,7 @@ from typing import ClassVar, NoReturn, TypeVar, dataclass_transform
 from librt.strings import BytesWriter
 from mypy_extensions import mypyc_attr
 
-from waybill.wire.amqp091.arguments import Arguments
+from waybill.wire.amqp091.method_arguments import Arguments
 from waybill.wire.amqp091.octets import write_unsigned
 
 

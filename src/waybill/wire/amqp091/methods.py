@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from waybill.wire.amqp091.arguments import Arguments
 from waybill.wire.amqp091.errors import UnknownMethod
 from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.method_arguments import Arguments
 from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,

@@ -11,7 +11,8 @@ from waybill.engine.amqp091.client.events import CloseReason
 from waybill.engine.amqp091.client.input import Input
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.engine.amqp091.client.states import CHANNEL_STATES, CONNECTION_STATES, ChannelState, ConnectionState
-from waybill.wire.amqp091.arguments import (
+from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, HEARTBEAT_FRAME, content_frames, frame, method_frame
+from waybill.wire.amqp091.method_arguments import (
     BIT,
     LONG,
     LONG_OCTETS,
@@ -22,7 +23,6 @@ from waybill.wire.amqp091.arguments import (
     SHORT_STRING,
     TABLE,
 )
-from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, HEARTBEAT_FRAME, content_frames, frame, method_frame
 from waybill.wire.amqp091.methods import (
     METHODS,
     BasicAck,

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from waybill.client import BasicProperties
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
-from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.message import (
+from waybill.ojs.spec.headers import (
     PushEncoder,
     attempt_number,
     kept_headers,
@@ -18,6 +17,7 @@ from waybill.ojs.spec.message import (
     retry_headers,
     trace_context,
 )
+from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.timestamps import format_unix_time
 

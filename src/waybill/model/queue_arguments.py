@@ -1,4 +1,4 @@
-"""The arguments of a queue, checked once at its declaration: its limits, its times to live, its dead letters."""
+"""The arguments of a queue (`x-...`), checked once at its declaration: limits, times to live, dead letters."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The AMQP message of a job: its properties and headers, written and read (binding section 6).
+"""The properties and headers of the AMQP message of a job, written and read (binding section 6).
 
 The traceparent goes under both names, that of the specification and that of the web page, and either is read.
 """
