@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -21,6 +22,7 @@ from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.reconnect_state import NEXT_STATES, ReconnectState
 from waybill.client.restoration import ask_all, restore_all, restore_one
+from waybill.client.side_channel import SideChannel, open_side_channel
 from waybill.client.socket_connection import SocketConnection
 from waybill.client.uri import BrokerAddress, parse_uri
 from waybill.engine.amqp091.client.channel import ClientChannel
@@ -235,6 +237,13 @@ class Connection(ChannelHost):
         """
         await self.wait_ready()
         return cast("Reply", await ask_all(self._present_socket(), methods, self.request_timeout_s))
+
+    @asynccontextmanager
+    async def side_channel(self) -> AsyncIterator[SideChannel]:
+        """Open a channel that ends with the present socket, for what must not be repeated after a reconnect."""
+        await self.wait_ready()
+        async with open_side_channel(self._present_socket(), self.request_timeout_s) as channel:
+            yield channel
 
     # States
 

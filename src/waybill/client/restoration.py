@@ -22,14 +22,16 @@ Step = tuple[str, Method]
 
 
 @asynccontextmanager
-async def side_channel(connection: SocketConnection, timeout_s: float | None) -> AsyncIterator[ClientChannel]:
+async def side_channel(
+    connection: SocketConnection, timeout_s: float | None, events: ChannelEvents | None = None
+) -> AsyncIterator[ClientChannel]:
     """A channel for a few requests. It is always closed afterwards.
 
     Raises ConnectionLost, ChannelLimitReached, ChannelClosed or RequestTimeout.
     """
     if connection.ended.done():
         raise ConnectionLost("the connection ended")
-    channel = connection.engine.open_channel(ChannelEvents())
+    channel = connection.engine.open_channel(events or ChannelEvents())
     if channel is None:
         raise ChannelLimitReached(f"all {connection.engine.channel_max} channels are in use")
     try:

@@ -299,10 +299,9 @@ class Jobs:
             return await self.stand_in.enqueue(jobs)
         if all(one.unique_key is None for one in jobs):
             return await self._publish(jobs, now)
-        from waybill.ojs.control.reservations import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
 
-        control = await self.control()
-        return await enqueue_unique(control, jobs, now, self._push_timeout_seconds, self._publish)
+        return await enqueue_unique(await self.control(), await self._publisher(), jobs, now)
 
     async def _publish(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:

@@ -24,7 +24,15 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
-from waybill.ojs.spec.headers import ATTEMPT, COPY, ERROR_CODE, ERROR_MESSAGE, kept_headers, republish_properties
+from waybill.ojs.spec.headers import (
+    ATTEMPT,
+    COPY,
+    ERROR_CODE,
+    ERROR_MESSAGE,
+    PLACE,
+    kept_headers,
+    republish_properties,
+)
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -238,6 +246,8 @@ class DeadLetters:
         headers.pop(ERROR_CODE, None)
         # Its claim is over: nobody could admit it.
         headers.pop(COPY, None)
+        # Another job may have its place by now.
+        headers.pop(PLACE, None)
         headers.pop(ERROR_MESSAGE, None)
         headers[ATTEMPT] = 1
         await broker.publishing.publish(

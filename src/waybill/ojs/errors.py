@@ -67,11 +67,15 @@ class PushFailed(JobsError):
 
 
 class DuplicateJob(PushFailed):
-    """A job that must be unique was not enqueued: `existing_id` is there already, in the state `existing_state`."""
+    """A job that must be unique was not enqueued: `existing_id` is there already, in the state `existing_state`.
+
+    That is "unknown" where no coordinator runs: the job has not ended.
+    """
 
     def __init__(self, job_id: str, existing_id: str, existing_state: str) -> None:
         """The code is DUPLICATE."""
-        super().__init__(job_id, "DUPLICATE", f"{existing_id} is the same, and {existing_state}")
+        state = "has not ended" if existing_state == "unknown" else existing_state
+        super().__init__(job_id, "DUPLICATE", f"{existing_id} is the same, and {state}")
         self.existing_id = existing_id
         self.existing_state = existing_state
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed, DuplicateJob, PushFailed
-from waybill.ojs.push.new_envelope import stamp
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.control_message import ControlReply, Reservation
 from waybill.ojs.spec.envelope import Envelope
@@ -23,25 +21,6 @@ from waybill.ojs.spec.unique import Unique, read_unique
 ANSWER_SECONDS: Final = 10.0
 LEASE_MARGIN_SECONDS: Final = 60.0
 AT_A_TIME: Final = 500
-
-Publish = Callable[[list[Outgoing], datetime], Awaitable[list[Envelope | PushFailed]]]
-"""Publishes jobs and their events; returns each job, or why it was not enqueued."""
-
-
-async def enqueue_unique(
-    control: Control, jobs: list[Outgoing], now: datetime, timeout_seconds: float, publish: Publish
-) -> list[Envelope | PushFailed]:
-    """Publish those of some jobs that are not unique, or have got their places; return what became of each."""
-    unique = [one for one in jobs if one.unique_key is not None]
-    outcomes = await reserve(control, unique, time.monotonic() + timeout_seconds)
-    free = [one for one in jobs if one.envelope.id not in outcomes]
-    for one in unique:
-        # A job that took over the time of one that it replaces is a scheduled one.
-        stamp(one.envelope, now)
-    pushed = await publish(free, now)
-    outcomes |= {one.envelope.id: outcome for one, outcome in zip(free, pushed, strict=True)}
-    await release(control, [one for one, outcome in zip(free, pushed, strict=True) if isinstance(outcome, PushFailed)])
-    return [outcomes[one.envelope.id] for one in jobs]
 
 
 async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -> dict[str, Envelope | PushFailed]:

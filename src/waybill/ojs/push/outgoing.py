@@ -27,8 +27,8 @@ class Outgoing:
     """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
 
     __slots__ = (
-        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "properties", "reply_to"),
-        *("template", "unique_key"),
+        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "place", "properties"),
+        *("reply_to", "template", "unique_key"),
     )
 
     def __init__(
@@ -48,6 +48,8 @@ class Outgoing:
         """The queue that its worker tells its outcome to."""
         self.unique_key: str | None = None
         """The fingerprint of a job that must be unique."""
+        self.place: str | None = None
+        """The same, of one that has a place at the broker."""
         self.body = b""
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""

@@ -11,12 +11,13 @@ from typing import Final
 
 from waybill.client import ConnectionLost
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.unique_places import UniquePlaces
 from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
-from waybill.ojs.spec.headers import PushEncoder, push_properties
+from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
 from waybill.ojs.topology.queue_guard import QueueGuard
 
 _log = logging.getLogger("waybill.ojs.client")
@@ -56,15 +57,16 @@ class Publisher:
         self._encoder = encoder
         self._guard = guard
         self._direct = broker.declarer.topology.direct
+        self.places = UniquePlaces(broker)
 
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
         deadline = time.monotonic() + self.timeout_seconds
         await self._declare([one.envelope for one in jobs], deadline)
         started = time.monotonic()
-        found = await self._publish(jobs, deadline, lambda one: self._address(one, now))
+        found = await self._publish(jobs, deadline, lambda one: self.address(one, now))
         self._count(jobs, found, time.monotonic() - started)
-        await self._recorded()
+        await self.recorded()
         if not found:
             return [one.envelope for one in jobs]
         failures = {failure.job_id: failure for failure in found}
@@ -94,7 +96,7 @@ class Publisher:
         """Publish jobs whose messages are made; return those that were refused. Their events are recorded."""
         return await self._publish(jobs, time.monotonic() + self.timeout_seconds, lambda _: None)
 
-    async def _recorded(self) -> None:
+    async def recorded(self) -> None:
         """Wait until the events recorded so far are confirmed."""
         broker = self.broker
         confirmed = asyncio.Event()
@@ -128,7 +130,7 @@ class Publisher:
             except ConnectionLost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
-    def _address(self, one: Outgoing, now: datetime) -> None:
+    def address(self, one: Outgoing, now: datetime) -> None:
         """Fill in the properties of a job's message, and where it is published."""
         if one.exchange:
             return
@@ -140,7 +142,13 @@ class Publisher:
         if envelope.state == SCHEDULED:
             delay = seconds_until_scheduled(envelope, now)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
-        if tracestate is None and (one.template is not None or not needs_more_headers(envelope, options)):
+        if one.place is not None:
+            waiting = waiting | {PLACE: one.place}
+        if (
+            tracestate is None
+            and not waiting
+            and (one.template is not None or not needs_more_headers(envelope, options))
+        ):
             one.properties = self._encoder.encode(envelope, traceparent, one.idempotency_key, one.reply_to)
         else:
             one.properties = push_properties(
@@ -188,7 +196,7 @@ class Publisher:
                 jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            if jobs and not await _is_back(broker, deadline):
+            if jobs and not await is_back(broker, deadline):
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
@@ -212,7 +220,7 @@ def without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
     return pushed
 
 
-async def _is_back(broker: BrokerConnection, deadline: float) -> bool:
+async def is_back(broker: BrokerConnection, deadline: float) -> bool:
     """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
     # The connection takes note of its loss a little later than its publishes do.
     await asyncio.sleep(LOSS_PAUSE_SECONDS)

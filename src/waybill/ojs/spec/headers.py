@@ -32,6 +32,8 @@ TRACE_PREVIOUS: Final = "x-ojs-trace-previous"
 IDEMPOTENCY_KEY: Final = "x-ojs-idempotency-key"
 COPY: Final = "x-ojs-copy"
 """Of a job that may be pushed more than once, and runs once: which push this is."""
+PLACE: Final = "x-ojs-unique-place"
+"""Of a unique job that has a place at the broker: the fingerprint that names it."""
 ERROR_MESSAGE: Final = "x-ojs-error-message"
 ERROR_CODE: Final = "x-ojs-error-code"
 

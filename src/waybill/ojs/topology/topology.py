@@ -61,6 +61,7 @@ class Names:
     delay_level: str = "ojs.delay.{level:02}"
     delay_release: str = "ojs.delay.release"
     pause: str = "ojs.pause.{queue}"
+    unique_place: str = "ojs.unique.{key}"
 
 
 SPEC: Final = Names()
@@ -219,6 +220,10 @@ class Topology:
     def pause(self, queue: str) -> str:
         """The queue that exists, empty, while an OJS queue is paused."""
         return self.prefix + self.names.pause.format(queue=queue)
+
+    def unique_place(self, key: str) -> str:
+        """The queue that holds the id of the unique job with this fingerprint, where no coordinator need decide."""
+        return self.prefix + self.names.unique_place.format(key=key)
 
     def delay_level(self, level: int) -> str:
         """The exchange and the queue of one level of the delay ladder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from waybill.client import Delivery
 from waybill.ojs.observe.event_writer import EventWriter
@@ -16,7 +17,9 @@ from waybill.ojs.worker.execution import Execution
 class Acknowledgements:
     """Those of one worker."""
 
-    def __init__(self, events: EventWriter, replies: Replies) -> None:
+    def __init__(self, events: EventWriter, replies: Replies, ack_unique: Callable[[Execution], None]) -> None:
+        """`ack_unique` acknowledges unique jobs, which may have a place to free before."""
+        self._ack_unique = ack_unique
         self._events = events
         self._counters = events.counters
         self._replies = replies
@@ -51,8 +54,10 @@ class Acknowledgements:
             self._replies.tell(told)
         acked: Counter[str] = Counter()
         for execution in executions:
+            if execution.envelope.unique is not None:
+                self._ack_unique(execution)
             # The delivery is looked up now: it may have been replaced after a reconnect.
-            if execution.delivery.ack():
+            elif execution.delivery.ack():
                 acked[execution.queue] += 1
         self._counters.acked.update(acked)
         self._counters.unacked.subtract(acked)

@@ -1,6 +1,7 @@
 """The worker's side of jobs that run once although they may be in their queue twice: see `coordinator.claims`.
 
-A delivery with a copy in its header waits here until a coordinator has said whether this copy is the job. It takes no
+A delivery with a copy in its header waits here until a coordinator has said whether this copy is the job; a unique job
+with a place at the broker, until that says whether it has ended before: see `control.unique_places`. It takes no
 place of the concurrency meanwhile, and nothing is known of its attempt: if the worker is killed, the broker gives it to
 the next. Without a coordinator it waits, as long as it takes.
 """
@@ -19,8 +20,10 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.headers import COPY
 from waybill.ojs.spec.nesting import shown
+from waybill.ojs.worker.unique_ends import UniqueEnds, must_have_place
 
 ANSWER_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 1.0
@@ -37,10 +40,12 @@ class Admissions:
         worker_id: str,
         on_admitted: Callable[[str, Delivery], None],
         on_refused: Callable[[str, Delivery], None],
+        unique: UniqueEnds,
     ) -> None:
         """`on_admitted` begins a delivery, `on_refused` drops it; nothing is called for one that is not current."""
         self._broker = broker
         self._worker_id = worker_id
+        self._unique = unique
         self._on_admitted = on_admitted
         self._on_refused = on_refused
         self._control: Control | None = None
@@ -52,16 +57,19 @@ class Admissions:
         """Return how many deliveries wait for an answer."""
         return len(self._asking)
 
-    def holds(self, queue: str, delivery: Delivery, job_id: str) -> bool:
+    def holds(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
         """Say whether a delivery has to wait, and ask for it then."""
         if delivery in self._admitted:
             self._admitted.discard(delivery)
             return False
         copy = (delivery.properties.headers or {}).get(COPY)
-        if not isinstance(copy, str):
+        if isinstance(copy, str):
+            asking = self._ask(queue, delivery, envelope.id, copy)
+        elif envelope.unique is not None and must_have_place(envelope, delivery):
+            asking = self._ask(queue, delivery, envelope.id, None)
+        else:
             return False
-        task = asyncio.get_running_loop().create_task(self._ask(queue, delivery, job_id, copy))
-        self._asking[delivery] = queue, task
+        self._asking[delivery] = queue, asyncio.get_running_loop().create_task(asking)
         return True
 
     def release(self, queue: str | None = None) -> list[tuple[str, Delivery]]:
@@ -73,13 +81,15 @@ class Admissions:
             self._asking.pop(delivery)[1].cancel()
         return waiting
 
-    async def _ask(self, queue: str, delivery: Delivery, job_id: str, copy: str) -> None:
+    async def _ask(self, queue: str, delivery: Delivery, job_id: str, copy: str | None) -> None:
         is_admitted = await self._answer(delivery, job_id, copy)
         if is_admitted is None:
             self._asking.pop(delivery, None)
             return
-        if not is_admitted:
+        if not is_admitted and copy is not None:
             _log.info("copy %s of job %s is not needed: another one was first", shown(copy), shown(job_id))
+        elif not is_admitted:
+            _log.info("unique job %s has no place any more: it has ended before", shown(job_id))
         # Not from within this task: a handler may begin at once, in a task of its own.
         asyncio.get_running_loop().call_soon(self._go_on, queue, delivery, is_admitted)
 
@@ -92,16 +102,21 @@ class Admissions:
         else:
             self._on_refused(queue, delivery)
 
-    async def _answer(self, delivery: Delivery, job_id: str, copy: str) -> bool | None:
+    async def _answer(self, delivery: Delivery, job_id: str, copy: str | None) -> bool | None:
         """Ask until there is an answer; None if the delivery was lost meanwhile."""
-        if self._control is None:
-            self._control = Control(self._broker)
-        asked = AdmissionRequest(job_id=job_id, copy=copy, worker_id=self._worker_id)
         while delivery.is_current:
             try:
-                answer = await self._control.ask(None, ADMIT, asked, ANSWER_SECONDS)
-                return msgspec.json.decode(answer, type=Admission).is_admitted
+                if copy is None:
+                    return await self._unique.may_run(delivery, job_id)
+                return await self._is_job(job_id, copy)
             except (ControlFailed, ClientError, msgspec.DecodeError) as error:
                 _log.warning("job %s waits, as nobody says whether it may run: %s", shown(job_id), error)
             await asyncio.sleep(PAUSE_SECONDS)
         return None
+
+    async def _is_job(self, job_id: str, copy: str) -> bool:
+        if self._control is None:
+            self._control = Control(self._broker)
+        asked = AdmissionRequest(job_id=job_id, copy=copy, worker_id=self._worker_id)
+        answer = await self._control.ask(None, ADMIT, asked, ANSWER_SECONDS)
+        return msgspec.json.decode(answer, type=Admission).is_admitted

@@ -11,14 +11,14 @@ import msgspec
 
 from waybill.client import ClientError, Delivery
 from waybill.ojs.control.control import Control
-from waybill.ojs.errors import ControlFailed
+from waybill.ojs.errors import ControlFailed, InvalidJob
 from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, MAX_RESULT_BYTES, MAX_RESULT_TTL_SECONDS, Envelope, ErrorRecord
-from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.events import ErrorSummary, JobFailed
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import retry_delay_seconds
-from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.execution import LOST, Execution, Failure
 
@@ -75,6 +75,17 @@ async def next_checkpoint(control: Control, execution: Execution, failure: Failu
     return carried
 
 
+def lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:
+    """Return when a job with a deadline was made, and how long it had."""
+    created_at = envelope.created_at or envelope.expires_at or ""
+    deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
+    try:
+        return created_at, deadline - parse_timestamp(created_at, "created_at")
+    except InvalidJob:
+        # It is over in any case.
+        return envelope.expires_at or "", timedelta(0)
+
+
 def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
     """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
     try:
@@ -87,6 +98,17 @@ def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
     job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
     placeholder = Envelope(id=job_id, type=job_type, queue=queue)
     return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
+
+
+def failed_event(execution: Execution, failure: Failure, duration_seconds: float) -> JobFailed:
+    """Return what is told of a failed attempt."""
+    return JobFailed(
+        job_type=execution.envelope.type,
+        queue=execution.queue,
+        attempt=execution.attempt,
+        error=summary_of(failure.record),
+        duration_ms=int(duration_seconds * 1000),
+    )
 
 
 def summary_of(record: ErrorRecord) -> ErrorSummary:

@@ -52,7 +52,6 @@ BLOCKED_SECONDS: Final = 1.0
 
 GIVE_UP_SECONDS: Final = 3.0
 """How long a handler that is told to end may take for it, before its attempt is settled without it."""
-
 _ABSENT: Final = object()
 
 _log = logging.getLogger("waybill.ojs.worker")
@@ -73,7 +72,7 @@ class Runner:
     ) -> None:
         self.cancellations = Cancellations(broker, worker_id, self.cancel)
         self.cancellations.on_replace = self._replaced
-        self.admissions = Admissions(broker, worker_id, self._admitted, settlement.refused)
+        self.admissions = Admissions(broker, worker_id, self._admitted, settlement.refused, settlement.unique)
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
         """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
@@ -249,7 +248,8 @@ class Runner:
         except InvalidJob as error:
             self._settlement.unreadable(delivery, queue, error)
             return
-        if envelope.id[15:18] == DERIVED and self.admissions.holds(queue, delivery, envelope.id):
+        may_be_over = envelope.unique is not None or envelope.id[15:18] == DERIVED
+        if may_be_over and self.admissions.holds(queue, delivery, envelope):
             return
         execution = Execution(delivery, queue, envelope, attempt)
         if delivery.redelivered and self._is_known(execution):

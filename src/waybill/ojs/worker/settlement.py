@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
+from waybill.ojs.control.unique_places import place_of
 from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.results.outcome import Outcome, encode_outcome, wants_reply
@@ -33,7 +34,6 @@ from waybill.ojs.spec.events import (
     JobCompleted,
     JobDiscarded,
     JobExpired,
-    JobFailed,
     JobRetrying,
     JobScheduled,
 )
@@ -41,14 +41,16 @@ from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms
 from waybill.ojs.spec.states import Operation, State, transition
-from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.acknowledgements import Acknowledgements
 from waybill.ojs.worker.attempt_ends import (
     delay_of,
     encoded_result,
+    failed_event,
     kept_result,
+    lifetime_of,
     log_failure,
     next_checkpoint,
     placeholder_of,
@@ -60,11 +62,10 @@ from waybill.ojs.worker.execution import AttemptKey, Execution, Failure
 from waybill.ojs.worker.recent_attempts import RecentAttempts
 from waybill.ojs.worker.republisher import MAX_REPUBLISH_WAIT_SECONDS, Republisher
 from waybill.ojs.worker.told import Told
+from waybill.ojs.worker.unique_ends import UniqueEnds
 
 REMEMBERED_ATTEMPTS: Final = 20_000
 MAX_REASON: Final = 2000
-CHECKPOINT_SECONDS: Final = 3.0
-"""How long to wait for the coordinator's word on a job whose worker vanished."""
 
 OnDiscard = Literal["dead_letter", "acknowledge"]
 
@@ -106,7 +107,8 @@ class Settlement:
         self._on_discard = on_discard
         self._nacks = broker.declarer.topology.settle_by == "nack" or not holds_delivery
         self._republishing: set[asyncio.Task[None]] = set()
-        self._acknowledgements = Acknowledgements(broker.events, self._replies)
+        self.unique = UniqueEnds(broker)
+        self._acknowledgements = Acknowledgements(broker.events, self._replies, self._ack_end)
         self._ack = self._acknowledgements.ack
         self._reject = self._acknowledgements.reject
 
@@ -174,16 +176,7 @@ class Settlement:
         delay = delay_of(execution) if again else None
         log_failure(_log, execution, failure, delay, error)
         self._told.failure(execution, failure, duration_seconds, error)
-        self._broker.events.record(
-            envelope.id,
-            JobFailed(
-                job_type=envelope.type,
-                queue=execution.queue,
-                attempt=execution.attempt,
-                error=summary_of(failure.record),
-                duration_ms=int(duration_seconds * 1000),
-            ),
-        )
+        self._events.record(envelope.id, failed_event(execution, failure, duration_seconds))
         if delay is not None:
             self._start(execution, execution.queue, self._retry(execution, failure, delay))
         else:
@@ -198,10 +191,8 @@ class Settlement:
         self.cancelled_count += 1
         self._finished.add(execution.key)
         self._tell(execution.delivery, Outcome(envelope.id, State.CANCELLED.value, attempts=execution.attempt - 1))
-        if self._nacks:
-            events.after(lambda: self._bury(execution.delivery, execution.queue))
-        else:
-            events.after(lambda: self._ack(execution.delivery, execution.queue))
+        bury, ack = self._bury, self._ack_end
+        events.after(lambda: bury(execution.delivery, execution.queue) if self._nacks else ack(execution))
 
     def replaced(self, execution: Execution) -> None:
         """Drop an attempt that a coordinator has replaced: whatever came of it does not count any more."""
@@ -232,7 +223,7 @@ class Settlement:
         if execution.key in self._dead_lettered:
             self._broker.events.after(lambda: self._bury(delivery, execution.queue))
         elif execution.key in self._finished:
-            self._broker.events.after(lambda: self._ack(delivery, execution.queue))
+            self._broker.events.after(lambda: self._ack_end(execution))
         else:
             return False
         return True
@@ -240,13 +231,7 @@ class Settlement:
     def expired(self, execution: Execution, now: datetime) -> None:
         """Settle a job whose deadline passed before it could start (ojs-core section 5.2, expires_at)."""
         envelope = execution.envelope
-        created_at = envelope.created_at or envelope.expires_at or ""
-        deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
-        try:
-            lifetime = deadline - parse_timestamp(created_at, "created_at")
-        except InvalidJob:
-            # It is over in any case.
-            created_at, lifetime = envelope.expires_at or "", timedelta(0)
+        created_at, lifetime = lifetime_of(envelope)
         self._broker.events.record(
             envelope.id,
             JobExpired(
@@ -327,9 +312,13 @@ class Settlement:
         """Wait until all that was decided is safe; False if that takes longer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        if self._republishing:
-            await asyncio.wait(set(self._republishing), timeout=timeout_seconds)
-        drained = await self._broker.events.drain(max(0.0, deadline - loop.time()))
+        drained = True
+        # What frees the places of unique jobs begins only when their events are safe.
+        for events in (self._events, None):
+            if self._republishing:
+                await asyncio.wait(set(self._republishing), timeout=max(0.0, deadline - loop.time()))
+            if events is not None:
+                drained = await events.drain(max(0.0, deadline - loop.time()))
         await self._replies.ready()
         return drained and not self._republishing
 
@@ -375,10 +364,8 @@ class Settlement:
         )
         outcome = Outcome(envelope.id, State.DISCARDED.value, error=error, attempts=attempts, is_dead_letter=is_kept)
         self._tell(delivery, outcome)
-        if is_kept:
-            events.after(lambda: self._bury(delivery, queue))
-        else:
-            events.after(lambda: self._ack(delivery, queue))
+        ended = Execution(delivery, queue, envelope, attempts)
+        events.after(lambda: self._bury(delivery, queue) if is_kept else self._ack_end(ended))
 
     def _tell(self, delivery: Delivery, outcome: Outcome) -> None:
         """Tell whoever waits for a job how it ended, once the events recorded so far are safe."""
@@ -455,19 +442,28 @@ class Settlement:
         if await self._copies.republish(delivery, queue, delivery.body, headers, None):
             self._ack(delivery, queue)
 
+    def _ack_end(self, execution: Execution) -> None:
+        """Acknowledge a job that has ended; a unique one frees its place first."""
+        if place_of(execution.delivery) is None:
+            self._ack(execution.delivery, execution.queue)
+        else:
+            self._start(execution, execution.queue, self.unique.freed(execution, self._ack), is_last=True)
+
     def _bury(self, delivery: Delivery, queue: str) -> None:
         """Let the broker move a job to its dead letter queue.
 
         Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.
         """
-        if self._nacks:
+        if self._nacks or place_of(delivery) is not None:
             self._start(delivery, queue, self._publish_dead(delivery, queue), is_last=True)
         else:
             self._reject(delivery, queue)
 
     async def _publish_dead(self, delivery: Delivery, queue: str) -> None:
+        if place_of(delivery) is not None:
+            await self.unique.free(delivery, delivery.properties.message_id or "")
         headers = kept_headers(delivery.properties.headers)
-        if await self._copies.republish(delivery, queue, delivery.body, headers, None, dead=True):
+        if not self._nacks or await self._copies.republish(delivery, queue, delivery.body, headers, None, dead=True):
             self._reject(delivery, queue)
 
     def _start(

@@ -1,0 +1,87 @@
+"""A channel that ends with its socket: what is said on it is never repeated after a reconnect."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from waybill.client.errors import error_of
+from waybill.client.requests import ask, ignore, request_of
+from waybill.client.restoration import side_channel
+from waybill.client.socket_connection import SocketConnection
+from waybill.engine.amqp091.client.channel import ClientChannel
+from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
+from waybill.engine.amqp091.client.events import ChannelEvents
+from waybill.engine.amqp091.client.requests import Reply
+from waybill.wire.amqp091.methods import BasicGet, Method, QueueDeclare, QueueDelete, TxCommit, TxSelect
+from waybill.wire.amqp091.properties import BasicProperties
+
+
+class _Returns(ChannelEvents):
+    def __init__(self) -> None:
+        self.messages: list[ReturnedMessage] = []
+
+    def returned(self, token: object | None, message: ReturnedMessage) -> None:
+        self.messages.append(message)
+
+
+class SideChannel:
+    """Made by `Connection.side_channel`. Its methods raise ConnectionLost once its socket has ended."""
+
+    def __init__(
+        self, socket: SocketConnection, channel: ClientChannel, timeout_s: float | None, returns: _Returns
+    ) -> None:
+        self._socket = socket
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._returns = returns
+
+    @property
+    def returned(self) -> list[ReturnedMessage]:
+        """The mandatory messages that no queue has taken so far."""
+        return self._returns.messages
+
+    async def declare_queue(self, queue: str, *, durable: bool = False, exclusive: bool = False) -> None:
+        """Declare a queue. Raises ResourceLocked if it is another connection's, PreconditionFailed, AccessRefused."""
+        await self._ask(QueueDeclare(queue, durable=durable, exclusive=exclusive))
+
+    def delete_queue(self, queue: str, *, if_empty: bool = False) -> None:
+        """Delete a queue without waiting for that; nothing is sent if the channel has ended."""
+        self._channel.request(QueueDelete(queue, if_empty=if_empty), ignore)
+
+    async def get(self, queue: str) -> Delivery | None:
+        """Fetch one message, None if the queue has none ready. It goes back to the queue if the channel ends."""
+        reply = await self._ask(BasicGet(queue))
+        return reply if isinstance(reply, Delivery) else None
+
+    async def tx_select(self) -> None:
+        """Hold publishes and settlements from now on until `tx_commit`."""
+        await self._ask(TxSelect())
+
+    async def tx_commit(self) -> None:
+        """Commit. After ConnectionLost or RequestTimeout the outcome is unknown."""
+        await self._ask(TxCommit())
+
+    def publish(
+        self, body: bytes, *, exchange: str = "", routing_key: str, properties: BasicProperties | bytes
+    ) -> None:
+        """Publish a mandatory message."""
+        channel = self._channel
+        if not channel.usable and channel.close_reason is not None:
+            raise error_of(channel.close_reason)
+        channel.publisher.publish(body, exchange, routing_key, properties, True, None)  # noqa: FBT003 - the engine's way
+
+    async def _ask(self, method: Method) -> Reply:
+        return await ask(request_of(self._channel, method), self._timeout_s)
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator["SideChannel"]:
+        """Open one more on the same socket."""
+        async with open_side_channel(self._socket, self._timeout_s) as channel:
+            yield channel
+
+
+@asynccontextmanager
+async def open_side_channel(socket: SocketConnection, timeout_s: float | None) -> AsyncIterator[SideChannel]:
+    """Open one, and close it in the end. Raises ConnectionLost, ChannelLimitReached or RequestTimeout."""
+    returns = _Returns()
+    async with side_channel(socket, timeout_s, returns) as channel:
+        yield SideChannel(socket, channel, timeout_s, returns)

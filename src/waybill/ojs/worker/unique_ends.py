@@ -1,0 +1,61 @@
+"""The worker's side of unique jobs with a place at the broker: see `control.unique_places`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from waybill.client import AccessRefused, Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.unique_places import UniquePlaces, place_of
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.worker.execution import Execution
+
+_log: Final = logging.getLogger("waybill.ojs.worker")
+
+
+class UniqueEnds:
+    """Frees the places of jobs that have ended, and finds those that had ended before."""
+
+    def __init__(self, broker: BrokerConnection) -> None:
+        self._places = UniquePlaces(broker)
+
+    async def free(self, delivery: Delivery, job_id: str) -> None:
+        """Free the place of a job that has ended; then its delivery may be settled. Raises ClientError."""
+        place = place_of(delivery)
+        if place is None:
+            return
+        try:
+            await self._places.release(place, job_id)
+        except AccessRefused as error:
+            text = "unique job %s keeps its place, which this user may not free: %s"
+            _log.error(text, job_id, error)
+
+    async def freed(self, execution: Execution, ack: Callable[[Delivery, str], None]) -> None:
+        """Free the place of a job and acknowledge its delivery, which may be a newer one by then."""
+        await self.free(execution.delivery, execution.envelope.id)
+        ack(execution.delivery, execution.queue)
+
+    async def may_run(self, delivery: Delivery, job_id: str) -> bool:
+        """Whether a job has its place still. Raises ClientError."""
+        place = place_of(delivery)
+        if place is None:
+            return True
+        try:
+            return await self._places.holder(place) == job_id
+        except AccessRefused as error:
+            _log.warning("unique job %s runs, whatever its place says, which this user may not read: %s", job_id, error)
+            return True
+
+
+def must_have_place(envelope: Envelope, delivery: Delivery) -> bool:
+    """Whether a job that has lost its place has ended.
+
+    Not one whose place ends by itself, nor a dead letter that somebody has moved back.
+    """
+    if "period" in (envelope.unique or {}) or place_of(delivery) is None:
+        return False
+    deaths = (delivery.properties.headers or {}).get("x-death")
+    reasons = [death.get("reason") for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+    return "rejected" not in reasons
