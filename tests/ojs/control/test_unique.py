@@ -19,7 +19,7 @@ from waybill.ojs.topology.topology import Topology
 
 @pytest.fixture
 async def jobs(broker_uri: str, queue_name: str) -> AsyncIterator[Jobs]:
-    async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]):
+    async with Jobs(broker_uri, create_queues=True) as jobs, Coordinator(jobs, queues=[queue_name]):
         yield jobs
 
 
