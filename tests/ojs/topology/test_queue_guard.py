@@ -60,10 +60,13 @@ async def test_a_program_without_handlers_is_warned_or_strict(
         async with Jobs(broker_uri) as jobs:
             await jobs.push("guard.any", queue=queue_name)
             await jobs.push("guard.any", queue=queue_name)
+            for more in (f"{queue_name}.urgent", f"eu-{queue_name}"):
+                await jobs.push("guard.any", queue=more)
             with pytest.raises(PushFailed, match=f"did you mean {queue_name}"):
                 await jobs.push("guard.any", queue=f"x{queue_name}")
-            await jobs.push("guard.any", queue=f"{queue_name}0")
-    assert len([one for one in caplog.records if "nobody had declared" in one.getMessage()]) == 2
+            await jobs.push("guard.any", queue=f"{queue_name}-7")
+            await jobs.push("guard.any", queue=f"{queue_name}-8")
+    assert len([one for one in caplog.records if "nobody had declared" in one.getMessage()]) == 5
     async with Jobs(broker_uri, create_queues=False) as strict:
         await strict.push("guard.any", queue=queue_name)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import Connection, Inspector, NotFound
+from waybill.client import Connection, NotFound
 from waybill.ojs.spec.events import read_events
 from waybill.ojs.topology.topology import Topology
 
@@ -34,9 +34,6 @@ async def known_queues(
     Reads for at most ten seconds: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
-    stream = await Inspector(connection).queue(topology.event_stream)
-    if stream is None or not stream.message_count:
-        return []
     channel = await connection.channel(prefetch_count=PREFETCH)
     try:
         consumer = await channel.consume(

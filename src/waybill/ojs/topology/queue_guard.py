@@ -17,7 +17,8 @@ EVENTS_OF: Final = timedelta(days=1)
 LIKENESS: Final = 0.75
 """Of difflib: two letters that changed places in a name of eight leave 0.87."""
 
-_DIGITS: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"\d+")
+_SEPARATOR: Final = re.compile(r"[-._:]")
 _log = logging.getLogger("waybill.ojs.topology")
 
 
@@ -53,11 +54,26 @@ class QueueGuard:
 
 
 def _like(queue: str, names: Iterable[str]) -> list[str]:
-    """Return the names that may be meant. Those that differ in numbers only are queues of one kind."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only an unknown name needs it, others start sooner
+    """Return the names that may be meant: each of their parts is like one of the queue's.
 
-    pattern = _DIGITS.sub("0", queue)
-    return get_close_matches(queue, sorted(one for one in names if _DIGITS.sub("0", one) != pattern), cutoff=LIKENESS)
+    Names that differ in numbers only are those of queues of one kind.
+    """
+    parts = _parts(queue)
+    return sorted(name for name in names if (others := _parts(name)) != parts and _are_alike(parts, others))
+
+
+def _parts(name: str) -> list[str]:
+    return _SEPARATOR.split(_NUMBER.sub("0", name))
+
+
+def _are_alike(parts: list[str], others: list[str]) -> bool:
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only an unknown name needs it, others start sooner
+
+    if len(parts) != len(others):
+        # A separator that was left out.
+        return "".join(parts) == "".join(others)
+    pairs = zip(parts, others, strict=True)
+    return all(one == other or SequenceMatcher(None, one, other).ratio() >= LIKENESS for one, other in pairs)
 
 
 async def _names_in_events(connection: Connection, topology: Topology) -> list[str]:
