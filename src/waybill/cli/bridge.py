@@ -20,7 +20,7 @@ from waybill.transport.loop import run
 
 @click.group()
 def command() -> None:
-    """Run the messages of another job system as jobs."""
+    """Run messages of another job system as jobs."""
 
 
 @command.command()

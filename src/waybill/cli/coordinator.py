@@ -1,4 +1,4 @@
-"""`waybill coordinator`: cancel jobs and answer questions about them."""
+"""`waybill coordinator`: cancel and look up jobs, fire cron jobs, move workflows on."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def command(
     rebuild: bool,
     trust: tuple[str, ...],
 ) -> None:
-    """Coordinate QUEUES until SIGTERM or Ctrl-C. Prints `ready` when it does.
+    """Serve requests about the jobs of QUEUES, fire cron jobs and move workflows on, until SIGTERM or Ctrl-C.
 
-    Several may run: one is active, and the next one takes over when it ends.
+    Prints `ready` when it does. Several may run: one leads, and another takes over when it ends.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:

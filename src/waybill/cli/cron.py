@@ -86,7 +86,7 @@ def next_runs(name: str, count: int, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def pause(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Let cron jobs fire no more until they are resumed. Jobs that run go on."""
+    """Stop cron jobs from firing until they are resumed. Running jobs go on."""
     _change(target, cron_jobs, "paused", lambda crons, name: crons.pause(name, by=by), as_json=as_json)
 
 
@@ -96,7 +96,7 @@ def pause(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json
 @broker_options
 @json_option
 def resume(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Let cron jobs fire again, from now on."""
+    """Let paused cron jobs fire again, from now on."""
     _change(target, cron_jobs, "resumed", lambda crons, name: crons.resume(name, by=by), as_json=as_json)
 
 

@@ -76,7 +76,7 @@ def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
 @all_option
 @rate_option
 @dry_option
-@click.option("--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope before: args='[1]'.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope first: args='[1]'.")
 @broker_options
 @json_option
 def retry(
@@ -91,7 +91,7 @@ def retry(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put dead letters back into their queue, with all their attempts.
+    """Put dead letters back into their queue. Their attempts count from zero again.
 
     Each is confirmed there before it leaves the dead letter queue, so nothing is lost if the command is stopped.
     """

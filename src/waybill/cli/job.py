@@ -34,7 +34,7 @@ def command() -> None:
 @command.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("args", metavar="ARGS_JSON", default="[]")
-@click.option("--app", metavar="MODULE[:NAME]", help="A program with the handler: its options hold, its types check.")
+@click.option("--app", metavar="MODULE[:NAME]", help="The program of the handler: use its options, check its types.")
 @click.option("--queue", help="Queue to push to.  [default: the handler's with --app, or `default`]")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.  [default: the handler's, or 0]")
 @click.option("--delay", type=DELAY, help="Seconds to wait before the job becomes available.")

@@ -17,7 +17,7 @@ VERBS: Final = {
     "store": "Check or repair a data directory.",
     "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
-    "coordinator": "Cancel jobs and answer questions about them.",
+    "coordinator": "Cancel and look up jobs, fire cron jobs, move workflows on.",
     "job": "Push, inspect and cancel jobs.",
     "workflow": "List, show, cancel and retry workflows.",
     "cron": "List, register, pause and run cron jobs.",
@@ -27,8 +27,8 @@ VERBS: Final = {
     "doctor": "Find unsafe settings of a broker.",
     "topology": "Declare, check and migrate queues and exchanges.",
     "dlq": "List, retry and discard dead letters.",
-    "bridge": "Run the messages of Celery as jobs.",
-    "migrate": "Write handlers of the tasks of Celery.",
+    "bridge": "Run Celery's messages as jobs.",
+    "migrate": "Write handlers from Celery's tasks.",
     "pipeline": "Turn job events into tables and a report.",
 }
 

@@ -12,7 +12,7 @@ from waybill.ojs.celery.migration import find_app, write_handlers
 
 @click.group()
 def command() -> None:
-    """Write handlers of the tasks of another job system."""
+    """Write handlers from the tasks of another job system."""
 
 
 @command.command()
@@ -20,7 +20,7 @@ def command() -> None:
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="A new file.  [default: standard output]"
 )
-@click.option("--uri", help="The broker, written into the program.  [default: found as commands find it]")
+@click.option("--uri", help="The broker to write into the program.  [default: found when it runs]")
 def celery(target: str, output: Path | None, uri: str | None) -> None:
     """Read the tasks and the beat schedule of a Celery app, and write a module with handlers and cron jobs.
 

@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct):
 @click.argument("queues", nargs=-1)
 @click.option("--once", is_flag=True, help="Print one snapshot and exit.")
 @click.option(
-    "--interval", default=1.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds between looks."
+    "--interval", default=1.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds between updates."
 )
 @click.option("--since", default=300.0, type=SECONDS, show_default=True, help="Seconds of past events to start with.")
 @broker_options

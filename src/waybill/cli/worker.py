@@ -106,9 +106,9 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
 
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
-@click.option("--uri", "--url", "uri", help="The broker, rather than that of the program.  [WAYBILL_URL]")
+@click.option("--uri", "--url", "uri", help="The broker, instead of the program's.  [WAYBILL_URL]")
 @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
-@click.option("--queues", help="Queues, with commas between, with weights: critical=6,low.  [default: the handlers']")
+@click.option("--queues", help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
@@ -120,7 +120,7 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
 @click.option(
     "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
 )
-@click.option("--coordinator", is_flag=True, help="Also run the coordinator: cancel jobs, answer questions about them.")
+@click.option("--coordinator", is_flag=True, help="Also run a coordinator in this process.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
 @click.option("--health-port", type=PORT, help="Serve the probes /live and /ready on this port.")
@@ -151,7 +151,7 @@ def command(
     """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, stands for its
-    modules called `jobs` or `tasks` and their one object. --uri and --context go before what the program says.
+    modules called `jobs` or `tasks` and their one object. --uri and --context override the broker of the program.
     """
     weights = read_queues(queues)
     if reload:

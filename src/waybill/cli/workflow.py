@@ -54,7 +54,7 @@ def show(workflow_id: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def cancel(workflow_id: str, target: Target, *, as_json: bool) -> None:
-    """Cancel a workflow: jobs that run go on to their end, no other starts."""
+    """Cancel a workflow: no more jobs start. Running jobs go on to their end."""
     _print(ask(target, _with(target, workflow_id, lambda handle: handle.cancel())), as_json=as_json)
 
 
@@ -63,7 +63,7 @@ def cancel(workflow_id: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def retry(workflow_id: str, target: Target, *, as_json: bool) -> None:
-    """Go on with a failed workflow: what has failed begins again, what is done stays."""
+    """Retry the failed jobs of a workflow, then go on. Completed jobs stay."""
     _print(ask(target, _with(target, workflow_id, lambda handle: handle.retry())), as_json=as_json)
 
 

@@ -160,7 +160,7 @@ class DeadLetters:
         changes: dict[str, object] | None = None,
         on_progress: Progress | None = None,
     ) -> int:
-        """Put these jobs back into their queue, with all their attempts; returns how many were found.
+        """Put these jobs back into their queue, with no attempt used; returns how many were found.
 
         `rate` is jobs a second; `changes` are fields of the envelope, and a mapping of ids gives each job more of its
         own. Raises InvalidJob if they make no valid job, before anything happened to it, or PushFailed's causes of

@@ -108,7 +108,7 @@ def redrive(
     rate: float | None = None,
     on_progress: Progress | None = None,
 ) -> Settled:
-    """Put the jobs of `chosen` back into their queues, with all their attempts.
+    """Put the jobs of `chosen` back into their queues, with no attempt used.
 
     `chosen` has the columns `queue` and `job_id`, and may have `args`, the text of a JSON array or an array: edited
     arguments, null for the job's own. `rate`: jobs per second. `on_progress` gets the number moved so far. Raises

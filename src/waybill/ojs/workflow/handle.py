@@ -112,7 +112,7 @@ class WorkflowHandle(Generic[R_co]):
             first = reply.next
 
     async def cancel(self) -> WorkflowInfo:
-        """Cancel the workflow and all that it has spawned: jobs that run go on to their end, no other starts.
+        """Cancel the workflow and what it has spawned: no more jobs start. Running jobs go on to their end.
 
         Raises WorkflowNotCompleted if it has ended before, LookupError, or ControlFailed.
         """
@@ -123,7 +123,7 @@ class WorkflowHandle(Generic[R_co]):
         return info
 
     async def retry(self) -> WorkflowInfo:
-        """Go on with a failed workflow: what has failed begins again, what is done stays.
+        """Retry the failed jobs of the workflow, then go on. Completed jobs stay.
 
         Raises ControlFailed for a workflow that has not failed, LookupError for one nobody knows.
         """
