@@ -1,6 +1,6 @@
-"""The brokers that are compared: RabbitMQ as Debian ships it, and Waybill compiled and interpreted.
+"""The brokers to compare: RabbitMQ as Debian ships it, and Waybill compiled and interpreted.
 
-Each is started with a fresh data directory on a free loopback port and says how long that took.
+Each starts with a fresh data directory on a free loopback port, and reports how long that took.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Contender:
     port: int = 0
 
     def prepare(self) -> str:
-        """Build or find what is needed, once; returns the version. Raises `UnavailableError`."""
+        """Build or find what the broker needs, once; returns its version. Raises `UnavailableError`."""
         raise NotImplementedError
 
     def start(self) -> float:
@@ -88,7 +88,7 @@ class WaybillContender(Contender):
     """`waybill broker` from one place on the import path, as a process of its own."""
 
     def __init__(self, *, compiled: bool, package: Path | None = None) -> None:
-        """`package` is a directory with Waybill compiled, to be used instead of compiling the present sources."""
+        """`package` is a directory with Waybill compiled, used instead of compiling the current sources."""
         self.compiled = compiled
         self._package = package
         self.name = "Waybill compiled" if compiled else "Waybill interpreted"
@@ -140,7 +140,7 @@ class WaybillContender(Contender):
         return elapsed
 
     def halt(self, *, kill: bool) -> None:
-        """Stop in order, or kill; `start` then begins again with the same data."""
+        """Stop cleanly, or kill; `start` then begins again with the same data."""
         process = self._process
         if process is None:
             return
@@ -184,7 +184,7 @@ class WaybillContender(Contender):
 
 
 def install_rabbitmq() -> None:
-    """Install Debian's package where that needs nobody's help. Raises `UnavailableError` elsewhere."""
+    """Install Debian's package if that needs no questions. Raises `UnavailableError` otherwise."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise UnavailableError(INSTALL_HINT)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -197,7 +197,7 @@ def install_rabbitmq() -> None:
 
 
 def build_compiled() -> Path:
-    """A directory with Waybill compiled from the present sources; built again only if they changed."""
+    """A directory with Waybill compiled from the current sources; built again only if they changed."""
     sources = sorted(path for path in (REPOSITORY / "src").rglob("*.py"))
     names = ["pyproject.toml", "setup.py", "README.md", "LICENSE"]
     digest = hashlib.sha256(sys.version.encode())
@@ -235,7 +235,7 @@ def build_compiled() -> Path:
 
 @contextmanager
 def own_broker(*options: str) -> Iterator[str]:
-    """A broker of this program's own Waybill, in a process of its own; gives the address of /ojs.
+    """Run a broker of the Waybill that this program imports, in another process; gives the address of /ojs.
 
     Raises `UnavailableError`.
     """

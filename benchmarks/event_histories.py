@@ -1,9 +1,9 @@
 """Event histories of any length that keep the statistics of real workers' events.
 
 Real workers do some thousands of jobs of different types, with failures, retries and dead letters, on a real broker.
-Their events are cut into the lives of jobs. A history is made by drawing whole lives at random, with replacement, and
-moving each to a time and an id of its own: so all that one life has (outcome, attempts, waits, run times, errors, sizes
-of events) keeps its distribution, and what belongs together stays together.
+Their events are grouped by job: the life of a job. A history is made by drawing whole lives at random, with
+replacement, and giving each a new time and id. So outcomes, attempts, waits, run times, errors and sizes of events keep
+their distributions and correlations.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class Life:
-    """The events of one job as JSON text, cut where a time stands; `times` are seconds from the push."""
+    """The events of one job as JSON text, cut at each time; `times` are seconds from the push."""
 
     job_id: bytes
     events: tuple[tuple[bytes, ...], ...]
@@ -41,7 +41,7 @@ class Life:
 
 
 def record(uri: str, jobs: int = JOBS) -> list[Life]:
-    """The lives of jobs that a real worker has done just now on the broker of `uri`."""
+    """Run jobs with a real worker on the broker of `uri`; returns their lives."""
     asyncio.run(_work(uri, jobs))
     log = StreamLog(parse_options({"uri": uri}, default_stream=EVENT_STREAM, streaming=False))
     span = OffsetRange(EVENT_STREAM, 0, log.end(EVENT_STREAM))
@@ -76,7 +76,7 @@ def generate(lives: list[Life], count: int, seed: int = 1) -> Iterator[bytes]:
 
 
 async def _work(uri: str, count: int) -> None:
-    """Have `count` jobs of three types done, of which some fail, some of these for good."""
+    """Run `count` jobs of three types, of which some fail, some of these for good."""
     jobs = Jobs(uri)
     chance = random.Random(7)
     quick = Retry(max_attempts=3, initial_interval=timedelta(milliseconds=100))
@@ -107,7 +107,7 @@ async def _work(uri: str, count: int) -> None:
 
 
 def _life(job_id: str, events: list[dict[str, object]]) -> Life:
-    """Cut each event where a time stands."""
+    """Cut each event at each time."""
     events.sort(key=lambda event: str(event["time"]))
     start = datetime.fromisoformat(str(events[0]["time"]))
     texts, moments = [], []

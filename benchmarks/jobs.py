@@ -2,12 +2,11 @@
 
     python -m benchmarks.jobs [--quick] [--rounds N] [--json FILE] [--add FILE]
 
-Debian's RabbitMQ with all of them, then Waybill on its own broker, a fresh broker for each. One worker process each;
-durable queues, persistent messages, publisher confirms, acknowledgements after the work. Waybill writes its events, and
-a coordinator of its own process keeps the state of all jobs beside it where the table says so. The peers' queues are
-classic; Waybill's are what the table says. A bare loop of pika with Waybill's messages says how much RabbitMQ takes of
-them at all. The peers' programs are in benchmarks/peers; they run in an environment of their own, build/peers, made of
-the `bench` extra.
+All of them run on Debian's RabbitMQ, then Waybill on its own broker, with a fresh broker for each. One worker process
+each; durable queues, persistent messages, publisher confirms, acknowledgements after the work. Waybill writes its
+events; where the table says so, a coordinator in another process keeps the state of all jobs. The peers' queues are
+classic; Waybill's are what the table says. A bare loop of pika with Waybill's messages shows RabbitMQ's limit. The
+peers' programs are in benchmarks/peers; they run in their own environment, build/peers, made from the `bench` extra.
 """
 
 import json
@@ -89,7 +88,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is asked of a competitor: so many times the best of the peers, or if `is_rate` so many jobs a second."""
+    """The goal of a competitor: a multiple of the best of the peers, or if `is_rate` a number of jobs a second."""
 
     name: str
     what: str
@@ -100,7 +99,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Competitor:
-    """A framework on a broker; `scale` times as many jobs where it would be done too soon to measure."""
+    """A framework on a broker; `scale` times as many jobs if it would finish too soon to measure."""
 
     name: str
     program: str
@@ -112,7 +111,7 @@ class Competitor:
 
     @property
     def needs_waybill(self) -> bool:
-        """Whether it runs in Waybill's environment, not in that of the peers."""
+        """Whether it runs in Waybill's environment, not in the peers'."""
         return self.program in {"waybill", "waybill_sync", "pika"}
 
 
@@ -163,14 +162,14 @@ class Bench:
         self._peers = peers
 
     def add(self, path: Path) -> None:
-        """Count in the rounds of an earlier run that has written its figures to `path`."""
+        """Add the rounds of an earlier run, which wrote its figures to `path`."""
         for name, kinds in json.loads(path.read_text())["rows"].items():
             for what, rows in kinds.items():
                 self.rows.setdefault(name, {}).setdefault(what, []).extend(rows)
 
     @property
     def rounds(self) -> int:
-        """How many rounds the medians are of."""
+        """The number of rounds that the medians are of."""
         return max(len(rows) for kinds in self.rows.values() for rows in kinds.values())
 
     def measure(self, competitor: Competitor, uri: str, broker_pid: int) -> None:
@@ -241,11 +240,11 @@ class Bench:
         return self._median(name, what, lambda row: row["cpu_seconds"] / row["count"] * 1e6)
 
     def broker_us(self, name: str, what: str) -> float:
-        """The median of the broker's CPU microseconds a job, with those of the program's start and end."""
+        """The median of the broker's CPU microseconds a job, including the program's start and end."""
         return self._median(name, what, lambda row: row["broker_cpu_seconds"] / row["count"] * 1e6)
 
     def rss_mb(self, name: str, what: str) -> float:
-        """The median of the memory in the end."""
+        """The median of the memory at the end."""
         return self._median(name, what, lambda row: row["rss_mb"])
 
     def _median(self, name: str, what: str, figure: Callable[[Row], float]) -> float:
@@ -254,7 +253,7 @@ class Bench:
 
 
 def make_peers_environment() -> tuple[Path, dict[str, str]]:
-    """The Python of the peers' environment, made if need be, and the versions of what is in it."""
+    """The Python of the peers' environment, created if needed, and the versions of its packages."""
     python = PEERS_ENVIRONMENT / "bin" / "python"
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     requirements = project["project"]["optional-dependencies"]["bench"]
@@ -291,7 +290,7 @@ def table(bench: Bench) -> str:
 
 
 def goals_table(bench: Bench) -> str:
-    """What is asked for beside what was measured, as Markdown."""
+    """The goals beside what was measured, as Markdown."""
     peers = [name for name in bench.rows if name.lower() in PEERS]
     lines = ["| | | asked | measured | |", "|---|---|--:|--:|---|"]
     for goal in GOALS:
@@ -317,46 +316,44 @@ def page(bench: Bench, command: str, versions: list[str]) -> str:
 `{command}` wrote this page on {datetime.now(UTC):%Y-%m-%d}: the medians of {bench.rounds} round(s) on
 {os.cpu_count()} cores ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
-One worker process does no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
-durable, messages persistent, publishes confirmed, jobs acknowledged after the work. Waybill writes all its events. The
-ratios are to the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client) process.
-Where other programs run on the machine, the figures of CPU say more than those of throughput. Queues are declared
-before the clocks start. Waybill's clock for jobs stops when the last is acknowledged, those of the peers when it is
-done.
+One worker process runs no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
+durable, messages persistent, publishes confirmed, and jobs acknowledged after the work. Waybill writes all its events.
+Ratios are to the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client) process;
+on a busy machine it says more than throughput. Queues are declared before the clocks start. Waybill's clock stops when
+the last job is acknowledged, those of the peers when its handler returns.
 
-The bare loop of pika is no contender: it publishes Waybill's messages, made before, to Waybill's default queue, takes
-them from there without looking at them, and does nothing else. It says where RabbitMQ's limit is.
+The bare loop of pika is not a contender: it publishes prepared messages of Waybill to Waybill's default queue, consumes
+them without decoding, and does nothing else. It shows RabbitMQ's limit.
 
 {table(bench)}
 
-## What was asked for
+## Goals
 
 {goals_table(bench)}
 
-On RabbitMQ, the limit is the process that RabbitMQ has for each queue, and what the queue is decides. What a job costs
-RabbitMQ, in us of CPU to take in, store and confirm it, and to deliver it and see it acknowledged, its events included:
+On RabbitMQ, the limit is the process that RabbitMQ runs for each queue, and the type of the queue decides. A job costs
+RabbitMQ this much CPU, in us: to take, store and confirm it, and to deliver it and take its ack, events included:
 {costs(bench)}.
 
 {limit(bench)}
 
-- A classic queue is what the peers declare. RabbitMQ holds the jobs that wait in it in the memory of its process, and
-  collects garbage there again and again. Erlang does so by the size of the messages, too: as soon as more than 370 KB
-  wait, nearly every collection goes through everything, which takes half of the time of a push. What a client can vary
-  changes nothing: how many publishes wait for their confirms, over how many channels or connections they go, how they
-  are written, `mandatory`. Fewer octets and headers would, but the binding asks for them.
-- With priorities it is eleven queues in one, each of which is asked at every step. That is what the binding's examples
-  declare, so it is Waybill's default: programs that know only the binding declare the same.
-- A quorum queue has neither. It keeps its dead letters if the node is killed, as a classic one does not, and the
-  binding recommends it. `Topology(queue_type="quorum")` asks for it (see [topology](../reference/topology.md)).
-- A lazy classic queue keeps the jobs that wait on disk and not in that memory. A policy of the broker makes it lazy:
-  nobody has to declare anything else for it (see [topology](../reference/topology.md)).
+- The peers declare a classic queue. RabbitMQ keeps its waiting jobs in the memory of the queue's process and collects
+  garbage there: as soon as more than 370 KB wait, nearly every collection goes through all of it, which takes half of
+  the time of a push. A client cannot change that: the number of unconfirmed publishes, of channels and of connections,
+  and `mandatory` make no difference. Fewer octets and headers would, but the binding asks for them.
+- With priorities it is eleven queues in one, and each is asked at every step. The binding's examples declare it, so it
+  is Waybill's default: programs that know only the binding declare the same.
+- A quorum queue has neither problem. Unlike a classic queue, it keeps its dead letters if the node is killed, and the
+  binding recommends it: `Topology(queue_type="quorum")` (see [topology](../reference/topology.md)).
+- A lazy classic queue keeps waiting jobs on the disk. A policy of the broker makes it lazy; programs declare nothing
+  else (see [jobs on RabbitMQ](../explanation/rabbitmq.md)).
 
 {listed}
 """
 
 
 def costs(bench: Bench) -> str:
-    """What a job takes of RabbitMQ's CPU, by kind of queue, as text."""
+    """RabbitMQ's CPU time for a job, by kind of queue, as text."""
     return "; ".join(
         f"{name.partition(', ')[2]} {bench.broker_us(name, 'push noop'):.0f}"
         f" and {bench.broker_us(name, 'work noop'):.0f}"
@@ -365,7 +362,7 @@ def costs(bench: Bench) -> str:
 
 
 def limit(bench: Bench) -> str:
-    """How near Waybill comes to what RabbitMQ takes of its messages, as text."""
+    """How near Waybill comes to RabbitMQ's limit for its messages, as text."""
     best = {
         what: max(bench.rate(name, what) for name in bench.rows if name.lower() in PEERS)
         for what in ("push noop", "work noop")
@@ -402,7 +399,7 @@ def run_round(bench: Bench, rabbitmq: RabbitMQContender, ours: Contender, consol
 @click.option(
     "--built",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A directory with Waybill compiled, such as build/installed, instead of compiling the present sources.",
+    help="A directory with Waybill compiled, such as build/installed, instead of compiling the current sources.",
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
 @click.option(
@@ -410,7 +407,7 @@ def run_round(bench: Bench, rabbitmq: RabbitMQContender, ours: Contender, consol
     "added",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Count in the rounds of an earlier run's --json, as on a machine that is quiet for minutes at a time only.",
+    help="Add the rounds of an earlier run's --json, for a machine that is quiet for minutes at a time only.",
 )
 @click.option("--page", "page_path", type=click.Path(dir_okay=False, path_type=Path), default=PAGE, show_default=True)
 def main(  # noqa: PLR0913 - the options of a command

@@ -1,8 +1,8 @@
-"""Measure what Waybill needs: memory at rest and with a million messages, its start and recovery, and how it scales.
+"""Measure Waybill's memory at rest and with a million messages, its start and recovery, and how it scales.
 
     python -m benchmarks.memory [--quick] [--broker NAME]... [--json FILE]
 
-Figures are of Waybill alone, compiled and interpreted; each has a limit that it must keep.
+Only Waybill is measured, compiled and interpreted. Each figure has a limit.
 """
 
 import datetime as dt
@@ -38,7 +38,7 @@ TOPICS: Final = 100_000
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure with its limit: the most it may be, or with `is_least` the least."""
+    """A figure with its limit: the maximum, or with `is_least` the minimum."""
 
     name: str
     unit: str
@@ -73,7 +73,7 @@ MEASURES: Final = (
 
 @dataclass
 class Needs:
-    """What was measured of one broker: a value by the name of its measure, and the rows of the tools."""
+    """The measurements of one broker: values by the name of their measure, and the rows of the tools."""
 
     version: str
     values: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The page docs/benchmarks/broker.md: each program writes its own part of it and leaves the others as they are."""
+"""Writes docs/benchmarks/broker.md: each program replaces its own part and leaves the others as they are."""
 
 from pathlib import Path
 from typing import Final

@@ -2,9 +2,9 @@
 
     python -m benchmarks.pipeline [--events N] [--history N] [--quick]
 
-On Waybill's own broker, durable and in a process of its own, with Spark on all cores of this machine. Each rate is that
-of a warm session, beside the same work by a plain Python loop with pika. The events are those of real workers,
-multiplied (see `benchmarks.event_histories`). Writes docs/benchmarks/pipeline.md.
+Waybill's own broker runs durably in another process, and Spark on all cores of this machine. Each rate is that of a
+warm session, beside the same work by a plain Python loop with pika. The events are those of real workers, multiplied
+(see `benchmarks.event_histories`). Writes docs/benchmarks/pipeline.md.
 """
 
 import itertools
@@ -59,9 +59,9 @@ MEASURED: Final = 3
 
 @dataclass(frozen=True)
 class Rate:
-    """One line of the table: rows a second, ours and the plain loop's, and what the issue of speed asks for.
+    """One line of the table: rows a second of Waybill and of the plain loop, and the goal.
 
-    `batch` is ours without the start and the end of the query: of its only batch, as Spark says it.
+    `batch` is the rate that Spark reports of the query's only batch, without the start and the end of the query.
     """
 
     work: str
@@ -73,7 +73,7 @@ class Rate:
 
 @dataclass
 class Figures:
-    """What was measured; times in seconds, memory in MB."""
+    """The measurements; times in seconds, memory in MB."""
 
     rates: list[Rate] = field(default_factory=list)
     history: int = 0
@@ -84,7 +84,7 @@ class Figures:
 
 
 class Bench:
-    """The measurements, on one broker and in one session of Spark."""
+    """Measures on one broker and in one session of Spark."""
 
     def __init__(self, spark: SparkSession, uri: str, directory: Path, lives: list[Life], console: Console) -> None:
         self._spark = spark
@@ -107,7 +107,7 @@ class Bench:
         self._jobs(events)
 
     def _stream_to_parquet(self, kind: str, stream: str, rows: int, loop: str) -> None:
-        """A streaming query of no more than a format and Parquet: all that it has of a message is a row."""
+        """A streaming query that only reads a format and writes Parquet."""
         paces: list[float] = []
 
         def copy() -> None:
@@ -130,7 +130,7 @@ class Bench:
         self._add(Rate(f'stream to Parquet, `format("{kind}")`', 100_000, rows / seconds, plain, _last(paces)))
 
     def _stream_to_bronze(self, stream: str, size: int) -> Tables:
-        """Typed and checked events by day and batch, the malformed apart, as `waybill pipeline run` writes them."""
+        """Typed and checked events by day and batch, malformed ones apart, as `waybill pipeline run` writes them."""
         stores = []
         paces: list[float] = []
 
@@ -157,7 +157,7 @@ class Bench:
         self._add(Rate("fold to silver", 100_000, rows / seconds, self._plain("silver", stream, PLAIN_EVENTS)))
 
     def _jobs(self, count: int) -> None:
-        """Rows of one partition as jobs, every one confirmed; each run into an empty queue."""
+        """Write the rows of one partition as jobs, all confirmed; each run into an empty queue."""
 
         def push(rows: int) -> float:
             frame = self._spark.range(0, rows, numPartitions=1).toDF("number")
@@ -185,7 +185,7 @@ class Bench:
                 channel.publish_many(chunk, routing_key=stream, properties=properties)
 
     def _plain(self, loop: str, name: str, count: int) -> float:
-        """Rows a second of a plain loop, in a process of its own."""
+        """Rows a second of a plain loop, in another process."""
         command = [sys.executable, "-m", "benchmarks.plain_loops", self._uri, loop, name, str(count)]
         done = subprocess.run([*command, str(self._directory / "plain")], capture_output=True, text=True, check=True)
         return count / float(done.stdout)
@@ -217,7 +217,7 @@ def measure_report(lives: list[Life], count: int, directory: Path, figures: Figu
 
 
 def write_history(lives: list[Life], count: int, directory: Path) -> int:
-    """Bronze as the pipeline would have written it; the number of events."""
+    """Write bronze as the pipeline would; returns the number of events."""
     store = Tables(directory)
     store.prepare()
     root = store.path(tables.EVENTS)
@@ -251,14 +251,14 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _warm_seconds(work: Callable[[], object]) -> float:
-    """The median of some runs after others."""
+    """The median of some runs, after warm-up runs."""
     for _ in range(WARM_UPS):
         work()
     return statistics.median(_seconds(work) for _ in range(MEASURED))
 
 
 def _last(paces: list[float]) -> float:
-    """The median of the measured runs, of all."""
+    """The median of the measured runs, without the warm-up."""
     return statistics.median(paces[-MEASURED:])
 
 
@@ -278,13 +278,13 @@ def page(figures: Figures, events: int, command: str) -> str:
 {os.cpu_count()} cores ({model}), Python {platform.python_version()}; the load average was {load} at the end.
 
 {events:,} events of real workers, multiplied; Waybill's own broker, Spark and its Python workers share the cores. A
-rate is that of the median of {MEASURED} runs after {WARM_UPS} others in the same session (for jobs, after a
-shorter one), from the start of the query to its end, of which Spark takes about a second for itself; "in the batch" is
-what Spark says of the query's only batch, without its start and end. `format("amqp")` is a
-streaming query that writes messages as they are, and `format("ojs")` one that writes typed and checked events; bronze
-is such events by day and batch, the malformed counted and apart, as `waybill pipeline run` writes them. The plain loops
-use pika, one message at a time; the one that writes jobs waits for each confirm, as pika's blocking channel does. The
-plain fold is that of the tests, and knows less than silver.
+rate is the median of {MEASURED} runs after {WARM_UPS} others in the same session (for jobs, after a shorter one), from
+the start of the query to its end, of which Spark itself takes about a second. "In the batch" is the rate that Spark
+reports of the query's only batch, without its start and end. `format("amqp")` is a streaming query that writes messages
+as they are, `format("ojs")` one that writes typed and checked events. Bronze is such events by day and batch, with
+malformed ones counted and kept apart, as `waybill pipeline run` writes them. The plain loops use pika, one message at a
+time; the one that writes jobs waits for each confirm, as pika's blocking channel does. The plain fold is the one in the
+tests, and computes less than silver.
 
 | work | wanted/s | waybill, rows/s | in the batch | plain Python loop with pika, rows/s | ratio |
 |---|--:|--:|--:|--:|--:|
@@ -297,7 +297,7 @@ plain fold is that of the tests, and knows less than silver.
 
 
 def history_section(figures: Figures) -> str:
-    """What was measured of a long history; if nothing was, what the page says of it from an earlier time."""
+    """The section about a long history; if none was measured, that of an earlier run from the page."""
     if not figures.history:
         return PAGE.read_text().partition(HISTORY_TITLE)[2].strip()
     return f"""Measured on {datetime.now(UTC):%Y-%m-%d}, of {figures.history:,} events.

@@ -1,4 +1,4 @@
-"""The work of the pipeline as a program without it would do it: plain Python loops with pika, one message at a time.
+"""The work of the pipeline in plain Python loops with pika, one message at a time.
 
 python -m benchmarks.plain_loops URI events STREAM COUNT DIRECTORY      prints seconds
 """
@@ -24,7 +24,7 @@ DATA = ("job_type", "queue", "worker_id", "attempt", "duration_ms")
 def messages(uri: str, stream: str) -> Iterator[tuple[int, bytes]]:
     """Offset and body of the messages of a stream, without end.
 
-    Neither `channel.consume` nor closing: they give back what was not handed out, and a stream takes nothing back. The
+    Does not use `channel.consume` or close: both requeue what was not handed out, which a stream refuses. The
     connection ends with the process.
     """
     connection = pika.BlockingConnection(pika.URLParameters(uri))
@@ -70,7 +70,7 @@ def messages_to_parquet(uri: str, stream: str, count: int, directory: Path) -> N
 
 
 def events_to_parquet(uri: str, stream: str, count: int, directory: Path) -> None:
-    """Events of a stream with columns of their own."""
+    """Events of a stream with typed columns."""
     write(map(event_row, events(uri, stream)), count, directory)
 
 
@@ -83,7 +83,7 @@ def event_row(event: dict[str, object]) -> dict[str, object]:
 
 
 def push(uri: str, queue: str, count: int, _: Path) -> None:
-    """Jobs with confirms, as pika's blocking channel has them: each publish waits."""
+    """Jobs with the confirms of pika's blocking channel: each publish waits."""
     connection = pika.BlockingConnection(pika.URLParameters(uri))
     channel = connection.channel()
     channel.queue_declare(queue, durable=True)

@@ -1,4 +1,4 @@
-"""How much memory the processes that this one has started take together, at most."""
+"""Measures the peak memory of all processes that this one has started."""
 
 import os
 import threading
@@ -14,9 +14,9 @@ _RESIDENT: Final = 21
 
 
 class PeakMemory:
-    """Looks at all descendants that are new now and then, on a thread. `bytes`: the largest sum of their resident sets.
+    """Samples new descendants on a thread. `bytes`: the largest sum of their resident sets.
 
-    What processes share counts once for each of them, so the sum is an upper bound.
+    Shared memory counts once for each process, so the sum is an upper bound.
     """
 
     def __init__(self) -> None:

@@ -25,16 +25,17 @@ HEADINGS: Final = (
     "end to end p50/p99 us",
 )
 EXPLANATION: Final = """\
-Scenarios: `pub` publishes only, `con` consumes what lay in the queue, `both` does both at once on two connections,
-`lat` is both at 1,000 messages a second, `one-at-a-time` is `both` with one message in flight. `pcc` is persistent with
-confirms, `tnc` transient without; durable classic queues; 1k and 10k are the size in bytes; `a1` acknowledges each
-message. CPU is the broker's user and system time: on a shared machine trust it more than the rate. RabbitMQ's classic
-queues confirm without waiting for the disk; Waybill confirms after fdatasync.
+Scenarios: `pub` publishes only, `con` consumes a backlog, `both` does both at once on two connections,
+`lat` is `both` at 1,000 messages a second, `one-at-a-time` is `both` with one message in flight. `pcc` is persistent
+with confirms, `tnc` transient without confirms; queues are durable and classic. 1k and 10k are the size in bytes; `a1`
+acknowledges each message. Of AMQP 1.0, `dur` is durable and unsettled, `set` pre-settled. CPU is the broker's user and
+system time: on a shared machine trust it more than the rate. RabbitMQ's classic queues confirm without waiting for the
+disk; Waybill confirms after fdatasync.
 """
 
 
 def table_rows(results: Results) -> list[tuple[str, ...]]:
-    """One row a scenario and broker, in the order of `HEADINGS`."""
+    """One row per scenario and broker, in the order of `HEADINGS`."""
     rows: list[tuple[str, ...]] = []
     for scenario, by_broker in results.runs.items():
         for broker in by_broker:
@@ -151,5 +152,5 @@ def sync_milliseconds() -> float:
 
 
 def kernel_version() -> str:
-    """Major and minor version: the rest of a release names a vendor's build, which says nothing of speed."""
+    """Major and minor version: the rest of a release names a vendor's build, which does not affect speed."""
     return ".".join(platform.release().split(".")[:2])

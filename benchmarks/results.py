@@ -1,4 +1,4 @@
-"""What a comparison measured, and the medians and ratios that follow from it."""
+"""The measurements of a comparison, with their medians and ratios."""
 
 import statistics
 from dataclasses import dataclass, field

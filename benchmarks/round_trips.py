@@ -1,11 +1,11 @@
-"""Measure results: how many jobs a second are pushed, done and answered, and how long one takes.
+"""Measure results: how many jobs a second are pushed, run and answered, and how long one takes.
 
     python -m benchmarks.round_trips [--built DIRECTORY] [--json FILE]
 
-One process pushes no-op jobs, a fixed number under way at a time, and awaits the result of each; a worker process of
-its own does them. The same with results off, where the pusher does not wait for the end of a job: what the difference
-costs the worker. One by one, the latency is that of the push and the result; of an echo by the handler alone, the
-worker's time without the broker, there is nothing in it to speak of. On Waybill's broker, then on Debian's RabbitMQ.
+One process pushes no-op jobs, a fixed number at a time, and awaits the result of each; another process runs them. Then
+the same with results off, where the pusher does not wait for the end of a job: the difference is what results cost the
+worker. One by one, the latency is that of the push and the result; the handler's own time is negligible. First on
+Waybill's broker, then on Debian's RabbitMQ.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ RUN_TIMEOUT_S: Final = 600
 
 
 def main_of_worker(uri: str) -> None:
-    """Do the jobs until standard input ends."""
+    """Run the jobs until standard input ends."""
     from waybill.cli.garbage import collect_rarely  # noqa: PLC0415 - of the worker's process only
     from waybill.ojs import Jobs, Worker  # noqa: PLC0415 - see above
     from waybill.transport.loop import run  # noqa: PLC0415 - see above
@@ -106,7 +106,7 @@ def main_of_pusher(uri: str, count: int, under_way: int, *, results: bool) -> No
 
 
 def measure(uri: str, environment: dict[str, str], count: int, under_way: int, *, results: bool) -> Row:
-    """Run a worker and a pusher; the figures of the pusher, and the worker's CPU."""
+    """Run a worker and a pusher; returns the figures of the pusher and the worker's CPU."""
     command = [sys.executable, "-m", "benchmarks.round_trips"]
     with subprocess.Popen(
         [*command, "work", uri], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY

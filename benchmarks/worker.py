@@ -1,10 +1,10 @@
-"""Measure what a worker needs: from its start to its first job, memory at rest, and memory over very many jobs.
+"""Measure a worker: from its start to its first job, memory at rest, and memory over very many jobs.
 
     python -m benchmarks.worker [--jobs N] [--coordinator] [--starts-only] [--uri amqp://...]
 
-On Waybill's own broker, or the one at --uri, with events on. The worker is `waybill worker` as users start it. Times
-of the CPU are what to trust on a busy machine. Ends with 1 if memory grows by more than it may between the second fifth
-of the jobs and the last: in the first it fills what it keeps on purpose, such as the attempts that it would recognise.
+On Waybill's own broker, or the one at --uri, with events on. The worker is `waybill worker` as users start it. On a
+busy machine, trust the CPU times. Exits with 1 if memory grows too much between the second fifth of the jobs and the
+last. The first fifth fills what a worker keeps on purpose, such as the attempts that it would recognise.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ Worker = subprocess.Popen[bytes]
 
 @contextmanager
 def worker(uri: str, directory: Path, options: Sequence[str], first: int | None = None) -> Iterator[Worker]:
-    """`waybill worker` for the program above; it writes an octet to `first` when it does job 0."""
+    """`waybill worker` for the program above; it writes an octet to `first` when it runs job 0."""
     environment = os.environ | {"SOAK_URI": uri, **({} if first is None else {"SOAK_FIRST": str(first)})}
     command = [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "100", "--prefetch", "1000"]
     command += options
@@ -86,7 +86,7 @@ def resident_mb(pid: int) -> float:
 
 
 def measure_start(uri: str, directory: Path, options: Sequence[str]) -> tuple[float, float]:
-    """Seconds and CPU seconds from the start of the process to the first job, which waits already."""
+    """Seconds and CPU seconds from the start of the process to the first job, which is already waiting."""
     read, write = os.pipe()
     run(push_one(uri))
     started = time.perf_counter()
@@ -99,7 +99,7 @@ def measure_start(uri: str, directory: Path, options: Sequence[str]) -> tuple[fl
 
 
 def measure_rest(uri: str, directory: Path, options: Sequence[str]) -> float:
-    """MB of a worker that has had nothing to do since it started two seconds ago."""
+    """MB of an idle worker, two seconds after its start."""
     with worker(uri, directory, options) as process:
         time.sleep(2)
         return resident_mb(process.pid)
@@ -112,7 +112,7 @@ async def push_one(uri: str) -> None:
 
 
 async def soak(uri: str, pid: int, count: int) -> list[float]:
-    """Push jobs as the worker does them; the worker's MB after each twentieth of them."""
+    """Push jobs as the worker runs them; returns the worker's MB after each twentieth of them."""
     sizes: list[float] = []
     async with Jobs(uri) as jobs, connect(uri) as connection:
         inspector = Inspector(connection)
@@ -137,7 +137,7 @@ async def wait_for_depth(inspector: Inspector, most: int) -> None:
 
 
 def _noop(number: int) -> None:
-    """Stands for the worker's handler."""
+    """Stand in for the worker's handler."""
 
 
 @click.command()

@@ -1,8 +1,8 @@
-"""How long workflows take: a chain, a group, a chord. With a worker and a coordinator as processes of their own.
+"""Measure a chain, a group and a chord, with a worker and a coordinator in other processes.
 
     PYTHONPATH=src .venv/bin/python -m benchmarks.workflows [--broker waybill|rabbitmq] [--chain 1000] ...
 
-Prints seconds, and for the coordinator and the worker CPU seconds and the most memory they took.
+Prints seconds, and CPU seconds and peak memory of the coordinator and the worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Application:
 
 
 async def serve(role: str, uri: str) -> None:
-    """Be the worker or the coordinator, until the standard input ends."""
+    """Run as the worker or the coordinator until standard input ends."""
     jobs = Application(uri).jobs
     part = Worker(jobs, queues=[QUEUE], concurrency=100) if role == "worker" else Coordinator(jobs, queues=[QUEUE])
     async with part:
@@ -55,7 +55,7 @@ async def serve(role: str, uri: str) -> None:
 
 
 def usage(process: subprocess.Popen[str]) -> tuple[float, float]:
-    """CPU seconds so far, and the most memory in MB."""
+    """CPU seconds so far, and peak memory in MB."""
     fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
@@ -63,7 +63,7 @@ def usage(process: subprocess.Popen[str]) -> tuple[float, float]:
 
 
 async def measure(uri: str, arguments: argparse.Namespace, processes: dict[str, subprocess.Popen[str]]) -> None:
-    """Run each workflow once, and print what it took."""
+    """Run each workflow once, and print the figures."""
     application = Application(uri)
     jobs, nothing, number, total = application.jobs, application.nothing, application.number, application.total
     shapes: dict[str, Callable[[], Shape[Any]]] = {
@@ -90,7 +90,7 @@ async def measure(uri: str, arguments: argparse.Namespace, processes: dict[str, 
 
 
 def main() -> None:
-    """Start what is needed, measure, end it."""
+    """Start the processes, measure, and end them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--broker", choices=["waybill", "rabbitmq"], default="waybill")
     parser.add_argument("--chain", type=int, default=1000)

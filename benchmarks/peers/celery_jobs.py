@@ -1,4 +1,4 @@
-"""Celery: the solo pool for no-op jobs, which is its quickest, and threads for jobs that wait."""
+"""Celery: the solo pool for no-op jobs, its fastest, and threads for jobs that wait."""
 
 import time
 

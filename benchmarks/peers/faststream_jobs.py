@@ -1,4 +1,4 @@
-"""FastStream on RabbitMQ, on uvloop. It has no limit of concurrency but the prefetch count."""
+"""FastStream on RabbitMQ, on uvloop. Only the prefetch count limits its concurrency."""
 
 import asyncio
 

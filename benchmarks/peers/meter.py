@@ -1,10 +1,10 @@
-"""What every program of a job framework measures about itself, in the same way.
+"""Measures the program of a job framework, in the same way for each.
 
     python -m benchmarks.peers.celery_jobs push URI COUNT KIND
     python -m benchmarks.peers.celery_jobs work URI COUNT KIND
 
-`KIND` is noop, or sleep for jobs of 10 ms. Each prints one line of JSON in the end. `work` expects COUNT jobs in the
-queue; its clocks run from the first job to the end of the last. CPU is that of the whole process, all threads.
+`KIND` is noop, or sleep for jobs of 10 ms. Each prints one line of JSON at the end. `work` expects COUNT jobs in the
+queue; its clocks run from the first job to the end of the last. CPU is that of the whole process with all threads.
 """
 
 import itertools
@@ -26,7 +26,7 @@ CHUNK: Final = 1000
 
 
 class Arguments:
-    """What a program was asked for."""
+    """The arguments of a program."""
 
     def __init__(self) -> None:
         self.verb, self.uri, count, self.kind = sys.argv[1:5]
@@ -63,7 +63,7 @@ class Meter:
         print(json.dumps(figures), file=sys.__stdout__, flush=True)
 
     def report_and_exit(self) -> None:
-        """Print the figures and end the process, in whatever thread the last job was done."""
+        """Print the figures and end the process, from any thread."""
         self.report()
         os._exit(0)
 

@@ -1,7 +1,7 @@
-"""A bare loop of pika with Waybill's messages and its default queue: how much RabbitMQ takes of them at all.
+"""A bare loop of pika with Waybill's messages and its default queue: it shows RabbitMQ's limit.
 
-No framework stands in its way: there are no handlers, events or coordinator. Messages are made before the clock starts,
-publishes are confirmed with a window of them under way, and many deliveries are acknowledged at a time.
+There is no framework: no handlers, events or coordinator. Messages are made before the clock starts, a window of
+publishes awaits its confirms, and many deliveries are acknowledged at a time.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def make_messages() -> list[tuple[bytes, pika.BasicProperties]]:
 
 
 class Pusher:
-    """Publishes as the confirms come in."""
+    """Publishes the next messages as confirms arrive."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -118,7 +118,7 @@ class Taker:
 
 
 def run(work: Callable[[Channel], object]) -> None:
-    """Give a channel to `work`, until the connection is closed."""
+    """Run `work` with a channel until the connection is closed."""
     SelectConnection(
         pika.URLParameters(arguments.uri),
         on_open_callback=lambda connection: connection.channel(on_open_callback=work),

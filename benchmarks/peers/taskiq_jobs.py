@@ -1,4 +1,4 @@
-"""Taskiq with taskiq-aio-pika, on uvloop, with a classic queue as all others have."""
+"""Taskiq with taskiq-aio-pika, on uvloop, with a classic queue like the others."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
 """Waybill: handlers as coroutines. Events are written to the stream; a job counts when it is acknowledged.
 
-A fifth argument says what the job queue is: `default`, classic with priorities; `classic` without, as the queues of the
-others are; or `quorum`.
+The fifth argument is the kind of queue: `default`, classic with priorities; `classic` without priorities, like those of
+the others; or `quorum`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Waybill from one thread without an event loop: a pipeline, or one push after the other, each with its confirm.
 
-A fifth argument says which: `pipeline` or `single`. The jobs are done by a worker as in `waybill_jobs`.
+The fifth argument is `pipeline` or `single`. A worker as in `waybill_jobs` runs the jobs.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a reader was asked for. Offsets count messages of a stream; an ending offset is the first one not read."""
+    """The options of a reader. Offsets count messages of a stream; an ending offset is the first one not read."""
 
     uri: str
     streams: tuple[str, ...]
@@ -66,9 +66,9 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str], *, default_stream: str | None, streaming: bool) -> SourceOptions:
-    """Check `given`. Raises OptionError, which names the option and, for an unknown one, the nearest that is known.
+    """Check `given`. Raises OptionError, which names the option and, for an unknown one, the most similar known one.
 
-    Without a `default_stream` the rows are messages, which have their headers unless told otherwise.
+    Without a `default_stream` the rows are messages, with headers by default.
     """
     options = NamedOptions(given, _NAMES)
     uri = options.uri()

@@ -1,7 +1,7 @@
-"""Values of Arrow columns as JSON has them: what a job's arguments and a message's headers can hold.
+"""Converts values of Arrow columns to JSON values, for arguments of jobs and headers of messages.
 
-Numbers, text and truth stay. Moments become RFC 3339 text with their zone, dates and times ISO 8601 text, decimals text
-that loses nothing, durations ISO 8601 durations, bytes base64 text, maps and structs objects, arrays arrays.
+Numbers, text and booleans stay. Timestamps become RFC 3339 text with their zone, dates and times ISO 8601 text,
+decimals exact text, durations ISO 8601 durations, bytes base64 text, maps and structs objects, arrays arrays.
 """
 
 import base64
@@ -27,7 +27,7 @@ def plain_values(column: pa.Array) -> list[object]:
 
 
 def _converter(kind: pa.DataType) -> Convert | None:
-    """What makes a value of this type plain; None if it is already."""
+    """The function that makes a value of this type plain; None if it is plain already."""
     if types.is_timestamp(kind):
         return _moment
     if types.is_decimal(kind):

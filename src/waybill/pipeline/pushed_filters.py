@@ -1,11 +1,11 @@
 """Filters that Spark pushes into a batch read: `offset` and `stream` reduce what is read, `timestamp` what is decoded.
 
-Spark 4.2 and 4.3 ask for this with `spark.sql.python.filterPushdown.enabled`, which is off by default, and then refuse
+In Spark 4.2 and 4.3 `spark.sql.python.filterPushdown.enabled` turns this on. While it is off, the default, they refuse
 every read of a source that has `pushFilters`, whether the query has filters or not. The result of a query is the same
 with and without, so such a read is allowed here: see `FilterPushdown`.
 
-A publisher's timestamp says nothing of a place in the stream, because clocks differ: a filter on it drops rows early,
-and moves no offset. That is what `startingTimestamp` is for, which goes by the broker's clock.
+A filter on the publisher's timestamp drops rows early but moves no offset, because the clocks of publishers differ. To
+read from a time on, use `startingTimestamp`, which follows the broker's clock.
 """
 
 from collections.abc import Callable, Iterable

@@ -5,7 +5,7 @@ has confirmed every row. All rows of a partition are checked before the first of
 or refused fails the task, with the row named.
 
 AMQP has no transactions across tasks, so delivery is at least once: a task that Spark retries sends its rows again. A
-job's id is the same in each try (see `row_ids`), and so is its idempotency key; see docs/reference/pipeline.md.
+job's id is the same in each try (see `row_ids`), and so is its idempotency key; see docs/explanation/pipeline.md.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """A stream queue of an AMQP 0-9-1 broker read as a log: its first offset, its end, and the messages of a range.
 
-AMQP 0-9-1 has no question for the end of a stream, and the message count of a passive declare lags behind by seconds on
-RabbitMQ. But a consumer attached at `last` gets the last chunk at once; drained until it falls silent, its last message
-is the last of the stream, or was a moment ago, which serves as well: an end may be low, never high.
+AMQP 0-9-1 has no method that returns the end of a stream, and on RabbitMQ the message count of a passive declare is
+seconds old. But a consumer attached at `last` gets the last chunk at once. When nothing more comes, its last message
+is the end of the stream, or was a moment ago. So an end that is found may be too low, but never too high.
 
-Nor is there one for the first message of a time: a consumer attached at it gets that message first. It gets nothing if
-all messages are older, and then what was the end before it was attached is the answer.
+To find the first message of a time, a consumer attaches at that time and gets that message first. If all messages are
+older, it gets nothing, and the answer is the end that was found before.
 """
 
 import time
@@ -60,11 +60,11 @@ class StreamLog:
         self._address = options.address
 
     def first(self, stream: str) -> int:
-        """The offset of the first message that is still there; 0 for a stream that is empty."""
+        """The offset of the first remaining message; 0 for an empty stream."""
         return self._retrying(partial(self._first, stream))
 
     def end(self, stream: str) -> int:
-        """The offset after the last message; 0 for a stream that is empty."""
+        """The offset after the last message; 0 for an empty stream."""
         return self._retrying(partial(self._end, stream))
 
     def since(self, stream: str, moment: datetime) -> int:
@@ -88,11 +88,11 @@ class StreamLog:
         return chain.from_iterable(block.messages() for block in self.read_blocks(span))
 
     def read_blocks(self, span: OffsetRange) -> Iterator[MessageBlock]:
-        """The messages of `span` in order, each once, as many together as came together.
+        """The messages of `span` in order, each once, in the blocks in which they arrived.
 
         A lost connection is reopened; reading continues behind the last message. Raises DataLossError if messages of
         the span were removed (unless failOnDataLoss is false), StreamUnavailable if the broker stays silent for
-        pollTimeoutMs or cannot be reached in all tries, StreamError for what will not change.
+        pollTimeoutMs or cannot be reached in all tries, StreamError if trying again would not help.
         """
         position = span.start
         failures = 0
@@ -150,7 +150,7 @@ class StreamLog:
         return indices
 
     def _check_gap(self, span: OffsetRange, position: int, offset: int) -> None:
-        """A stream may leave offsets out, which is no loss; messages before its first one, though, were removed."""
+        """Find removed messages: those before the stream's first one. Other gaps in the offsets are no loss."""
         if not self._options.fail_on_data_loss:
             return
         first = self._first(span.stream)
@@ -207,14 +207,14 @@ class StreamLog:
             return consumer.message_count(stream)
 
     def _check_is_stream(self, stream: str) -> None:
-        """Raise StreamError for an empty queue of another kind: it has no messages whose offsets would tell."""
+        """Raise StreamError for an empty queue that is not a stream: it has no messages whose offsets would show it."""
         with self._connected(stream) as consumer:
             if consumer.can_get(stream):
                 raise StreamError(f"queue {stream!r} on {self._address} is no stream: it is read by basic.get")
 
     @contextmanager
     def _consuming(self, stream: str, place: object, silence: float) -> Iterator[Iterator[list[Delivery]]]:
-        """Deliveries from `place` on, until there was none for `silence` seconds."""
+        """Deliveries from `place` on, until none came for `silence` seconds."""
         with self._connected(stream) as consumer:
             yield consumer.deliveries(stream, place, silence)
 
@@ -231,7 +231,7 @@ class StreamLog:
 
     @contextmanager
     def _connected(self, stream: str) -> Iterator[StreamConsumer]:
-        """A connection, whose errors become errors of this module."""
+        """Open a connection; its errors become errors of this module."""
         try:
             with StreamConsumer(self._options.uri, prefetch=self._options.prefetch) as consumer:
                 yield consumer
@@ -243,11 +243,11 @@ class StreamLog:
             raise kind(self._explained(stream, problem)) from None
 
     def _explained(self, stream: str, problem: Exception) -> str:
-        """What happened, where, and never with which password."""
+        """What happened and where, without the password."""
         return explained(f"cannot read stream {stream!r} on", self._options.uri, problem)
 
     def _retrying(self, question: Callable[[], int]) -> int:
-        """Ask until there is an answer: an exception would end a streaming query."""
+        """Ask again until there is an answer: an exception would end a streaming query."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
                 return question()
@@ -256,5 +256,5 @@ class StreamLog:
         return question()
 
     def _pause(self, failures: int) -> None:
-        """Wait longer after each failure: a broker that restarts needs its time."""
+        """Wait longer after each failure: a restarting broker needs time."""
         time.sleep(min(self._options.fetch_retry_interval_ms / 1000 * failures, _PAUSE_MAX_S))

@@ -1,7 +1,7 @@
 """The option `table.format`: Parquet on a file system of this machine, or Delta wherever Spark can write.
 
-Delta brings jars that fit one version of Spark only. A session of this machine is given them by `session_options`; that
-of a cluster has them, or `open_store` says what is missing.
+Delta needs jars, which fit one version of Spark only. `session_options` adds them to a local session. A session of a
+cluster must have them; otherwise `open_store` says what is missing.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ _NO_ICEBERG: Final = (
 
 
 def open_store(spark: SparkSession, directory: Path | str, table_format: str = PARQUET) -> Tables | DeltaTables:
-    """The tables below `directory`, for Delta a path or a URI. Raises TablesError if the format cannot be had here."""
+    """The tables below `directory`, for Delta a path or a URI. Raises TablesError if the format is not available."""
     if table_format == PARQUET:
         if "://" in str(directory):
             raise TablesError(f"{directory}: Parquet tables are kept in a directory; on other storage, take delta")
@@ -39,7 +39,7 @@ def open_store(spark: SparkSession, directory: Path | str, table_format: str = P
 
 
 def session_options(table_format: str) -> dict[str, str]:
-    """What a session of this machine needs for the format. Raises TablesError if there is nothing for this Spark."""
+    """What a local session needs for the format. Raises TablesError if nothing fits this version of Spark."""
     if table_format == ICEBERG:
         raise TablesError(_NO_ICEBERG)
     if table_format != DELTA:

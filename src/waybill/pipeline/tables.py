@@ -7,9 +7,9 @@
     DIR/silver/*, DIR/gold/*, and DIR/bronze/events, too       links to the current version below DIR/versions
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
-Silver and gold are computed anew from bronze, and compaction writes bronze anew. A new version is written beside the
-old one and the link is moved to it in one step, so that a reader sees one or the other; the old version stays until the
-next one is there.
+Silver and gold are recomputed from bronze, and compaction rewrites bronze. A new version is written beside the old one,
+and the link is moved to it in one step, so a reader sees one or the other. The old version stays until the next one is
+written.
 """
 
 import fcntl
@@ -61,11 +61,11 @@ ALL: Final = (EVENTS, CARRIED, QUARANTINE, ATTEMPTS, JOBS, *GOLD)
 
 
 class TablesError(RuntimeError):
-    """The data directory is not in a state that can be worked with; the message says what to do."""
+    """The data directory cannot be used as it is; the message says what to do."""
 
 
 class TableStore:
-    """What the pipeline asks of whatever keeps its tables: `Tables`, or `delta_tables.DeltaTables`."""
+    """Where the pipeline keeps its tables: `Tables`, or `delta_tables.DeltaTables`."""
 
     def checkpoint_location(self) -> str:
         """Where Spark keeps the offsets and commits of the batches."""
@@ -76,7 +76,7 @@ class TableStore:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Make what is missing, and see that the tables fit the checkpoint. Raises TablesError."""
+        """Create what is missing, and check that the tables fit the checkpoint. Raises TablesError."""
         raise NotImplementedError
 
     def has(self, table: Table) -> bool:
@@ -88,11 +88,11 @@ class TableStore:
         raise NotImplementedError
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
-        """Add the rows of one batch, which is there once however often it is written."""
+        """Add the rows of one batch. Writing a batch again replaces it."""
         raise NotImplementedError
 
     def replace(self, rows: DataFrame, table: Table) -> None:
-        """Put `rows` in the place of all that is in `table`, all or nothing."""
+        """Replace all rows of `table` by `rows`, all or nothing."""
         raise NotImplementedError
 
 
@@ -110,7 +110,7 @@ class Tables(TableStore):
         return str(self.checkpoint)
 
     def path(self, table: Table) -> Path:
-        """Where to read `table`: for silver and gold the current version, whatever comes after it."""
+        """Where to read `table`: for silver and gold the current version, even if a newer one is written meanwhile."""
         return (self.directory / table.name).resolve()
 
     def exists(self, table: Table) -> bool:
@@ -132,7 +132,7 @@ class Tables(TableStore):
             yield
 
     def prepare(self) -> None:
-        """Make the directory and clear away what an interrupted write left. Raises TablesError.
+        """Create the directory and remove what an interrupted write left. Raises TablesError.
 
         Batch ids come from the checkpoint: without it they would start from 0 again and replace other events.
         """
@@ -154,10 +154,10 @@ class Tables(TableStore):
         return spark.read.schema(table.schema).parquet(str(self.path(table)))
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
-        """Add the rows of one batch, in place of those that an earlier try of the same batch wrote.
+        """Add the rows of one batch, replacing those that an earlier try of the same batch wrote.
 
-        Its number is written as text: Spark puts numbers into the code that it generates, and would compile that anew
-        for each batch. In the names of directories there is no difference.
+        Its number is written as text: Spark puts numbers into the code that it generates, and would compile that again
+        for each batch. The names of the directories are the same.
         """
         rows = rows.withColumn("batch_id", F.lit(str(batch_id)))
         writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **_WRITTEN_QUICKLY)
@@ -170,7 +170,7 @@ class Tables(TableStore):
         self.publish(fresh, table)
 
     def new_version(self, table: Table, *, exists: bool = False) -> Path:
-        """Where the next version of `table` is to be written; what an interrupted write left there is cleared away."""
+        """Where to write the next version of `table`, without what an interrupted write left there."""
         versions = self.directory / "versions" / table.name.replace("/", "-")
         current = self.path(table)
         number = int(current.name) if current.parent == versions else 0
@@ -180,7 +180,7 @@ class Tables(TableStore):
         return fresh
 
     def publish(self, fresh: Path, table: Table) -> None:
-        """Make `fresh`, of `new_version`, the current version in one step; the one before it stays for its readers."""
+        """Make `fresh`, of `new_version`, the current version in one step; the previous one stays for its readers."""
         previous = self.path(table)
         link = self.directory / table.name
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def parse_topology(options: NamedOptions) -> Topology:
-    """What the options of `TOPOLOGY_OPTIONS` ask for. Raises OptionError."""
+    """The topology that the options of `TOPOLOGY_OPTIONS` describe. Raises OptionError."""
     priorities = options.count("maxPriority", 0)
     try:
         return Topology(
@@ -48,7 +48,7 @@ def parse_topology(options: NamedOptions) -> Topology:
 
 
 def is_passive(options: NamedOptions) -> bool:
-    """Whether the queues are to be looked for before anything is sent."""
+    """Whether to check that the queues exist before anything is sent."""
     return options.text("declare") == "passive"
 
 

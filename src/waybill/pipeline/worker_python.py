@@ -1,9 +1,8 @@
-"""The Python that Spark starts its workers with: one that finds PySpark where it is installed.
+"""The Python that Spark starts its workers with: one that uses the installed PySpark.
 
-Spark puts an archive of PySpark's sources first on the path of its workers, for machines that have no other. Python
-keeps nothing that it compiles from an archive, so each new process compiles PySpark anew, which is most of its start:
-about a second of CPU, for every streaming query and for every kind of worker. Where this very PySpark is installed, the
-archive serves no purpose.
+Spark puts an archive of PySpark's sources first on the path of its workers, for machines without PySpark. Python does
+not cache what it compiles from an archive, so each new process compiles PySpark again. That takes about a second of CPU
+for every streaming query and every kind of worker. Where the same PySpark is installed, the archive is not needed.
 """
 
 import hashlib
@@ -33,7 +32,7 @@ exec "{python}" "$@"
 def worker_python(scratch: Path | None = None) -> str:
     """The path of a program that starts this interpreter so. `scratch`: where to put it (default: the user's cache).
 
-    Where no such program can be had, the interpreter itself.
+    Returns the interpreter itself if no such program can be made.
     """
     if os.name != "posix":
         return sys.executable

@@ -1,4 +1,4 @@
-"""Small shell scripts that stand in for a program which Spark starts by its path, but not in the way that it should."""
+"""Small shell scripts in place of programs that Spark starts by path, to start them with other settings."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def put_wrapper(place: Path, script: str) -> None:
-    """Write an executable script. Safe to do twice at the same time."""
+    """Write an executable script. Two processes may do so at the same time."""
     place.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(dir=place.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -16,7 +16,7 @@ def put_wrapper(place: Path, script: str) -> None:
 
 
 def own_cache() -> Path:
-    """A directory of this user alone: nobody else may put a program there for us to run."""
+    """A directory that only this user can write, so nobody else can put a program there for us to run."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
     cache.mkdir(parents=True, exist_ok=True)
     return cache

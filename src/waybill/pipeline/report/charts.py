@@ -1,6 +1,6 @@
 """The charts of the page, as SVG text. Colours and type come from the page's style sheet, for light and for dark.
 
-Every mark that a reader may want the figure of has a `<title>`, which browsers show as a tooltip.
+Marks with a figure have a `<title>`, which browsers show as a tooltip.
 """
 
 import math
@@ -27,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Canvas:
-    """The size of a chart in its own units, which are pixels where the page is wide enough."""
+    """The size of a chart in its own units: pixels if the page is wide enough."""
 
     width: float
     plot_height: float
@@ -181,7 +181,7 @@ def outcome_rows(job_types: Sequence[JobType]) -> list[BarRow]:
 
 
 def bars(rows: Sequence[BarRow], name: str, *, to_full_width: bool) -> str:
-    """Horizontal bars one below the other: all of full width, or in proportion to the largest."""
+    """Horizontal bars, one below the other: all of full width, or in proportion to the largest."""
     largest = max((sum(segment.value for segment in row.segments) for row in rows), default=1) or 1
     items = []
     for row in rows:
@@ -236,7 +236,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _runs(
     buckets: Sequence[Bucket], pick: Callable[[Bucket], Percentiles | None]
 ) -> list[list[tuple[int, Percentiles]]]:
-    """Neighbouring buckets that have values, with their places."""
+    """Runs of adjacent buckets that have values, with their positions."""
     runs: list[list[tuple[int, Percentiles]]] = [[]]
     for index, bucket in enumerate(buckets):
         values = pick(bucket)

@@ -1,6 +1,6 @@
 """Gold: attempts and jobs counted by time bucket, queue and job type.
 
-The same functions give the minutes that are stored and the finer buckets that a report of a short run is drawn with.
+The same functions compute the stored minutes and the finer buckets in the report of a short run.
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def dead_letters(jobs: DataFrame, bucket_seconds: int = 60) -> DataFrame:
 
 
 def retries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
-    """How attempts ended, by their number (`schemas.RETRIES`): what the tries after the first were good for."""
+    """How attempts ended, by their number (`schemas.RETRIES`): what retries achieved."""
     ended = attempts.where("outcome != 'running'").withColumn("at", F.col("finished_at"))
     failed = ended.where("outcome = 'failed'").groupBy("job_id").agg(F.min("finished_at").alias("first_failed_at"))
     recovery = F.unix_millis("finished_at") - F.unix_millis("first_failed_at")
@@ -125,7 +125,7 @@ def retries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
 
 
 def merged_percentiles(sketch: str, ranks: Sequence[float]) -> Column:
-    """An aggregate: the percentiles of all that the sketches of a group have seen; null if that is nothing."""
+    """An aggregate: the percentiles of the merged sketches of a group; null if they are empty."""
     return percentiles(F.kll_merge_agg_bigint(sketch, _SKETCH_SIZE), ranks)
 
 
@@ -156,5 +156,5 @@ def _facts(rows: DataFrame, time: str, **values: Column) -> DataFrame:
 
 
 def _example(message: str, order: Column) -> list[Column]:
-    """The first job of a group, and what was said about it."""
+    """The first job of a group, and its error."""
     return [F.min_by("job_id", order).alias("example_job_id"), F.min_by(message, order).alias("example_message")]

@@ -1,7 +1,7 @@
-"""Gold: how many jobs were done in time, by an objective for each job type.
+"""Gold: how many jobs completed in time, by an objective for each job type.
 
-The time of a job is that from when it could have started (the push, or the time that it was scheduled for) to its
-completion, whatever attempts and waits lie between: what somebody who waits for it sees.
+The time of a job begins when it could have started (the push, or its scheduled time) and ends with its completion. It
+includes all attempts and waits in between: it is what a person who waits for the job sees.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ DEFAULT_MS: Final = 60_000
 
 @dataclass(frozen=True)
 class Objectives:
-    """Milliseconds in which a job should be completed; `by_type` for job types with an objective of their own."""
+    """Milliseconds within which a job should complete; `by_type` for job types with their own objective."""
 
     default_ms: int = DEFAULT_MS
     by_type: Mapping[str, int] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class Objectives:
 
 
 def attainment(jobs: DataFrame, objectives: Objectives, bucket_seconds: int = 60) -> DataFrame:
-    """Jobs that ended, and those that were completed in time (`schemas.OBJECTIVES`), by the bucket of their end.
+    """Jobs that ended, and those that completed in time (`schemas.OBJECTIVES`), by the bucket of their end.
 
-    A job that was given up or expired was not in time. One that was cancelled, or whose push was not seen, does not
+    A job that was discarded or expired was not in time. A job that was cancelled, or whose push was not seen, does not
     count.
     """
     since = F.greatest("enqueued_at", "scheduled_at")

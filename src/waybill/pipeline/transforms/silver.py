@@ -1,16 +1,16 @@
-"""Silver: events folded to one row an attempt, and to one row a job.
+"""Silver: events folded to one row per attempt, and to one row per job.
 
-Every column is an aggregate that does not care in which order the events come, how often, or in how many batches: first
-and last are taken by the event's own time and id, never by the place where it was read. So late events, replays and
-duplicates change nothing, and a fold from the start gives what a fold of the parts would.
+Every column is an aggregate that does not depend on the order, number or batches of the events: first and last are
+decided by the event's own time and id, never by the place where it was read. So late events, replays and duplicates
+change nothing, and a fold from the start gives the same as a fold of the parts.
 
-The events of a job are brought to one place and sorted once, and folded there to slots: one for each attempt, and slot
-0 for what was said of the job without one. Attempts are the slots that began, jobs the sums over slots, which needs
-neither another shuffle nor another sort. To aggregate before the shuffle, as Spark does by itself, would make nothing
-smaller: a job has few events, and they are rarely in one file.
+The events of a job are shuffled to one task, sorted once, and folded to slots: one for each attempt, and slot 0 for
+events of the job without an attempt. Attempts are the slots that began, jobs are the sums over slots; neither needs
+another shuffle or sort. Aggregating before the shuffle, as Spark does by default, would save nothing: a job has few
+events, and they are rarely in one file.
 
-An attempt becomes available twice over: by `job.enqueued` (the first), or by the `job.retrying` of the one before it.
-The latter is therefore counted in two slots, which saves a join of the attempts with themselves.
+A first attempt becomes available by `job.enqueued`, a later one by the `job.retrying` of the attempt before it. So a
+`job.retrying` is counted in two slots, which saves a join of the attempts with themselves.
 """
 
 from typing import Final
@@ -54,7 +54,7 @@ _SLOT_COLUMNS: Final = (
 
 
 def slots(events: DataFrame) -> DataFrame:
-    """One row for each job and slot, from events in the columns of bronze: what `attempts` and `jobs` are made of."""
+    """One row for each job and slot, from events in the columns of bronze: the input of `attempts` and `jobs`."""
     numbers = (
         F.when(_is(_RETRYING), F.array("attempt", F.least("attempt", F.lit(_LAST_ATTEMPT)) + 1))
         .when(_is(_ENQUEUED), F.array(F.lit(1)))
@@ -91,14 +91,14 @@ def attempts(slots: DataFrame) -> DataFrame:
 def jobs(slots: DataFrame) -> DataFrame:
     """One row for each job (`schemas.JOBS`).
 
-    A job that completed is completed, whatever else was said of it (a late duplicate of a job that was given up, say);
-    then discarded, cancelled and expired; then what the highest attempt says.
+    The state is the first of these that applies: completed, whatever other events say (such as a late duplicate of a
+    discarded job); discarded, cancelled, expired; else that of the highest attempt.
     """
     return slots.groupBy("job_id").agg(*_job_aggregates()).withColumns(_job_columns()).select(*JOBS.fieldNames())
 
 
 def plausible(time: str) -> Column:
-    """Whether a time can be counted: bronze that was written by earlier versions may hold any."""
+    """Whether a time can be counted: bronze of earlier versions may contain any time."""
     return (F.col(time) >= F.lit(FIRST_TIME)) & (F.col(time) < F.lit(TIMES_END))
 
 
@@ -111,7 +111,7 @@ def _kind() -> Column:
 
 
 def _slot_aggregates() -> list[Column]:
-    """What is kept of the events of one slot."""
+    """The aggregates over the events of one slot."""
     opening = F.col("opening")
     retrying = _is(_RETRYING) & ~opening
     failing = _is(_FAILED, _DISCARDED) | retrying
@@ -152,7 +152,7 @@ def _slot_aggregates() -> list[Column]:
 
 
 def _slot_columns() -> dict[str, Column]:
-    """What follows from the aggregates of a slot."""
+    """The columns computed from the aggregates of a slot."""
     finished_at = F.coalesce("completed_at", "failed_at")
     available_at = F.coalesce("retry_at", "opened_at")
     run_ms = F.coalesce("completed_ms", "failed_ms", _elapsed_ms(F.col("started_at"), finished_at))
@@ -169,7 +169,7 @@ def _slot_columns() -> dict[str, Column]:
 
 
 def _job_aggregates() -> list[Column]:
-    """What is kept of the slots of one job."""
+    """The aggregates over the slots of one job."""
     begun = F.col("begun")
     moments = ("enqueued_at", "scheduled_at", "started_at", *(f"{end}_at" for end in _ENDS))
     failed = (F.col("completed_at").isNull() & F.col("finished_at").isNotNull()).cast("int")
@@ -195,7 +195,7 @@ def _job_aggregates() -> list[Column]:
 
 
 def _job_columns() -> dict[str, Column]:
-    """What follows from the aggregates of a job."""
+    """The columns computed from the aggregates of a job."""
     state = F.when(F.col("completed_at").isNotNull(), "completed")
     for end in _ENDS[1:]:
         state = state.when(F.col(f"{end}_at").isNotNull(), end)
@@ -222,7 +222,7 @@ def _is(*kinds: int) -> Column:
 
 
 def _first(value: str, wanted: Column) -> Column:
-    """The least value among the events that are wanted, or null."""
+    """The least value among the wanted events, or null."""
     return F.min(F.when(wanted, F.col(value)))
 
 
@@ -232,6 +232,6 @@ def _distinct(kind: int) -> Column:
 
 
 def _elapsed_ms(start: Column, end: Column) -> Column:
-    """Milliseconds from `start` to `end`; 0 if the clocks of two machines disagree; null if one of them is."""
+    """Milliseconds from `start` to `end`; 0 if the clocks of two machines disagree; null if one time is null."""
     elapsed = F.unix_millis(end) - F.unix_millis(start)
     return F.when(elapsed.isNotNull(), F.greatest(elapsed, F.lit(0)))

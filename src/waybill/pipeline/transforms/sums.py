@@ -1,4 +1,4 @@
-"""Sums that no value stops."""
+"""Sums that cannot overflow."""
 
 from typing import Final
 

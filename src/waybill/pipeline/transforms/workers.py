@@ -1,7 +1,7 @@
-"""Gold: how busy workers were, by the minute.
+"""Gold: how busy workers were in each minute.
 
-A worker's places are its concurrency, which it tells when it starts. What it was busy with is the time of its attempts
-that lies in a bucket: an attempt of ten minutes is in eleven of them.
+A worker's places are its concurrency, which its event `worker.started` reports. Its busy time in a bucket is the part
+of its attempts that lies in the bucket: an attempt of ten minutes may touch eleven buckets.
 """
 
 from typing import Final
@@ -49,7 +49,7 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
 
 
 def _places(events: DataFrame) -> DataFrame:
-    """The concurrency of each worker, as it said last."""
+    """The concurrency of each worker, as last reported."""
     concurrency: Column = F.get_json_object("event", "$.data.concurrency").try_cast("int")
     return (
         events.where("type = 'worker.started' and worker_id is not null")
