@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
@@ -61,25 +61,20 @@ class Moment:
         return self.envelope.type
 
 
-class HookList(Generic[T]):
-    """The hooks of one kind, in the order of their registration: a decorator that adds one."""
+class HookList(list[Callable[[T], object]]):
+    """The hooks of one kind, in the order of their registration: a decorator that adds one.
+
+    A list, as every job asks whether there are any.
+    """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self._hooks: list[Callable[[T], object]] = []
 
     def __call__(self, hook: Callable[[T], HookResult]) -> Callable[[T], HookResult]:
         """Register a plain or an async function. Workers that start later call it."""
-        self._hooks.append(hook)
+        self.append(hook)
         return hook
-
-    def __iter__(self) -> Iterator[Callable[[T], object]]:
-        """Iterate over the hooks."""
-        return iter(tuple(self._hooks))
-
-    def __len__(self) -> int:
-        """Count the hooks."""
-        return len(self._hooks)
 
 
 class Hooks:
@@ -111,7 +106,7 @@ class HookCalls:
 
     def tell(self, hooks: HookList[T], moment: T, about: str = "") -> None:
         """Call the hooks of a kind. Raises nothing."""
-        for hook in hooks:
+        for hook in tuple(hooks):
             try:
                 answer = hook(moment)
                 if inspect.isawaitable(answer):
@@ -127,7 +122,7 @@ class HookCalls:
 
     async def worker(self, hooks: HookList[Any], worker: object) -> None:
         """Call the hooks of a kind for a worker, one after the other, and wait for each. Raises nothing."""
-        for hook in hooks:
+        for hook in tuple(hooks):
             try:
                 answer = hook(worker)
                 if inspect.isawaitable(answer):

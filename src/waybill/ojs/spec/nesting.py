@@ -19,7 +19,8 @@ _NO_BRACKETS: Final = bytes(octet for octet in range(256) if octet not in b"[]{}
 
 def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     """Say whether valid JSON has more than `limit` arrays and objects within each other."""
-    if text.count(b"[") + text.count(b"{") <= limit:
+    # Each takes two octets: a short text needs no look.
+    if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
     brackets = _STRING.sub(b"", text).translate(_AS_ARRAYS, _NO_BRACKETS)
     # Each round takes what is innermost.

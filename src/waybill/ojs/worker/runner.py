@@ -255,7 +255,8 @@ class Runner:
         if delivery.redelivered and self._is_known(execution):
             return
         execution.handler = handler = self._handlers.get(envelope.type)
-        if self.cancellations.covers(envelope.id):
+        cancellations = self.cancellations
+        if (cancellations.jobs or cancellations.workflows) and cancellations.covers(envelope.id):
             self._settlement.cancelled(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
