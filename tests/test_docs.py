@@ -52,6 +52,14 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     assert dead == []
 
 
+def test_pages_named_in_code_exist() -> None:
+    files = (
+        path for room in ("src", "benchmarks", "scripts", "examples") for path in (REPOSITORY / room).rglob("*.py")
+    )
+    named = {page for path in files for page in re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(encoding="utf-8"))}
+    assert sorted(page for page in named if not (REPOSITORY / page).exists()) == []
+
+
 def inline(page: Page) -> list[str]:
     return [" ".join(code.split()) for code in CODE.findall(page.prose)]
 
