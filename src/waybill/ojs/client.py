@@ -113,6 +113,8 @@ class Jobs:
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = event_source("clients", new_id())
         self.create_queues = create_queues
+        self.describes_jobs = False
+        """Whether the events of its pushes carry the jobs, for coordinators that show their arguments."""
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results
@@ -307,6 +309,9 @@ class Jobs:
         if not jobs:
             return []
         encode_all(jobs)
+        if self.describes_jobs:
+            for one in jobs:
+                one.description = one.body
         return await (await self._publisher()).enqueue(jobs, now)
 
     async def cancel(self, job_id: str, queue: str | None = None) -> None:

@@ -76,6 +76,8 @@ class Coordinator:
         self._replacement: Replacement | None = None
         self._desk: Desk | None = None
         self._features = Features(self._is_trusted)
+        self._channel: Channel | None = None
+        self._job_requests: JobRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: dict[str, Answer] = {}
         """What is called for which kind of request."""
@@ -98,13 +100,13 @@ class Coordinator:
             self._desk = desk = Desk(
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
-            self._answers |= JobRequests(desk, self._replacement).answers()
+            self._job_requests = JobRequests(desk, self._replacement)
+            self._answers |= self._job_requests.answers()
             self._answers |= await self._features.start(desk, self.id, self._jobs)
             self._answers |= WaitRequests(desk).answers()
-            channel = await broker.connection.channel(prefetch_count=PREFETCH)
+            self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
-                await declarer.ensure_control(queue)
-                await self._serve(channel, desk, declarer.topology.control_queue(queue), queue)
+                await self._stand_in_line(broker, queue)
             await self._serve_all(broker, desk)
             desk.spawn(self._replacement.watch(self._queues))
             desk.spawn(watch_queues(broker, self._queues, self.queue_counts))
@@ -112,6 +114,29 @@ class Coordinator:
             await self.close()
             raise
         _log.info("coordinator %s stands by for %s", self.id, ", ".join(self._queues))
+
+    async def coordinate(self, queue: str) -> None:
+        """Coordinate a queue more. Raises InvalidJob for a bad name."""
+        check_queue(queue)
+        if queue not in self._queues and self._broker is not None:
+            self._queues.append(queue)
+            await self._stand_in_line(self._broker, queue)
+
+    async def cancel(self, job_id: str, queue: str) -> None:
+        """Cancel a job, as a request of the coordinator's own user does: see `Jobs.cancel`."""
+        if self._job_requests is None:
+            raise RuntimeError("the coordinator is not started")
+        await self._job_requests.cancel(job_id, queue)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that it coordinates."""
+        return list(self._queues)
+
+    @property
+    def view(self) -> JobView:
+        """What it knows of jobs. Raises RuntimeError before it is started."""
+        return self._known
 
     async def close(self) -> None:
         """Leave the control queues to the next coordinator."""
@@ -158,6 +183,12 @@ class Coordinator:
         return self._view
 
     # Requests. --------------------------------------------------------------------------------------------------
+
+    async def _stand_in_line(self, broker: BrokerConnection, queue: str) -> None:
+        """Read the control queue of a queue as soon as nobody else does."""
+        if self._channel is not None and self._desk is not None:
+            await broker.declarer.ensure_control(queue)
+            await self._serve(self._channel, self._desk, broker.declarer.topology.control_queue(queue), queue)
 
     async def _serve(self, channel: Channel, desk: Desk, name: str, queue: str) -> None:
         consumer = await channel.consume(name)

@@ -50,7 +50,7 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
                 skipped += unreadable
             verdicts |= store.apply(piece)
             for _, events in piece:
-                store.note_ends(events)
+                store.note(events)
             start, size = end, 0
     return verdicts, skipped
 
@@ -82,7 +82,7 @@ def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
         for tries_left in reversed(range(EVENT_TRIES)):
             try:
                 verdicts |= store.apply([(offset, [event])], keeps_position=True)
-                store.note_ends([event])
+                store.note([event])
                 break
             except Exception as error:  # noqa: BLE001 - see above
                 store.probe()

@@ -16,6 +16,7 @@ from waybill.ojs.coordinator.claims import ClaimFold
 from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.coordinator.markers import MarkerFold
 from waybill.ojs.cron.cron_fold import CronFold
 from waybill.ojs.cron.cron_requests import CronRequests
 from waybill.ojs.cron.keeper import CronKeeper
@@ -31,7 +32,7 @@ class Features:
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
         self._workflows = WorkflowFold()
-        self.folds = FeatureFolds([CronFold(is_trusted), self._workflows, ClaimFold(is_trusted)])
+        self.folds = FeatureFolds([CronFold(is_trusted), self._workflows, ClaimFold(is_trusted), MarkerFold()])
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 

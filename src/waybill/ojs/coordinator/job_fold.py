@@ -55,6 +55,8 @@ class JobRecord(JobInfo):
     owner: str | None = None
     """The user who has pushed it, None if nobody knows."""
     message: dict[str, object] | None = None
+    envelope: dict[str, object] | None = None
+    """What was pushed, if the event of the push tells."""
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
@@ -198,6 +200,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))
         job.unique_key = unique_key_of(event) or job.unique_key
+        job.envelope = _object(data.get("job")) or job.envelope
         if job.scheduled_at is not None:
             state = State.SCHEDULED.value
     elif event.type == "job.started" and job.attempt <= attempt:

@@ -78,12 +78,12 @@ class JobRequests:
         await self._view.settled(job_id, lambda found: found is not None)
         owner = await self._view.owner(job_id)
         if self._desk.may_change(request, owner):
-            await self._cancel(job_id, request.queue)
+            await self.cancel(job_id, request.queue)
         else:
             self._desk.refuse(request, job_id, owner)
         request.delivery.ack()
 
-    async def _cancel(self, job_id: str, queue: str) -> None:
+    async def cancel(self, job_id: str, queue: str) -> None:
         """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
         if not job_id:
             return
@@ -135,7 +135,7 @@ class JobRequests:
             if not self._desk.may_change(request, owner):
                 self._desk.refuse(request, obstacle.id, owner)
                 break
-            await self._cancel(obstacle.id, obstacle.queue or request.queue)
+            await self.cancel(obstacle.id, obstacle.queue or request.queue)
             reply.replaced = obstacle
         await self._reply(request, reply)
 

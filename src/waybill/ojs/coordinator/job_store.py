@@ -27,6 +27,13 @@ class HeldAttempt(NamedTuple):
     visibility_ms: int
 
 
+class JobDetail(NamedTuple):
+    """A job, and what was pushed if that is known."""
+
+    info: JobInfo
+    envelope: dict[str, object] | None
+
+
 class JobStore:
     """What every store does; used by one thread at a time.
 
@@ -40,6 +47,10 @@ class JobStore:
         """Jobs whose ends are noted."""
         self.ended: list[str] = []
         """Those of them whose ends were folded, until somebody takes them from here."""
+        self.expected: set[tuple[str, str]] = set()
+        """Events, by type and job, that are noted when they are folded."""
+        self.arrived: list[tuple[str, str]] = []
+        """Those of them that were folded, until somebody takes them from here."""
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -85,8 +96,16 @@ class JobStore:
         """Return those of these jobs of which an event was folded."""
         return [info for info in map(self.get, job_ids) if info is not None]
 
-    def note_ends(self, events: Iterable[ReceivedEvent]) -> None:
-        """Note which of the watched jobs have ended, by events that were folded."""
+    def detail(self, job_id: str) -> JobDetail | None:
+        """Return a job with its envelope, None if no event of it was folded."""
+        job = self._find(job_id)
+        return None if job is None else JobDetail(info_of(job), job.envelope)
+
+    def note(self, events: Sequence[ReceivedEvent]) -> None:
+        """Note which of the watched jobs have ended, and which expected events are there, by what was folded."""
+        if self.expected:
+            expected = self.expected
+            self.arrived += [key for event in events if (key := (event.type, event.subject)) in expected]
         watched = self.watched
         if watched:
             self.ended += [event.subject for event in events if event.type in ENDS and event.subject in watched]

@@ -22,7 +22,7 @@ from waybill.client import Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage
@@ -63,6 +63,7 @@ class JobView:
         self.skipped_count = 0
         """How many events could not be understood, or kept, and were stepped over."""
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
+        self._expected: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
@@ -88,6 +89,7 @@ class JobView:
         store = self._store
         store.features = self._features
         store.watched = self.watched
+        store.expected = set()
         self._next_offset = await self._in_thread(lambda: store.next_offset)
         channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._stream = await channel.consume(
@@ -116,6 +118,35 @@ class JobView:
         """Return those of these jobs of which an event has arrived."""
         store = self._known
         return await self._in_thread(lambda: store.many(job_ids))
+
+    async def detail(self, job_id: str) -> JobDetail | None:
+        """Return a job with what was pushed, None if no event of it has arrived."""
+        store = self._known
+        return await self._in_thread(lambda: store.detail(job_id))
+
+    def expect(self, kind: str, job_id: str) -> asyncio.Future[None]:
+        """Return what is done once the next event of a type about a job is folded: call it before that is written."""
+        key = kind, job_id
+        found = self._expected.get(key)
+        if found is None or found.done():
+            found = self._expected[key] = asyncio.get_running_loop().create_future()
+            self._known.expected.add(key)
+        return found
+
+    def forget(self, kind: str, job_id: str) -> None:
+        """Expect no event of a type about a job any more; whoever waits for it is cancelled."""
+        found = self._expected.pop((kind, job_id), None)
+        if found is not None:
+            found.cancel()
+        if self._store is not None:
+            self._store.expected.discard((kind, job_id))
+
+    def _tell_arrived(self, store: JobStore, arrived: Sequence[tuple[str, str]]) -> None:
+        for key in arrived:
+            found = self._expected.pop(key, None)
+            store.expected.discard(key)
+            if found is not None and not found.done():
+                found.set_result(None)
 
     async def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""
@@ -238,7 +269,7 @@ class JobView:
             # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
             # The wait is short where folds are: a step of a workflow goes through several, one after another.
             with contextlib.suppress(TimeoutError):
-                longest = WATCHED_FOLD_SECONDS if self.watched else FOLD_SECONDS
+                longest = WATCHED_FOLD_SECONDS if self.watched or self._expected else FOLD_SECONDS
                 async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
                     await self._many_wait.wait()
             self._arrived.clear()
@@ -274,6 +305,9 @@ class JobView:
             ended, store.ended = store.ended, []
             for tell_ends in self.on_end:
                 tell_ends(ended)
+        if store.arrived:
+            arrived, store.arrived = store.arrived, []
+            self._tell_arrived(store, arrived)
         if verdicts:
             for tell in self.on_feature:
                 tell()

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
@@ -27,8 +29,8 @@ class Outgoing:
     """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
 
     __slots__ = (
-        *("body", "envelope", "exchange", "future", "idempotency_key", "key", "options", "place", "properties"),
-        *("reply_to", "template", "unique_key"),
+        *("body", "description", "envelope", "exchange", "future", "idempotency_key", "key", "options", "place"),
+        *("properties", "reply_to", "template", "unique_key"),
     )
 
     def __init__(
@@ -51,6 +53,8 @@ class Outgoing:
         self.place: str | None = None
         """The same, of one that has a place at the broker."""
         self.body = b""
+        self.description: bytes | None = None
+        """The envelope as the event of its push is to carry it."""
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""
         self.key = ""
@@ -124,7 +128,8 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
     unique_key = one.unique_key or one.idempotency_key
     # A worker may have started the job by now; its queue wait counts from the time of its envelope.
     time = envelope.enqueued_at
-    if envelope.state != SCHEDULED and time is not None and (unique_key is None or is_plain(unique_key)):
+    is_short = envelope.state != SCHEDULED and one.description is None
+    if is_short and time is not None and (unique_key is None or is_plain(unique_key)):
         events.record_enqueued(envelope.id, time, envelope.type, envelope.queue, envelope.priority, unique_key)
         return
     later = envelope.scheduled_at if envelope.state == SCHEDULED else None
@@ -139,6 +144,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
             priority=envelope.priority,
             scheduled_at=later,
             unique_key=unique_key,
+            job=None if one.description is None else msgspec.Raw(one.description),
         ),
         envelope.enqueued_at,
     )

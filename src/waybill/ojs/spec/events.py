@@ -55,6 +55,8 @@ class JobEnqueued(JobEventData, frozen=True, kw_only=True):
     priority: int | None = None
     scheduled_at: str | None = None
     unique_key: str | None = None
+    job: msgspec.Raw | None = None
+    """The envelope, if who has pushed the job wants coordinators to show it."""
 
 
 class JobScheduled(JobEventData, frozen=True, kw_only=True):
@@ -184,6 +186,10 @@ class CoordinatorStarted(EventData, frozen=True, kw_only=True):
 
     coordinator_id: str
     queues: Sequence[str]
+
+
+class ViewMarked(EventData, frozen=True, kw_only=True):
+    """view.marked, an extension: whoever has folded it knows all that was written before."""
 
 
 class WorkerStarted(EventData, frozen=True, kw_only=True):
@@ -351,6 +357,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     QueuePaused: "queue.paused",
     QueueResumed: "queue.resumed",
     CoordinatorStarted: "coordinator.started",
+    ViewMarked: "view.marked",
     WorkerStarted: "worker.started",
     WorkerStopped: "worker.stopped",
     WorkerQuiet: "worker.quiet",

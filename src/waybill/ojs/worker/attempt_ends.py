@@ -11,13 +11,14 @@ import msgspec
 
 from waybill.client import ClientError, Delivery
 from waybill.ojs.control.control import Control
-from waybill.ojs.errors import ControlFailed, InvalidJob
+from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode
 from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, MAX_RESULT_BYTES, MAX_RESULT_TTL_SECONDS, Envelope, ErrorRecord
 from waybill.ojs.spec.events import ErrorSummary, JobFailed
+from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
-from waybill.ojs.spec.retry import retry_delay_seconds
+from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.execution import LOST, Execution, Failure
@@ -50,6 +51,16 @@ def kept_result(execution: Execution, encoded: bytes | None) -> tuple[msgspec.Ra
         return msgspec.Raw(encoded), None
     expires_at = datetime.now(UTC) + timedelta(seconds=min(lasts, MAX_RESULT_TTL_SECONDS))
     return msgspec.Raw(encoded), format_timestamp(expires_at)
+
+
+def gets_another(execution: Execution, failure: Failure) -> bool:
+    """Say whether a job that has failed is tried again: its handler, its policy and its attempts allow it."""
+    envelope = execution.envelope
+    return (
+        failure.response is ResponseCode.RETRY
+        and execution.attempt < max_attempts(execution.delivery.properties.headers, envelope)
+        and not is_non_retryable(envelope.policy, failure.record.type)
+    )
 
 
 def delay_of(execution: Execution) -> float:

@@ -19,6 +19,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.spec.headers import republish_properties
 from waybill.ojs.spec.retry import retry_bucket_ms
+from waybill.ojs.topology import delay_ladder
 
 MAX_REFUSALS: Final = 5
 """How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
@@ -30,8 +31,10 @@ _log = logging.getLogger("waybill.ojs.worker")
 class Republisher:
     """Publishes over one connection."""
 
-    def __init__(self, broker: BrokerConnection) -> None:
+    def __init__(self, broker: BrokerConnection, *, is_exact: bool = False) -> None:
+        """With `is_exact` a delay is rounded up to the second, not to the next retry queue, and none is none."""
         self._broker = broker
+        self._is_exact = is_exact
         self._counters = broker.events.counters
 
     async def republish(
@@ -70,6 +73,20 @@ class Republisher:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
 
+    def wait_seconds(self, delay: float) -> float:
+        """Return for how long a copy with this delay really waits."""
+        if self._is_exact and delay <= 0:
+            return 0.0
+        bucket_ms = self._bucket_ms(delay)
+        return bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
+
+    def _bucket_ms(self, delay: float) -> int | None:
+        """Return the delay of the retry queue to use, None if the ladder is to be used."""
+        bucket_ms = retry_bucket_ms(delay)
+        if self._is_exact and bucket_ms is not None and bucket_ms > delay_ladder.whole_seconds(delay) * 1000:
+            return None
+        return bucket_ms
+
     async def _publish(
         self,
         delivery: Delivery,
@@ -83,7 +100,7 @@ class Republisher:
         """Publish once; return when that began."""
         topology = self._broker.declarer.topology
         exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
-        if delay is not None:
+        if delay is not None and (delay > 0 or not self._is_exact):
             exchange, key, waiting = await self._place_to_wait(queue, delay)
             headers = headers | waiting
         published_at = asyncio.get_running_loop().time()
@@ -111,7 +128,7 @@ class Republisher:
         """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
         declarer = self._broker.declarer
         topology = declarer.topology
-        bucket_ms = retry_bucket_ms(delay)
+        bucket_ms = self._bucket_ms(delay)
         if bucket_ms is not None:
             await declarer.ensure_retry(queue, bucket_ms)
             return topology.retry, topology.retry_key(queue, bucket_ms), {}

@@ -39,16 +39,15 @@ from waybill.ojs.spec.events import (
 )
 from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers
 from waybill.ojs.spec.nesting import clean_text, shown
-from waybill.ojs.spec.retry import is_non_retryable, retry_bucket_ms
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.acknowledgements import Acknowledgements
 from waybill.ojs.worker.attempt_ends import (
     delay_of,
     encoded_result,
     failed_event,
+    gets_another,
     kept_result,
     lifetime_of,
     log_failure,
@@ -81,11 +80,13 @@ class Settlement:
         on_discard: OnDiscard,
         *,
         holds_delivery: bool = True,
+        exact_delays: bool = False,
         hooks: HookCalls | None = None,
     ) -> None:
         """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
 
-        Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it.
+        Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it. See
+        `Republisher` for `exact_delays`.
         """
         self._told = Told(hooks or HookCalls(Hooks()))
         self._finished = RecentAttempts(REMEMBERED_ATTEMPTS)
@@ -101,7 +102,7 @@ class Settlement:
         self._broker = broker
         self._events = broker.events
         self._control = Control(broker)
-        self._copies = Republisher(broker)
+        self._copies = Republisher(broker, is_exact=exact_delays)
         self._replies = Replies(broker, REMEMBERED_ATTEMPTS)
         self._counters = broker.events.counters
         self._on_discard = on_discard
@@ -154,26 +155,25 @@ class Settlement:
         self._acknowledgements.completed(execution, encoded, error)
 
     def failed(
-        self, execution: Execution, failure: Failure, duration_seconds: float, error: BaseException | None = None
+        self,
+        execution: Execution,
+        failure: Failure,
+        duration_seconds: float,
+        error: BaseException | None = None,
+        delay: float | None = None,
     ) -> None:
         """Settle a failure: another attempt if the handler and the policy allow one, or the end.
 
-        It is logged, in any case and in one record; `error` is what the handler has raised.
+        It is logged, in any case and in one record; `error` is what the handler has raised. The next attempt waits
+        `delay` seconds, or as long as the policy says.
         """
         envelope = execution.envelope
-        headers = execution.delivery.properties.headers
-        limit = max_attempts(headers, envelope)
-        again = (
-            failure.response is ResponseCode.RETRY
-            and execution.attempt < limit
-            and not is_non_retryable(envelope.policy, failure.record.type)
-        )
-        failure.record.retryable = again
+        failure.record.retryable = again = gets_another(execution, failure)
         self.failed_count += 1
         if execution.handler is not None:
             # What else claims to be a type is anybody's invention.
             self._counters.durations[envelope.type].add(duration_seconds)
-        delay = delay_of(execution) if again else None
+        delay = (delay_of(execution) if delay is None else delay) if again else None
         log_failure(_log, execution, failure, delay, error)
         self._told.failure(execution, failure, duration_seconds, error)
         self._events.record(envelope.id, failed_event(execution, failure, duration_seconds))
@@ -420,8 +420,7 @@ class Settlement:
         self._told.retry(execution, failure, delay)
         self._finished.add(execution.key)
         events = self._broker.events
-        bucket_ms = retry_bucket_ms(delay)
-        waits = bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
+        waits = self._copies.wait_seconds(delay)
         events.record(
             envelope.id,
             JobRetrying(

@@ -1,0 +1,105 @@
+"""The application: a function from a request to its answer. Whatever happens, there is an answer, and it is JSON."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused
+from waybill.backend.keys import KeyRing
+from waybill.backend.message import CLIENT_MEDIA_TYPE, MEDIA_TYPE, SPEC_VERSION, Request, Response, answer
+from waybill.backend.router import OPEN, Route, Router
+from waybill.client import ClientError
+from waybill.ojs.errors import ControlFailed, CronNotFound, DuplicateJob, InvalidJob, PushFailed
+from waybill.ojs.spec.identifiers import new_id
+
+MAX_REQUEST_ID: Final = 128
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Application:
+    """Answers requests. `keys` None lets everybody in: for loopback only."""
+
+    def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
+        """Compile the routes."""
+        self._router = Router(routes)
+        self._keys = keys
+
+    async def handle(self, request: Request) -> Response:
+        """Return the answer to a request. Raises nothing but what cancels it."""
+        request.id = _request_id(request.headers.get("x-request-id", ""))
+        try:
+            response = await self._route(request)
+        except RequestRefused as error:
+            response = _refusal(request, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            response = _refusal(request, _explained(error, request))
+        client = request.headers.get("user-agent", "")
+        media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
+        response.headers += (
+            ("Content-Type", media_type),
+            ("OJS-Version", SPEC_VERSION),
+            ("X-Request-ID", request.id),
+        )
+        return response
+
+    async def _route(self, request: Request) -> Response:
+        found = self._router.find(request.path)
+        if found is None:
+            details: dict[str, object] = {"resource_type": "path", "resource_id": request.path[:300]}
+            raise RequestRefused("not_found", f"There is nothing at {request.path[:300]!r}.", details=details)
+        routes, request.parameters = found
+        method = "GET" if request.method == "HEAD" else request.method
+        route = routes.get(method)
+        if route is None:
+            allowed = [("Allow", ", ".join(sorted({*routes, "OPTIONS"} | ({"HEAD"} if "GET" in routes else set()))))]
+            if method == "OPTIONS":
+                return Response(204, headers=allowed)
+            text = f"{request.method[:40]} is not allowed here."
+            raise RequestRefused("method_not_allowed", text, headers=allowed)
+        if self._keys is not None and route.role != OPEN:
+            self._keys.check(request.headers, route.role)
+        return await route.handler(request)
+
+
+def _request_id(given: str) -> str:
+    if 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
+        return given
+    return f"req_{new_id()}"
+
+
+def _refusal(request: Request, error: RequestRefused) -> Response:
+    headers = list(error.headers)
+    status = error.kind.status
+    if status in {429, 503}:
+        headers.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
+    if status == 401:
+        headers.append(("WWW-Authenticate", 'Bearer realm="ojs"'))
+    return answer(error.body(request.id), status, headers)
+
+
+def _explained(error: Exception, request: Request) -> RequestRefused:
+    """Say in the binding's words what went wrong on the jobs' side."""
+    match error:
+        case InvalidJob():
+            details: dict[str, object] = {"field": error.field}
+            return RequestRefused(OF_JOBS.get(error.code, "invalid_request"), f"{error}.", details=details)
+        case DuplicateJob():
+            found: dict[str, object] = {
+                "existing_job_id": error.existing_id,
+                "existing_state": error.existing_state,
+                "job_id": error.job_id,
+            }
+            return RequestRefused("duplicate", "A job with the same unique key already exists.", details=found)
+        case PushFailed():
+            return RequestRefused(OF_JOBS.get(error.code, "backend_error"), f"{error}.")
+        case CronNotFound():
+            return RequestRefused("not_found", f"{error}.")
+        case ClientError() | ControlFailed():
+            _log.warning("%s %s: %s", request.method, request.path[:300], error)
+            return RequestRefused("backend_unavailable", "The broker cannot be reached.")
+        case TimeoutError():
+            return RequestRefused("backend_timeout", "The broker did not answer in time.")
+    _log.error("%s %s failed (request %s)", request.method, request.path[:300], request.id, exc_info=error)
+    return RequestRefused("backend_error", "The server failed to answer this request.")

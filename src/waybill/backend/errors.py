@@ -1,0 +1,102 @@
+"""What a client is told that cannot have what it asks for (ojs-http-binding section 16, ojs-errors sections 3 and 5).
+
+The codes on the wire are those of the HTTP binding, in lower case; `type` is the class that clients branch on.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+DOCS: Final = "https://openjobspec.org/errors/"
+
+
+class Kind(NamedTuple):
+    """What goes with a code."""
+
+    status: int
+    is_retryable: bool
+    hint: str
+    type: str = ""
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "invalid_request": Kind(400, False, "Correct the field that the message names."),
+    "invalid_payload": Kind(400, False, "Send one JSON object, encoded in UTF-8."),
+    "validation_error": Kind(422, False, "Correct the field that the message names."),
+    "unauthenticated": Kind(401, False, "Send the header Authorization: Bearer KEY."),
+    "permission_denied": Kind(403, False, "Use a key whose role allows this."),
+    "not_found": Kind(404, False, "Check the id or the name: jobs that have ended are not kept for ever."),
+    "method_not_allowed": Kind(405, False, "The header Allow lists the methods of this path."),
+    "conflict": Kind(409, False, "Look at the present state with GET.", "invalid_state_transition"),
+    "duplicate": Kind(409, False, "Use the job in details.existing_job_id, or another unique key."),
+    "payload_too_large": Kind(413, False, "Store large data elsewhere, and send a reference to it."),
+    "unsupported": Kind(422, False, "The manifest lists what this server supports."),
+    "QUEUE_FULL": Kind(429, True, "Try again after the time in the header Retry-After."),
+    "rate_limited": Kind(429, True, "Try again after the time in the header Retry-After."),
+    "headers_too_large": Kind(431, False, "Send shorter headers."),
+    "backend_error": Kind(500, True, "Try again; if it happens again, the log of the server says why."),
+    "backend_unavailable": Kind(503, True, "Try again: the server has no connection to its broker."),
+    "backend_timeout": Kind(504, True, "Try again, or ask with GET what became of the request."),
+}
+
+OF_JOBS: Final = {
+    "DUPLICATE": "duplicate",
+    "QUEUE_FULL": "QUEUE_FULL",
+    "NOT_FOUND": "not_found",
+    "BACKEND_UNAVAILABLE": "backend_unavailable",
+    "PAYLOAD_TOO_LARGE": "payload_too_large",
+    "METADATA_TOO_LARGE": "payload_too_large",
+    "INVALID_RETRY_POLICY": "validation_error",
+    "UNKNOWN_QUEUE": "not_found",
+}
+"""How the codes of the error catalogue that the jobs' side raises are called here; others are invalid requests."""
+
+RETRY_AFTER_SECONDS: Final = 1
+
+
+class RequestRefused(Exception):
+    """A request that gets an error. `code` is one of KINDS."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        details: dict[str, object] | None = None,
+        hint: str | None = None,
+        headers: list[tuple[str, str]] | None = None,
+    ) -> None:
+        """Say what is wrong in whole sentences, for the one who reads the client's log."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details or {}
+        self.hint = hint
+        self.headers = headers or []
+
+    @property
+    def kind(self) -> Kind:
+        """What goes with the code."""
+        return KINDS[self.code]
+
+    def body(self, request_id: str) -> dict[str, object]:
+        """Return what the client is told."""
+        kind = self.kind
+        return {
+            "error": {
+                "code": self.code,
+                "type": kind.type or self.code.lower(),
+                "message": self.message,
+                "hint": self.hint or kind.hint,
+                "docs_url": DOCS + self.code.upper(),
+                "request_id": request_id,
+                "retryable": kind.is_retryable,
+                "details": self.details,
+            }
+        }
+
+
+def not_found(what: str, name: str) -> RequestRefused:
+    """Return the error for something that is not there."""
+    details: dict[str, object] = {"resource_type": what, "resource_id": name[:300]}
+    return RequestRefused("not_found", f"{what.capitalize()} {name[:300]!r} does not exist.", details=details)

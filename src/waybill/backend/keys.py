@@ -1,0 +1,101 @@
+"""API keys with roles. A key is shown once, when it is made; what is kept is its hash.
+
+Keys have 256 random bits, so a plain hash is enough: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+
+Role = Literal["read", "operate", "admin"]
+
+RANKS: Final[dict[str, int]] = {"read": 0, "operate": 1, "admin": 2}
+PREFIX: Final = "wb_"
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key as it is kept: `hash` is the SHA-256 of its text, in hexadecimal."""
+
+    name: str
+    role: Role
+    hash: str
+
+
+class KeyFile(msgspec.Struct):
+    """The JSON of a file of keys."""
+
+    keys: list[Key] = msgspec.field(default_factory=list)
+
+
+class InvalidKeyFile(ValueError):
+    """A file that should have keys has none, or is no such file."""
+
+
+class KeyRing:
+    """The keys that a server knows."""
+
+    def __init__(self, keys: list[Key]) -> None:
+        """Nobody else comes in."""
+        self._keys = keys
+
+    def check(self, headers: Mapping[str, str], role: str) -> Key:
+        """Return the key that a request shows. Raises RequestRefused if it has none, or not this role."""
+        scheme, _, text = headers.get("authorization", "").partition(" ")
+        shown = text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if not shown:
+            raise RequestRefused("unauthenticated", "This server asks for an API key.")
+        digest = hash_of(shown)
+        # All are compared, so that the time says nothing.
+        found = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
+        if not found:
+            raise RequestRefused("unauthenticated", "The API key is not known here.")
+        if RANKS[found[0].role] < RANKS[role]:
+            text = f"The key {found[0].name!r} has the role {found[0].role}: this needs {role}."
+            raise RequestRefused("permission_denied", text)
+        return found[0]
+
+
+def hash_of(key: str) -> str:
+    """Return what is kept of a key."""
+    return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
+
+
+def read_keys(path: Path) -> KeyRing:
+    """Read a file of keys. Raises InvalidKeyFile, OSError."""
+    found = _read(path)
+    if not found.keys:
+        raise InvalidKeyFile(f"there is no key in {path}: `waybill key add {path} NAME`")
+    return KeyRing(found.keys)
+
+
+def add_key(path: Path, name: str, role: Role) -> str:
+    """Make a key, and keep its hash in a file that only its owner can read; returns the key.
+
+    A key of this name is replaced. Raises InvalidKeyFile, OSError.
+    """
+    found = _read(path) if path.exists() else KeyFile()
+    key = PREFIX + secrets.token_urlsafe(32)
+    found.keys = [*(one for one in found.keys if one.name != name), Key(name, role, hash_of(key))]
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    draft.replace(path)
+    return key
+
+
+def _read(path: Path) -> KeyFile:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=KeyFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidKeyFile(f"{path} is not a file of keys: {error}") from None

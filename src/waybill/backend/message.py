@@ -1,0 +1,75 @@
+"""A request and its answer, as the application sees them: no server, no socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.ojs.spec.nesting import is_nested_deeper
+
+MEDIA_TYPE: Final = "application/openjobspec+json"
+CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
+"""For clients that drop bodies whose type does not contain application/json."""
+ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
+SPEC_VERSION: Final = "1.0"
+
+
+@dataclass(slots=True)
+class Request:
+    """What a client asks for. The names of `headers` are in lower case; `parameters` are those of the route."""
+
+    method: str
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    parameters: dict[str, str] = field(default_factory=dict)
+    id: str = ""
+
+    def json(self) -> dict[str, object]:
+        """Return the body, which must be an object; none is an empty one. Raises RequestRefused."""
+        if not self.body.strip():
+            return {}
+        declared = self.headers.get("content-type", MEDIA_TYPE).partition(";")[0].strip().lower()
+        if declared not in ACCEPTED:
+            raise RequestRefused(
+                "invalid_request",
+                f"The content type {declared[:100]!r} is not supported.",
+                hint=f"Send the header Content-Type: {MEDIA_TYPE} or application/json.",
+            )
+        try:
+            found = msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise RequestRefused("invalid_payload", f"The body is not JSON: {text}.") from None
+        if not isinstance(found, dict):
+            raise RequestRefused("invalid_payload", "The body must be a JSON object.")
+        if is_nested_deeper(self.body):
+            raise RequestRefused("invalid_payload", "The body is nested too deeply.")
+        return found
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a number of the query, within its range. Raises RequestRefused for what is none."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise RequestRefused("invalid_request", f"The parameter {name} must be a number.", details={"field": name})
+        return min(max(int(text), least), most)
+
+
+@dataclass(slots=True)
+class Response:
+    """What a client gets."""
+
+    status: int
+    body: bytes = b""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def answer(body: object, status: int = 200, headers: list[tuple[str, str]] | None = None) -> Response:
+    """Return an answer with a JSON body."""
+    return Response(status, msgspec.json.encode(body), headers or [])

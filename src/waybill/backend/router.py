@@ -1,0 +1,79 @@
+"""Finds what answers a path: a tree of segments, built once, walked once a request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from waybill.backend.message import Request, Response
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+READ: Final = "read"
+OPERATE: Final = "operate"
+ADMIN: Final = "admin"
+OPEN: Final = ""
+"""What needs no key."""
+
+
+class Route(NamedTuple):
+    """What answers a method on a path, and the role that a client must have for it."""
+
+    method: str
+    path: str
+    handler: Handler
+    role: str
+
+
+class _Node:
+    """One segment: what may follow, and what answers a path that ends here."""
+
+    __slots__ = ("children", "parameter", "parameter_name", "routes")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.parameter_name = ""
+        self.routes: dict[str, Route] = {}
+
+
+class Router:
+    """The routes of an application. A segment in braces, `{id}`, stands for any one segment."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        """Build the tree."""
+        self._root = _Node()
+        self._exact: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            self._add(route)
+
+    def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]] | None:
+        """Return the routes of a path by method, and its parameters; None if there are none."""
+        exact = self._exact.get(path)
+        if exact is not None:
+            return exact, {}
+        node = self._root
+        parameters: dict[str, str] = {}
+        for segment in path.strip("/").split("/"):
+            child = node.children.get(segment)
+            if child is None:
+                child = node.parameter
+                if child is None or not segment:
+                    return None
+                parameters[node.parameter_name] = segment
+            node = child
+        return (node.routes, parameters) if node.routes else None
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for segment in route.path.strip("/").split("/"):
+            if segment.startswith("{"):
+                if node.parameter is None:
+                    node.parameter = _Node()
+                    node.parameter_name = segment[1:-1]
+                node = node.parameter
+            else:
+                node = node.children.setdefault(segment, _Node())
+        node.routes[route.method] = route
+        if "{" not in route.path:
+            self._exact[route.path] = node.routes

@@ -1,0 +1,30 @@
+"""A mark in the event stream: once a view has folded it, the view knows all that was confirmed before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.events import ReceivedEvent, ViewMarked
+from waybill.ojs.spec.identifiers import new_id
+
+MARKED = "view.marked"
+
+
+class MarkerFold(FeatureFold):
+    """Folds marks: nothing changes, but whoever has written one is told."""
+
+    def keys(self, event: ReceivedEvent) -> Sequence[str]:
+        """Return a key that stands for all marks; there is no such row."""
+        return ("marker/",) if event.type == MARKED else ()
+
+    def fold(self, rows: Rows, event: ReceivedEvent) -> None:
+        """Change nothing."""
+
+
+async def catch_up(view: JobView, events: EventWriter) -> None:
+    """Return when the view knows all that was confirmed so far. Raises TimeoutError if that takes very long."""
+    event_id = f"evt_{new_id()}"
+    await view.folded(event_id, lambda: events.record(event_id, ViewMarked(), event_id=event_id))
