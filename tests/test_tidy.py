@@ -24,6 +24,7 @@ ARROWS: Final[dict[str, set[str]]] = {
     "broker": {"node", "transport"},
     "client": {"engine", "wire", "transport"},
     "ojs": {"client"},
+    "backend": {"ojs", "client"},
     "pipeline": {"ojs", "client"},
     "testing": {"broker", "node", "client", "ojs"},
     # Its management command is the one of the command line.

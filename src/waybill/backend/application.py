@@ -35,14 +35,13 @@ class Application:
             response = _refusal(request, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             response = _refusal(request, _explained(error, request))
-        client = request.headers.get("user-agent", "")
-        media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
-        response.headers += (
-            ("Content-Type", media_type),
-            ("OJS-Version", SPEC_VERSION),
-            ("X-Request-ID", request.id),
-        )
-        return response
+        return _finish(request, response)
+
+    @staticmethod
+    def refuse(request: Request, code: str, message: str) -> Response:
+        """Return the answer to a request that a server could not even read."""
+        request.id = _request_id(request.headers.get("x-request-id", ""))
+        return _finish(request, _refusal(request, RequestRefused(code, message)))
 
     async def _route(self, request: Request) -> Response:
         found = self._router.find(request.path)
@@ -61,6 +60,18 @@ class Application:
         if self._keys is not None and route.role != OPEN:
             self._keys.check(request.headers, route.role)
         return await route.handler(request)
+
+
+def _finish(request: Request, response: Response) -> Response:
+    """Add what every answer has."""
+    client = request.headers.get("user-agent", "")
+    media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
+    response.headers += (
+        ("Content-Type", media_type),
+        ("OJS-Version", SPEC_VERSION),
+        ("X-Request-ID", request.id),
+    )
+    return response
 
 
 def _request_id(given: str) -> str:

@@ -14,29 +14,29 @@ class Kind(NamedTuple):
     """What goes with a code."""
 
     status: int
-    is_retryable: bool
     hint: str
     type: str = ""
+    is_retryable: bool = False
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "invalid_request": Kind(400, False, "Correct the field that the message names."),
-    "invalid_payload": Kind(400, False, "Send one JSON object, encoded in UTF-8."),
-    "validation_error": Kind(422, False, "Correct the field that the message names."),
-    "unauthenticated": Kind(401, False, "Send the header Authorization: Bearer KEY."),
-    "permission_denied": Kind(403, False, "Use a key whose role allows this."),
-    "not_found": Kind(404, False, "Check the id or the name: jobs that have ended are not kept for ever."),
-    "method_not_allowed": Kind(405, False, "The header Allow lists the methods of this path."),
-    "conflict": Kind(409, False, "Look at the present state with GET.", "invalid_state_transition"),
-    "duplicate": Kind(409, False, "Use the job in details.existing_job_id, or another unique key."),
-    "payload_too_large": Kind(413, False, "Store large data elsewhere, and send a reference to it."),
-    "unsupported": Kind(422, False, "The manifest lists what this server supports."),
-    "QUEUE_FULL": Kind(429, True, "Try again after the time in the header Retry-After."),
-    "rate_limited": Kind(429, True, "Try again after the time in the header Retry-After."),
-    "headers_too_large": Kind(431, False, "Send shorter headers."),
-    "backend_error": Kind(500, True, "Try again; if it happens again, the log of the server says why."),
-    "backend_unavailable": Kind(503, True, "Try again: the server has no connection to its broker."),
-    "backend_timeout": Kind(504, True, "Try again, or ask with GET what became of the request."),
+    "invalid_request": Kind(400, "Correct the field that the message names."),
+    "invalid_payload": Kind(400, "Send one JSON object, encoded in UTF-8."),
+    "validation_error": Kind(422, "Correct the field that the message names."),
+    "unauthenticated": Kind(401, "Send the header Authorization: Bearer KEY."),
+    "permission_denied": Kind(403, "Use a key whose role allows this."),
+    "not_found": Kind(404, "Check the id or the name: jobs that have ended are not kept for ever."),
+    "method_not_allowed": Kind(405, "The header Allow lists the methods of this path."),
+    "conflict": Kind(409, "Look at the present state with GET.", "invalid_state_transition"),
+    "duplicate": Kind(409, "Use the job in details.existing_job_id, or another unique key."),
+    "payload_too_large": Kind(413, "Store large data elsewhere, and send a reference to it."),
+    "unsupported": Kind(422, "The manifest lists what this server supports."),
+    "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
+    "rate_limited": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
+    "headers_too_large": Kind(431, "Send shorter headers."),
+    "backend_error": Kind(500, "Try again; if it happens again, the log of the server says why.", is_retryable=True),
+    "backend_unavailable": Kind(503, "Try again: the server has no connection to its broker.", is_retryable=True),
+    "backend_timeout": Kind(504, "Try again, or ask with GET what became of the request.", is_retryable=True),
 }
 
 OF_JOBS: Final = {

@@ -29,9 +29,12 @@ class Request:
     parameters: dict[str, str] = field(default_factory=dict)
     id: str = ""
 
-    def json(self) -> dict[str, object]:
-        """Return the body, which must be an object; none is an empty one. Raises RequestRefused."""
-        if not self.body.strip():
+    def json(self, *, required: bool = False) -> dict[str, object]:
+        """Return the body, which must be an object. None is an empty one unless it is required.
+
+        Raises RequestRefused.
+        """
+        if not self.body.strip() and not required:
             return {}
         declared = self.headers.get("content-type", MEDIA_TYPE).partition(";")[0].strip().lower()
         if declared not in ACCEPTED:

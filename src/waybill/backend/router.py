@@ -54,7 +54,7 @@ class Router:
             return exact, {}
         node = self._root
         parameters: dict[str, str] = {}
-        for segment in path.strip("/").split("/"):
+        for segment in path[1:].split("/"):
             child = node.children.get(segment)
             if child is None:
                 child = node.parameter
@@ -66,7 +66,7 @@ class Router:
 
     def _add(self, route: Route) -> None:
         node = self._root
-        for segment in route.path.strip("/").split("/"):
+        for segment in route.path[1:].split("/"):
             if segment.startswith("{"):
                 if node.parameter is None:
                     node.parameter = _Node()

@@ -18,6 +18,8 @@ VERBS: Final = {
     "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel and look up jobs, fire cron jobs, move workflows on.",
+    "serve": "Serve jobs over HTTP.",
+    "key": "Add API keys to a file.",
     "job": "Push, inspect and cancel jobs.",
     "workflow": "List, show, cancel and retry workflows.",
     "cron": "List, register, pause and run cron jobs.",

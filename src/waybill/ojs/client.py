@@ -67,6 +67,8 @@ class Jobs:
     It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way.
     """
 
+    describes_jobs = False
+    """Whether the events of its pushes carry the jobs, for coordinators that show their arguments."""
     _broker: BrokerConnection | None
     _loop: asyncio.AbstractEventLoop | None
     """The one that it is used in, None while it may be any."""
@@ -113,8 +115,6 @@ class Jobs:
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = event_source("clients", new_id())
         self.create_queues = create_queues
-        self.describes_jobs = False
-        """Whether the events of its pushes carry the jobs, for coordinators that show their arguments."""
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results

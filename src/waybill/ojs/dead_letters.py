@@ -140,6 +140,10 @@ class DeadLetters:
 
     async def all(self, limit: int | None = None) -> list[DeadJob]:
         """Return the dead letters, the oldest first, each with the error that its last event tells of."""
+        return await self._with_endings(await self.peek(limit))
+
+    async def peek(self, limit: int | None = None) -> list[DeadJob]:
+        """Return the dead letters as their messages tell of them, the oldest first."""
         found: list[DeadJob] = []
         async with await self._open.connection.channel() as channel:
             held: list[Delivery] = []
@@ -150,7 +154,7 @@ class DeadLetters:
                 held.append(delivery)
                 found.append(_dead_job(delivery))
             _give_back(held)
-        return await self._with_endings(found)
+        return found
 
     async def retry(
         self,

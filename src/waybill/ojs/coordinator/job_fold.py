@@ -17,7 +17,7 @@ import msgspec
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH
+from waybill.ojs.spec.envelope import MAX_ERRORS, MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import TERMINAL, State
@@ -57,6 +57,8 @@ class JobRecord(JobInfo):
     message: dict[str, object] | None = None
     envelope: dict[str, object] | None = None
     """What was pushed, if the event of the push tells."""
+    errors: list[dict[str, object]] | None = None
+    """The failed attempts, the last MAX_ERRORS of them."""
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
@@ -146,6 +148,7 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
         _note_progress(job, event)
     elif kind == "job.failed" and job.rank < _END_RANK:
         job.error = _object(data.get("error"))
+        _add_failure(job, event)
 
 
 def reserve(job: JobRecord, event: ReceivedEvent) -> None:
@@ -242,6 +245,7 @@ def _begin_anew(job: JobRecord) -> None:
     job.attempt = 0
     job.ended_at = job.started_at = job.next_retry_at = None
     _let_go(job)
+    job.errors = None
     job.error = job.result = job.result_expires_at = job.worker_id = None
     job.progress = job.progress_message = job.checkpoint = None
 
@@ -256,6 +260,16 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
         job.progress = max(job.progress or 0.0, min(percent, 100) / 100)
     job.progress_message = _text(data.get("progress_message")) or job.progress_message
     job.checkpoint = read_checkpoint(data.get("checkpoint")) or job.checkpoint
+
+
+def _add_failure(job: JobRecord, event: ReceivedEvent) -> None:
+    """Add a failed attempt to the history, once: events may come twice."""
+    attempt = _number(event.data.get("attempt"))
+    errors = job.errors or []
+    if job.error is not None and all(one.get("attempt") != attempt for one in errors):
+        failure = {**job.error, "attempt": attempt, "occurred_at": event.time}
+        failure.pop("stack_trace", None)
+        job.errors = [*errors, failure][-MAX_ERRORS:]
 
 
 def _end(job: JobRecord, event: ReceivedEvent) -> None:

@@ -28,10 +28,11 @@ class HeldAttempt(NamedTuple):
 
 
 class JobDetail(NamedTuple):
-    """A job, and what was pushed if that is known."""
+    """A job, what was pushed if that is known, and its failed attempts."""
 
     info: JobInfo
     envelope: dict[str, object] | None
+    errors: list[dict[str, object]] | None
 
 
 class JobStore:
@@ -99,7 +100,7 @@ class JobStore:
     def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with its envelope, None if no event of it was folded."""
         job = self._find(job_id)
-        return None if job is None else JobDetail(info_of(job), job.envelope)
+        return None if job is None else JobDetail(info_of(job), job.envelope, job.errors)
 
     def note(self, events: Sequence[ReceivedEvent]) -> None:
         """Note which of the watched jobs have ended, and which expected events are there, by what was folded."""

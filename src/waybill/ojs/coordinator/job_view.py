@@ -124,6 +124,11 @@ class JobView:
         store = self._known
         return await self._in_thread(lambda: store.detail(job_id))
 
+    async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
+        """Return those of these jobs of which an event has arrived, with what was pushed."""
+        store = self._known
+        return await self._in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
+
     def expect(self, kind: str, job_id: str) -> asyncio.Future[None]:
         """Return what is done once the next event of a type about a job is folded: call it before that is written."""
         key = kind, job_id
@@ -180,13 +185,15 @@ class JobView:
             async with asyncio.timeout(VERDICT_SECONDS):
                 await self._caught_up.wait()
 
-    async def settled(self, job_id: str, is_settled: Callable[[JobInfo | None], bool]) -> JobInfo | None:
+    async def settled(
+        self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
+    ) -> JobInfo | None:
         """Return what is known of a job, giving events on their way here a moment to arrive."""
         if is_settled(job := await self.get(job_id)):
             return job
         await self.catch_up()
         try:
-            async with asyncio.timeout(SETTLE_SECONDS):
+            async with asyncio.timeout(seconds):
                 while True:
                     folded = self._folded
                     if is_settled(job := await self.get(job_id)):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _VERSION: Final = 9
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
-_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope")
+_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors")
 
 _metadata: Final = sql.MetaData()
 _jobs: Final = sql.Table(
@@ -51,7 +51,7 @@ _jobs: Final = sql.Table(
         for name in (
             "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
             "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
-            "owner", "message", "result_expires_at", "envelope",
+            "owner", "message", "result_expires_at", "envelope", "errors",
         )
     ),
     sql.Column("progress", sql.Float),

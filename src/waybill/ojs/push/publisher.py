@@ -18,6 +18,7 @@ from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, tra
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
+from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.topology.queue_guard import QueueGuard
 
 _log = logging.getLogger("waybill.ojs.client")
@@ -140,7 +141,8 @@ class Publisher:
         exchange, key = self._direct, envelope.queue
         waiting: dict[str, object] = {}
         if envelope.state == SCHEDULED:
-            delay = seconds_until_scheduled(envelope, now)
+            # Whoever gets it then lets it wait on.
+            delay = min(seconds_until_scheduled(envelope, now), MAX_DELAY_SECONDS)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         if one.place is not None:
             waiting = waiting | {PLACE: one.place}

@@ -33,6 +33,7 @@ MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 MAX_DELIVERED_BYTES: Final = 2 * MAX_ENVELOPE_BYTES
 """A job grows by the errors and the checkpoint of its attempts."""
 MAX_ID_LENGTH: Final = 255
+EARLY_SECONDS: Final = 60.0
 MAX_ATTEMPT: Final = 2**31 - 1
 MAX_TIMEOUT_SECONDS: Final = 10 * 365 * 86400
 MAX_TYPE_LENGTH: Final = 255
@@ -335,6 +336,18 @@ def seconds_until_scheduled(envelope: Envelope, now: datetime) -> float:
         return 0.0
     wait: timedelta = parse_timestamp(envelope.scheduled_at, "scheduled_at") - now
     return max(0.0, wait.total_seconds())
+
+
+def early_seconds(envelope: Envelope, now: datetime) -> float:
+    """Return for how long a delivered job has to wait on: the broker's delays end after 8.5 years.
+
+    0 for one whose time has come, or will within a minute, as two clocks are at work.
+    """
+    try:
+        seconds = seconds_until_scheduled(envelope, now)
+    except InvalidJob:
+        return 0.0
+    return seconds if seconds > EARLY_SECONDS else 0.0
 
 
 def _seconds(whole: int | None, milliseconds: int | None, default: int) -> float:

@@ -19,7 +19,7 @@ from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
-from waybill.ojs.spec.envelope import is_expired, read_envelope
+from waybill.ojs.spec.envelope import early_seconds, is_expired, read_envelope
 from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
@@ -229,10 +229,7 @@ class Runner:
     # One job. ---------------------------------------------------------------------------------------------------
 
     def _begin(self, queue: str, delivery: Delivery) -> None:
-        """Check a delivery and start its attempt.
-
-        Whatever goes wrong with that is the end of this job and of no other: it never stays here unsettled.
-        """
+        """Check a delivery and start its attempt. What goes wrong ends this job and no other, and never unsettled."""
         try:
             self._admit(queue, delivery)
         except Exception as error:  # noqa: BLE001 - see above
@@ -260,6 +257,8 @@ class Runner:
             self._settlement.cancelled(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
+        elif envelope.scheduled_at is not None and (early := early_seconds(envelope, datetime.now(UTC))) > 0:
+            self._settlement.postponed(execution, early)
         elif handler is None:
             self._settlement.unknown_type(execution)
         elif handler.runs_in_process and self._processes is not None and not self._processes.has_room:

@@ -1,0 +1,201 @@
+"""A backend: a client, a coordinator and the leases of what it gives out, over one broker.
+
+Its answers are true of the event stream: a change is answered when the broker has confirmed it and the view of this
+backend's coordinator has folded its event, so that whoever reads after that finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+from waybill.backend.fetcher import Fetcher
+from waybill.backend.leases import Leases
+from waybill.backend.recent_events import RecentEvents
+from waybill.ojs.client import Jobs
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.coordinator import Coordinator
+from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.settlement import Settlement
+
+FOLD_SECONDS: Final = 10.0
+"""How long a change may be on its way to the view before it is answered without."""
+UNKNOWN_SECONDS: Final = 0.1
+"""How long a job of another backend may be on its way here before it counts as unknown."""
+DRAIN_SECONDS: Final = 5.0
+MAX_QUEUES: Final = 1000
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Backend:
+    """Serves the jobs of one broker: `async with Backend(jobs) as backend: ...`."""
+
+    jobs: Jobs
+    leases: Leases
+    fetcher: Fetcher
+    events: RecentEvents
+
+    def __init__(self, jobs: Jobs, *, database: str = ":memory:", is_test: bool = False) -> None:
+        """`jobs` is a client of its own, without handlers. `database` is where the state of jobs is: see `Coordinator`.
+
+        `is_test` lets jobs say what their workers are told in heartbeats.
+        """
+        jobs.describes_jobs = True
+        jobs.create_queues = jobs.guard.creates = True
+        self.jobs = jobs
+        self.id = f"backend_{new_id()}"
+        self.is_test = is_test
+        self.started = time.monotonic()
+        self._database = database
+        self._coordinator: Coordinator | None = None
+        self._broker: BrokerConnection | None = None
+        self._settlement: Settlement | None = None
+        self._coordinated: set[str] = set()
+        self._coordinating = asyncio.Lock()
+        self.directives: dict[str, str] = {}
+        """What workers are told in their heartbeats: quiet, terminate."""
+
+    async def start(self) -> None:
+        """Connect, and read the events so far. Raises ClientError."""
+        broker = self._broker = await self.jobs.broker_connection()
+        try:
+            await broker.declarer.ensure_shared()
+            self._coordinator = Coordinator(self.jobs, queues=[], database=self._database)
+            await self._coordinator.start()
+            await catch_up(self.view, broker.events)
+            settlement = Settlement(broker, "dead_letter", exact_delays=True)
+            self.leases = Leases(broker.events, settlement, self.id)
+            self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id)
+            self._settlement = settlement
+            await self.fetcher.start()
+            self.events = RecentEvents()
+            await self.events.start(broker)
+            for queue, _ in list(await self.counts())[:MAX_QUEUES]:
+                await self.know_queue(queue)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Give back what is given out, and disconnect."""
+        if self._settlement is not None:
+            await self.fetcher.close()
+            self.leases.give_back_all()
+            await self._settlement.drain(DRAIN_SECONDS)
+            self._settlement = None
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            await coordinator.close()
+        self._broker = None
+        await self.jobs.close()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    # What is known. ---------------------------------------------------------------------------------------------
+
+    @property
+    def broker(self) -> BrokerConnection:
+        """The connection for jobs and leases."""
+        if self._broker is None:
+            raise RuntimeError("the backend is not started")
+        return self._broker
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of this backend."""
+        if self._coordinator is None:
+            raise RuntimeError("the backend is not started")
+        return self._coordinator
+
+    @property
+    def settlement(self) -> Settlement:
+        """What ends attempts."""
+        if self._settlement is None:
+            raise RuntimeError("the backend is not started")
+        return self._settlement
+
+    @property
+    def view(self) -> JobView:
+        """What is known of jobs."""
+        return self.coordinator.view
+
+    async def detail(self, job_id: str) -> JobDetail | None:
+        """Return a job, None if nobody knows it; one of another backend may need a moment."""
+        found = await self.view.detail(job_id)
+        if found is None:
+            await self.view.settled(job_id, lambda job: job is not None, UNKNOWN_SECONDS)
+            found = await self.view.detail(job_id)
+        return found
+
+    async def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs there are by queue and state."""
+        return await self.view.read(lambda store: store.counts())
+
+    async def queues(self) -> list[str]:
+        """Return the queues of which something is known, in the order of their names."""
+        return sorted({queue for queue, _ in await self.counts() if queue} | set(self.coordinator.queues))
+
+    async def know_queue(self, queue: str) -> None:
+        """Coordinate a queue from now on. Raises InvalidJob for a bad name."""
+        if queue in self._coordinated:
+            return
+        async with self._coordinating:
+            try:
+                await self.coordinator.coordinate(queue)
+            except InvalidJob:
+                if queue in {name for name, _ in await self.counts()}:
+                    # Events of a foreign producer.
+                    return
+                raise
+            self._coordinated.add(queue)
+
+    @asynccontextmanager
+    async def folded(self, keys: Sequence[tuple[str, str]]) -> AsyncIterator[None]:
+        """Leave the block when the view knows of these events, each by its type and job, that the block has written.
+
+        Or after a while: what the broker has confirmed is true, whether or not our database takes it.
+        """
+        view = self.view
+        expected = [view.expect(*key) for key in keys]
+        try:
+            yield
+        except BaseException:
+            for key in keys:
+                view.forget(*key)
+            raise
+        _, missing = await asyncio.wait(expected, timeout=FOLD_SECONDS)
+        if missing:
+            _log.warning("%d changes of jobs are not in the view after %g s", len(missing), FOLD_SECONDS)
+            for key in keys:
+                view.forget(*key)
+
+    @staticmethod
+    def loop_time() -> float:
+        """Return the time of the loop's clock, which leases go by."""
+        return asyncio.get_running_loop().time()
+
+    @staticmethod
+    def now() -> str:
+        """Return the present time as answers write it."""
+        return format_timestamp(datetime.now(UTC))

@@ -1,0 +1,249 @@
+"""Takes jobs from queues for workers, and leaves out those that must not run: cancelled, expired, done before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.backend.leases import Lease, Leases
+from waybill.backend.source import Source
+from waybill.client import ClientError, Delivery, Inspector
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.pauses import PausedQueues
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import Envelope, early_seconds, is_expired, read_envelope
+from waybill.ojs.spec.headers import attempt_number
+from waybill.ojs.spec.identifiers import DERIVED
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.admission import Admissions
+from waybill.ojs.worker.cancellations import Cancellations
+from waybill.ojs.worker.execution import Execution, lost_failure
+from waybill.ojs.worker.settlement import Settlement
+
+ADMISSION_SECONDS: Final = 1.0
+"""How long a fetch waits for the word of a coordinator on a job that may have been pushed twice."""
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Fetcher:
+    """Fetches for all workers of one backend."""
+
+    def __init__(
+        self, broker: BrokerConnection, view: JobView, settlement: Settlement, leases: Leases, backend_id: str
+    ) -> None:
+        """Nothing is consumed before somebody fetches."""
+        self._broker = broker
+        self._view = view
+        self._settlement = settlement
+        self._leases = leases
+        self._sources: dict[str, Source] = {}
+        self._queues: list[str] = []
+        self._opening = asyncio.Lock()
+        self._inspector = Inspector(broker.connection)
+        self._paused = PausedQueues(broker, self._queues, self._pauses_changed)
+        self._cancellations = Cancellations(broker, backend_id, leases.cancel)
+        self._cancellations.on_pause = self._paused.look_soon
+        self._admissions = Admissions(broker, backend_id, self._admitted, self._refused, settlement.unique)
+        self._asked: dict[Delivery, asyncio.Future[bool]] = {}
+        self._is_closing = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def start(self) -> None:
+        """Hear which jobs are cancelled and which queues are paused."""
+        await self._cancellations.start()
+        self._broker.connection.on_reconnect(self._paused.look_soon)
+
+    async def close(self) -> None:
+        """Let everybody who waits go, with nothing."""
+        self._is_closing = True
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        for queue, delivery in self._admissions.release():
+            self._settlement.hand_back(delivery, queue)
+        await asyncio.gather(*(source.close() for source in self._sources.values()))
+
+    async def fetch(
+        self,
+        queues: Sequence[str],
+        count: int,
+        worker_id: str,
+        visibility_seconds: float | None,
+        wait_seconds: float,
+    ) -> list[Lease]:
+        """Return up to `count` jobs, from the first queue that has some on; wait for the first of them if need be."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + wait_seconds
+        while not self._is_closing:
+            sources = [
+                source
+                for queue in queues
+                if (source := await self._source(queue, creates=wait_seconds > 0)) is not None
+            ]
+            leases: list[Lease] = []
+            for source in sources:
+                await self._lease(source, count, worker_id, visibility_seconds, leases)
+                if len(leases) >= count:
+                    break
+            if leases or loop.time() >= ends_at:
+                return leases
+            await self._wait(sources, ends_at)
+        return []
+
+    async def _lease(
+        self, source: Source, count: int, worker_id: str, visibility_seconds: float | None, leases: list[Lease]
+    ) -> None:
+        """Add leases of the jobs of one queue, `count` at most in all."""
+        while len(leases) < count:
+            deliveries = await source.take(count - len(leases))
+            if not deliveries:
+                return
+            for delivery in deliveries:
+                try:
+                    execution = await self._admit(source.queue, delivery)
+                except Exception as error:  # noqa: BLE001 - one job must not keep the others from being fetched
+                    self._settlement.abandon(delivery, source.queue, error)
+                    continue
+                if execution is not None:
+                    leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+
+    async def _wait(self, sources: Sequence[Source], ends_at: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(waiter)
+        try:
+            for source in sources:
+                source.wait(waiter)
+            await asyncio.wait([waiter], timeout=max(0.0, ends_at - loop.time()))
+        finally:
+            self._waiting.discard(waiter)
+            for source in sources:
+                source.leave(waiter)
+
+    # What may run. ----------------------------------------------------------------------------------------------
+
+    async def _admit(self, queue: str, delivery: Delivery) -> Execution | None:
+        """Return the attempt that a delivery stands for, None if it must not run: it is settled then."""
+        try:
+            envelope = read_envelope(delivery.body)
+            attempt = attempt_number(delivery.encoded_properties, envelope)
+            expired = is_expired(envelope, datetime.now(UTC))
+        except InvalidJob as error:
+            self._settlement.unreadable(delivery, queue, error)
+            return None
+        may_be_over = envelope.unique is not None or envelope.id[15:18] == DERIVED
+        if may_be_over and not await self._is_admitted(queue, delivery, envelope):
+            return None
+        execution = Execution(delivery, queue, envelope, attempt)
+        if self._leases.holds(execution, delivery):
+            return None
+        if delivery.redelivered and await self._was_begun(execution):
+            return None
+        if self._cancellations.covers(envelope.id):
+            self._settlement.cancelled(execution)
+        elif expired:
+            self._settlement.expired(execution, datetime.now(UTC))
+        elif early := early_seconds(envelope, datetime.now(UTC)):
+            self._settlement.postponed(execution, early)
+        else:
+            return execution
+        return None
+
+    async def _was_begun(self, execution: Execution) -> bool:
+        """Deal with a job that somebody had before: True if that settles it.
+
+        The events tell what became of it: it has ended, its next attempt is there already, or it vanished with whoever
+        had it, which counts as an attempt (ojs-retry section 9.2). One that never began is as new.
+        """
+        settlement = self._settlement
+        if settlement.settled_before(execution):
+            return True
+        await catch_up(self._view, self._broker.events)
+        job = await self._view.get(execution.envelope.id)
+        if job is None or job.attempt < execution.attempt:
+            return False
+        if job.state == State.ACTIVE.value and job.attempt == execution.attempt:
+            failure = lost_failure(execution.attempt, self._broker.events.timestamp())
+            settlement.failed(execution, failure, 0.0, delay=0.0)
+            return True
+        if job.state in {State.AVAILABLE.value, State.SCHEDULED.value}:
+            return False
+        settlement.replaced(execution)
+        return True
+
+    async def _is_admitted(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
+        """Ask whether this copy of a job is the one that runs; an answer that is late finds it kept for the next."""
+        if not self._admissions.holds(queue, delivery, envelope):
+            return True
+        asked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._asked[delivery] = asked
+        try:
+            async with asyncio.timeout(ADMISSION_SECONDS):
+                # One that is admitted is not asked for again.
+                return await asked and not self._admissions.holds(queue, delivery, envelope)
+        except TimeoutError:
+            return False
+        finally:
+            self._asked.pop(delivery, None)
+
+    def _admitted(self, queue: str, delivery: Delivery) -> None:
+        asked = self._asked.get(delivery)
+        if asked is not None and not asked.done():
+            asked.set_result(True)
+        else:
+            self._sources[queue].keep(delivery)
+
+    def _refused(self, queue: str, delivery: Delivery) -> None:
+        self._settlement.refused(queue, delivery)
+        asked = self._asked.get(delivery)
+        if asked is not None and not asked.done():
+            asked.set_result(False)
+
+    # Queues. ----------------------------------------------------------------------------------------------------
+
+    async def _source(self, queue: str, *, creates: bool) -> Source | None:
+        """Return the source of a queue, None if there is no such queue."""
+        found = self._sources.get(queue)
+        if found is not None:
+            return found
+        async with self._opening:
+            if queue in self._sources:
+                return self._sources[queue]
+            topology = self._broker.declarer.topology
+            name = topology.job_queue(queue)
+            if creates:
+                await self._broker.declarer.ensure_queue(queue)
+            elif await self._inspector.queue(name) is None:
+                return None
+            channel = await self._broker.connection.channel(coalesce_acks=True)
+            source = Source(queue, name, channel, lambda one, delivery: self._settlement.hand_back(delivery, one))
+            self._queues.append(queue)
+            try:
+                await self._paused.look()
+            except ClientError:
+                self._queues.remove(queue)
+                await channel.close()
+                raise
+            source.is_paused = queue in self._paused.queues
+            self._sources[queue] = source
+            return source
+
+    def is_paused(self, queue: str) -> bool:
+        """Say whether a queue is paused, as far as this backend has looked."""
+        return queue in self._paused.queues
+
+    def _pauses_changed(self) -> None:
+        for queue, source in self._sources.items():
+            source.is_paused = queue in self._paused.queues
+            source.look_again()
+
+    async def look_at_pauses(self) -> None:
+        """Ask the broker which queues are paused."""
+        await self._paused.look()
+        self._pauses_changed()

@@ -1,0 +1,97 @@
+"""A job as the binding shows it: what was pushed, with what the events say of it since.
+
+No event tells that a delay is over: a scheduled job, or one that waits for its next attempt, is available from its
+time on, because its message is in its queue then. One that has expired will never start.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+EXPIRED: Final = "JOB_EXPIRED"
+TERMINAL: Final = frozenset({State.COMPLETED.value, State.CANCELLED.value, State.DISCARDED.value})
+_AVAILABLE: Final = State.AVAILABLE.value
+_DISCARDED: Final = State.DISCARDED.value
+
+Form = dict[str, object]
+
+
+def form_of_push(envelope: Envelope, body: Form) -> Form:
+    """Return a job that was enqueued just now; `body` is its envelope as JSON."""
+    return {
+        **body,
+        "state": envelope.state,
+        "priority": envelope.priority,
+        "attempt": 0,
+        "max_attempts": envelope.policy.max_attempts,
+    }
+
+
+def form_of(detail: JobDetail, now: datetime) -> Form:
+    """Return a job as it is now. What was pushed over AMQP has no `args` here, as its events do not carry them."""
+    info = detail.info
+    form: Form = dict(detail.envelope or {})
+    form.setdefault("id", info.id)
+    form |= {"type": info.type or form.get("type", ""), "queue": info.queue or form.get("queue", "")}
+    form["attempt"] = info.attempt
+    form["state"] = state = state_of(info, form.get("expires_at"), now)
+    form.setdefault("priority", 0)
+    for name in ("enqueued_at", "scheduled_at", "started_at", "worker_id", "progress", "progress_message"):
+        value = getattr(info, name)
+        if value is not None and name not in form:
+            form[name] = value
+    form["enqueued_at"] = info.enqueued_at
+    form.setdefault("created_at", info.enqueued_at)
+    if state == State.RETRYABLE.value:
+        form["next_attempt_at"] = info.next_retry_at
+    if info.error is not None and (state != State.COMPLETED.value or _is_of_result(info.error)):
+        form["error"] = info.error
+    if detail.errors:
+        form["errors"] = detail.errors
+    if info.result is not None:
+        form["result"] = info.result
+    _add_end(form, info, state)
+    return {name: value for name, value in form.items() if value is not None}
+
+
+def state_of(info: JobInfo, expires_at: object, now: datetime) -> str:
+    """Return the state of a job at a moment."""
+    state = info.state
+    if (state == State.SCHEDULED.value and _is_over(info.scheduled_at, now)) or (
+        state == State.RETRYABLE.value and _is_over(info.next_retry_at, now)
+    ):
+        state = _AVAILABLE
+    if state == _AVAILABLE and _is_over(expires_at, now):
+        return _DISCARDED
+    return state
+
+
+def _add_end(form: Form, info: JobInfo, state: str) -> None:
+    """Add the times of the end: `completed_at` is there for what has run to its end, well or not."""
+    if state not in TERMINAL or info.ended_at is None:
+        return
+    form[f"{state}_at"] = info.ended_at
+    if state == _DISCARDED and (info.error or {}).get("code") != EXPIRED:
+        form["completed_at"] = info.ended_at
+
+
+def _is_of_result(error: dict[str, object]) -> bool:
+    """Say whether an error is about the result: those of attempts before a success are history."""
+    return str(error.get("code", "")).startswith("RESULT_")
+
+
+def _is_over(time: object, now: datetime) -> bool:
+    if not isinstance(time, str):
+        return False
+    try:
+        return parse_timestamp(time, "time") <= now
+    except InvalidJob:
+        return False

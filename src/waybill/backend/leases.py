@@ -1,0 +1,180 @@
+"""The jobs that are given out: who has each, until when, and what becomes of one of which nothing is heard.
+
+A lease is an unacknowledged delivery. If this backend dies, its connection does, and the broker gives every job of it
+to somebody else. While it lives, nobody gets the job twice, and the lease ends in one of these ways:
+
+    ack, nack                              what the worker says
+    nothing heard for its visibility       the next attempt, at once
+    the attempt takes longer than allowed  the next attempt, after the delay of the policy
+    cancelled                              the end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from waybill.client import Delivery
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.envelope import MIN_VISIBILITY_SECONDS
+from waybill.ojs.spec.nesting import shown
+from waybill.ojs.worker.execution import Execution, lost_failure, timeout_failure
+from waybill.ojs.worker.settlement import Settlement
+
+DEFAULT_VISIBILITY_SECONDS: Final = 1800.0
+MAX_VISIBILITY_SECONDS: Final = 7 * 86400.0
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Lease:
+    """The hold of one worker on one attempt. Times are those of the loop's clock."""
+
+    __slots__ = ("execution", "started_at", "timer", "visibility_seconds", "visible_until", "worker_id")
+
+    def __init__(self, execution: Execution, worker_id: str, started_at: str, visibility_seconds: float) -> None:
+        self.execution = execution
+        self.worker_id = worker_id
+        self.started_at = started_at
+        self.visibility_seconds = visibility_seconds
+        self.visible_until = execution.started + visibility_seconds
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def ends_at(self) -> float:
+        """When it ends by itself."""
+        return min(self.visible_until, self.execution.deadline)
+
+
+class Leases:
+    """The leases of one backend."""
+
+    def __init__(self, events: EventWriter, settlement: Settlement, backend_id: str) -> None:
+        """`backend_id` stands for workers without a name."""
+        self._events = events
+        self._settlement = settlement
+        self._backend_id = backend_id
+        self._leases: dict[str, Lease] = {}
+        self._loop = asyncio.get_running_loop()
+        self.on_begin: Callable[[Lease], None] | None = None
+
+    def __len__(self) -> int:
+        """How many jobs are given out."""
+        return len(self._leases)
+
+    def get(self, job_id: str) -> Lease | None:
+        """Return the lease of a job, None if this backend has not given it out."""
+        return self._leases.get(job_id)
+
+    def begin(self, execution: Execution, worker_id: str, visibility_seconds: float | None) -> Lease:
+        """Give a job to a worker, from now on."""
+        envelope = execution.envelope
+        execution.started = self._loop.time()
+        execution.deadline = execution.started + envelope.timeout_seconds
+        lease = Lease(execution, worker_id, self._events.timestamp(), _visibility(execution, visibility_seconds))
+        self._leases[envelope.id] = lease
+        self._events.record_started(
+            envelope.id,
+            lease.started_at,
+            envelope.type,
+            execution.queue,
+            execution.attempt,
+            worker_id or self._backend_id,
+        )
+        self._watch(envelope.id, lease)
+        return lease
+
+    def holds(self, execution: Execution, delivery: Delivery) -> bool:
+        """Say whether a delivery is of an attempt that is given out already, and deal with it then.
+
+        It takes the place of one that a lost connection took. As long as that is here, it is a copy.
+        """
+        lease = self._leases.get(execution.envelope.id)
+        if lease is None or lease.execution.key != execution.key:
+            return False
+        if lease.execution.delivery.is_current:
+            self._settlement.refused(execution.queue, delivery)
+        else:
+            lease.execution.delivery = delivery
+        return True
+
+    def end(self, job_id: str) -> Lease | None:
+        """Take a lease away, to settle its job; None if there is none."""
+        lease = self._leases.pop(job_id, None)
+        if lease is not None and lease.timer is not None:
+            lease.timer.cancel()
+        return lease
+
+    def extend(self, job_id: str, worker_id: str, visibility_seconds: float | None) -> Lease | None:
+        """Extend the lease of a worker from now on; None if it has none on this job."""
+        lease = self._leases.get(job_id)
+        if lease is None or (worker_id and lease.worker_id and worker_id != lease.worker_id):
+            return None
+        if visibility_seconds is not None:
+            lease.visibility_seconds = _within(visibility_seconds)
+        lease.visible_until = self._loop.time() + lease.visibility_seconds
+        self._watch(job_id, lease)
+        return lease
+
+    def cancel(self, job_id: str) -> None:
+        """End the lease of a job that somebody has cancelled."""
+        lease = self.end(job_id)
+        if lease is not None:
+            self._settlement.cancelled(lease.execution)
+
+    def give_back_all(self) -> None:
+        """Let others have what is given out: this backend ends. Their workers may still be at it."""
+        for job_id in list(self._leases):
+            lease = self.end(job_id)
+            if lease is not None:
+                self._expire(lease, is_timeout=False)
+
+    def _watch(self, job_id: str, lease: Lease) -> None:
+        # A lease that was extended keeps its timer, which looks again: heartbeats are many, ends are few.
+        if lease.timer is None or lease.timer.when() > lease.ends_at:
+            if lease.timer is not None:
+                lease.timer.cancel()
+            lease.timer = self._loop.call_at(lease.ends_at, self._look, job_id, lease)
+
+    def _look(self, job_id: str, lease: Lease) -> None:
+        lease.timer = None
+        if self._leases.get(job_id) is not lease:
+            return
+        now = self._loop.time()
+        if now < lease.ends_at:
+            self._watch(job_id, lease)
+            return
+        del self._leases[job_id]
+        self._expire(lease, is_timeout=lease.execution.deadline <= now)
+
+    def _expire(self, lease: Lease, *, is_timeout: bool) -> None:
+        execution = lease.execution
+        now = self._events.timestamp()
+        duration = self._loop.time() - execution.started
+        job_id = shown(execution.envelope.id)
+        try:
+            if is_timeout:
+                _log.warning("job %s ran longer than it may", job_id)
+                self._settlement.failed(execution, timeout_failure(execution, now), duration)
+            else:
+                _log.warning("nothing was heard of job %s by worker %s", job_id, shown(lease.worker_id))
+                failure = lost_failure(execution.attempt, now)
+                self._settlement.failed(execution, failure, duration, delay=0.0)
+        except Exception as error:  # noqa: BLE001 - a delivery must not stay here for ever
+            self._settlement.abandon(execution.delivery, execution.queue, error)
+
+
+def _visibility(execution: Execution, asked_seconds: float | None) -> float:
+    """Return how long a worker may be silent: what it asks for, else what the job says, else the default."""
+    if asked_seconds is not None:
+        return _within(asked_seconds)
+    envelope = execution.envelope
+    if envelope.visibility_timeout or envelope.visibility_timeout_ms:
+        return _within(envelope.visibility_seconds)
+    return DEFAULT_VISIBILITY_SECONDS
+
+
+def _within(seconds: float) -> float:
+    return min(max(seconds, MIN_VISIBILITY_SECONDS), MAX_VISIBILITY_SECONDS)

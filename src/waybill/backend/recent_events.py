@@ -1,0 +1,64 @@
+"""The last events of the stream, for those who ask what has happened. Messages are kept as they came: few ask."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from waybill.client import Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.spec.events import ReceivedEvent, read_events
+
+MOST_MESSAGES: Final = 2000
+MOST_BYTES: Final = 8 * 1024 * 1024
+PREFETCH: Final = 100
+
+
+class RecentEvents:
+    """What this backend has seen since its start, up to a limit."""
+
+    def __init__(self) -> None:
+        """Nothing is there before `start`."""
+        self._messages: deque[bytes] = deque()
+        self._size = 0
+
+    async def start(self, broker: BrokerConnection) -> None:
+        """Follow the stream from now on."""
+        channel = await broker.connection.channel(prefetch_count=PREFETCH)
+        stream = broker.declarer.topology.event_stream
+        await channel.consume(stream, self._take, arguments={"x-stream-offset": "next"})
+
+    def newest(
+        self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int
+    ) -> list[dict[str, object]]:
+        """Return the last events of these types and queues, all if none are given, the newest first."""
+        found: list[dict[str, object]] = []
+        for body in reversed(self._messages):
+            for event in reversed(read_events(body)[0]):
+                if (
+                    (not types or event.type in types)
+                    and (not queues or event.data.get("queue") in queues)
+                    and (subject is None or event.subject == subject)
+                ):
+                    found.append(_form_of(event))
+                    if len(found) >= limit:
+                        return found
+        return found
+
+    def _take(self, delivery: Delivery) -> None:
+        delivery.ack()
+        self._messages.append(delivery.body)
+        self._size += len(delivery.body)
+        while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
+            self._size -= len(self._messages.popleft())
+
+
+def _form_of(event: ReceivedEvent) -> dict[str, object]:
+    form: dict[str, object] = msgspec.to_builtins(event)
+    form.pop("waybill-user", None)
+    # What was pushed, and what a coordinator keeps of an attempt, is the business of those who may read jobs.
+    form["data"] = {name: value for name, value in event.data.items() if name not in {"job", "message"}}
+    return form

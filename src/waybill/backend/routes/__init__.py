@@ -1,0 +1,18 @@
+"""What answers the paths of the binding, a file for each kind of resource."""
+
+from __future__ import annotations
+
+from waybill.backend.backend import Backend
+from waybill.backend.router import Route
+from waybill.backend.routes.cron import CronRoutes
+from waybill.backend.routes.dead_letters import DeadLetterRoutes
+from waybill.backend.routes.jobs import JobRoutes
+from waybill.backend.routes.queues import QueueRoutes
+from waybill.backend.routes.system import SystemRoutes
+from waybill.backend.routes.workers import WorkerRoutes
+
+
+def routes_of(backend: Backend) -> list[Route]:
+    """Return all routes."""
+    kinds = (SystemRoutes, JobRoutes, WorkerRoutes, QueueRoutes, DeadLetterRoutes, CronRoutes)
+    return [route for kind in kinds for route in kind(backend).routes()]

@@ -1,0 +1,92 @@
+"""The manifest, the health, the events (ojs-http-binding sections 8 and 21, ojs-events section 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from waybill import __version__
+from waybill.backend.backend import Backend
+from waybill.backend.message import SPEC_VERSION, Request, Response, answer
+from waybill.backend.router import OPEN, READ, Route
+from waybill.client import ClientError
+
+HEALTH_SECONDS: Final = 2.0
+LIMIT: Final = 100
+MOST: Final = 1000
+
+CAPABILITIES: Final = {
+    "batch_enqueue": True,
+    "cron_jobs": True,
+    "dead_letter": True,
+    "delayed_jobs": True,
+    "job_ttl": True,
+    "priority_queues": True,
+    "rate_limiting": False,
+    "schema_validation": False,
+    "unique_jobs": True,
+    "workflows": False,
+    "pause_resume": True,
+}
+
+
+class SystemRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/ojs/manifest", self._manifest, OPEN),
+            Route("GET", "/ojs/v1/health", self._health, OPEN),
+            Route("GET", "/ojs/v1/events", self._events, READ),
+        ]
+
+    async def _manifest(self, _request: Request) -> Response:
+        return answer(
+            {
+                "specversion": SPEC_VERSION,
+                "ojs_version": SPEC_VERSION,
+                "implementation": {
+                    "name": "waybill",
+                    "version": __version__,
+                    "language": "python",
+                },
+                "conformance_level": 2,
+                "protocols": ["http", "amqp"],
+                "backend": "amqp",
+                "capabilities": CAPABILITIES,
+                "extensions": [],
+                "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
+            }
+        )
+
+    async def _health(self, _request: Request) -> Response:
+        backend = self._backend
+        began = time.monotonic()
+        state: dict[str, object] = {"type": "amqp", "status": "connected"}
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await backend.broker.wait_for_connection(HEALTH_SECONDS)
+                await backend.jobs.is_paused("health")
+            state["latency_ms"] = round((time.monotonic() - began) * 1000, 3)
+        except (TimeoutError, ClientError):
+            state["status"] = "disconnected"
+        is_well = state["status"] == "connected"
+        body = {
+            "status": "ok" if is_well else "degraded",
+            "version": SPEC_VERSION,
+            "uptime_seconds": int(time.monotonic() - backend.started),
+            "backend": state,
+        }
+        return answer(body, 200 if is_well else 503)
+
+    async def _events(self, request: Request) -> Response:
+        types, queues = ({one for one in request.query.get(name, "").split(",") if one} for name in ("types", "queues"))
+        limit = request.number("limit", LIMIT, 1, MOST)
+        subject = request.query.get("subject") or request.query.get("job_id")
+        found = self._backend.events.newest(types, queues, subject, limit)
+        return answer({"events": found, "count": len(found)})

@@ -1,0 +1,257 @@
+"""Workers: fetch, ack, nack, heartbeat (ojs-http-binding section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.failures import failure_of
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.leases import Lease
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.router import OPERATE, Route
+from waybill.ojs.spec.headers import max_attempts
+from waybill.ojs.spec.retry import retry_delay_seconds
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.attempt_ends import delay_of, gets_another
+
+MOST_QUEUES: Final = 100
+MOST_JOBS: Final = 1000
+MOST_WAIT_MS: Final = 60_000
+MOST_BEATS: Final = 10_000
+DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
+
+_JITTER_OF_NONE: Final = 0.5
+
+
+class WorkerRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("POST", "/ojs/v1/workers/fetch", self._fetch, OPERATE),
+            Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE),
+            Route("POST", "/ojs/v1/workers/nack", self._nack, OPERATE),
+            Route("POST", "/ojs/v1/workers/heartbeat", self._beat, OPERATE),
+        ]
+
+    # Fetch. -----------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, request: Request) -> Response:
+        body = request.json()
+        queues = body.get("queues", ["default"])
+        if not isinstance(queues, list) or not queues or not all(isinstance(one, str) for one in queues):
+            raise _invalid("queues", "must be an array of names, with at least one")
+        if len(queues) > MOST_QUEUES:
+            raise _invalid("queues", f"must have at most {MOST_QUEUES} names")
+        count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
+        visibility = _seconds(body, "visibility_timeout_ms")
+        wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
+        worker_id = _text(body, "worker_id")
+        backend = self._backend
+        for queue in queues:
+            await backend.know_queue(queue)
+        leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000)
+        if leases:
+            # Not recorded before they are expected, but published at the end of this turn of the loop only.
+            async with backend.folded([("job.started", lease.execution.envelope.id) for lease in leases]):
+                pass
+        forms = [_form_of(lease) for lease in leases]
+        first: Form = {"job": forms[0]} if forms else {}
+        return answer({"jobs": forms, **first})
+
+    # Ends. ------------------------------------------------------------------------------------------------------
+
+    async def _ack(self, request: Request) -> Response:
+        body = request.json()
+        lease = await self._take(body)
+        execution = lease.execution
+        job_id = execution.envelope.id
+        duration = self._backend.loop_time() - execution.started
+        async with self._backend.folded([("job.completed", job_id)]):
+            self._backend.settlement.completed(execution, body.get("result"), duration)
+        ended = await self._ended(job_id)
+        return answer(
+            {
+                "acknowledged": True,
+                "id": job_id,
+                "job_id": job_id,
+                "state": State.COMPLETED.value,
+                "attempt": execution.attempt,
+                "completed_at": ended.get("completed_at") or self._backend.now(),
+                "job": ended,
+            }
+        )
+
+    async def _nack(self, request: Request) -> Response:
+        body = request.json()
+        requeue = body.get("requeue", False)
+        if not isinstance(requeue, bool):
+            raise _invalid("requeue", "must be true or false")
+        given = body.get("error")
+        if not isinstance(given, dict) and not (given is None and requeue):
+            raise _invalid("error", "must be an object")
+        lease = await self._take(body)
+        if requeue:
+            return await self._requeue(lease)
+        execution, backend = lease.execution, self._backend
+        envelope = execution.envelope
+        failure = failure_of(given or {}, execution, backend.now())
+        again = gets_another(execution, failure)
+        delay = delay_of(execution) if again else None
+        duration = backend.loop_time() - execution.started
+        async with backend.folded([("job.retrying" if again else "job.discarded", envelope.id)]):
+            backend.settlement.failed(execution, failure, duration, delay=delay)
+        form = await self._ended(envelope.id)
+        found: Form = {
+            "id": envelope.id,
+            "job_id": envelope.id,
+            "state": State.RETRYABLE.value if again else State.DISCARDED.value,
+            "attempt": execution.attempt,
+            "max_attempts": max_attempts(execution.delivery.properties.headers, envelope),
+            "error": msgspec.to_builtins(failure.record),
+            "job": form,
+        }
+        if delay is not None:
+            found |= {"next_attempt_at": form.get("next_attempt_at"), "retry_delay_ms": round(delay * 1000)}
+        else:
+            ended = form.get("discarded_at") or backend.now()
+            found |= {"discarded_at": ended, "completed_at": ended}
+        return answer(found)
+
+    async def _requeue(self, lease: Lease) -> Response:
+        """Put a job back that its worker has not done: the same attempt, for whoever fetches next."""
+        execution = lease.execution
+        job_id = execution.envelope.id
+        async with self._backend.folded([("job.scheduled", job_id)]):
+            self._backend.settlement.postponed(execution, 0.0)
+        form = await self._ended(job_id)
+        found = {"id": job_id, "job_id": job_id, "state": State.AVAILABLE.value, "attempt": execution.attempt}
+        return answer({**found, "requeued": True, "job": form})
+
+    async def _take(self, body: Form) -> Lease:
+        """Take the lease that a worker ends. Raises RequestRefused if it has none."""
+        job_id = body.get("job_id", body.get("id"))
+        if not isinstance(job_id, str) or not job_id:
+            raise _invalid("job_id", "must be a string")
+        worker_id = _text(body, "worker_id")
+        leases = self._backend.leases
+        lease = leases.get(job_id)
+        if lease is not None and worker_id and lease.worker_id and worker_id != lease.worker_id:
+            details: Form = {"job_id": job_id, "current_state": State.ACTIVE.value}
+            raise RequestRefused("conflict", "Another worker has this job.", details=details)
+        if lease is None:
+            found = await self._backend.detail(job_id)
+            if found is None:
+                raise not_found("job", job_id)
+            state = form_of(found, datetime.now(UTC))["state"]
+            details = {"job_id": job_id, "current_state": state, "expected_state": State.ACTIVE.value}
+            text = f"This server has not given out job {job_id}: it is {state}."
+            raise RequestRefused("conflict", text, details=details)
+        leases.end(job_id)
+        return lease
+
+    async def _ended(self, job_id: str) -> Form:
+        found = await self._backend.view.detail(job_id)
+        return {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
+
+    # Heartbeats. ------------------------------------------------------------------------------------------------
+
+    async def _beat(self, request: Request) -> Response:
+        body = request.json()
+        worker_id = _text(body, "worker_id")
+        named = body.get("active_job_ids", body.get("active_jobs", []))
+        single = body.get("job_id")
+        ids = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+        if isinstance(single, str):
+            ids.append(single)
+        if len(ids) > MOST_BEATS:
+            raise _invalid("active_jobs", f"must have at most {MOST_BEATS} jobs")
+        if not worker_id and not ids:
+            raise _invalid("worker_id", "must be a string")
+        visibility = _seconds(body, "visibility_timeout_ms")
+        backend = self._backend
+        extended: list[str] = []
+        state = backend.directives.get(worker_id, "running")
+        for job_id in dict.fromkeys(ids):
+            lease = backend.leases.extend(job_id, worker_id, visibility)
+            if lease is not None:
+                extended.append(job_id)
+                state = self._directive_of(lease, state)
+        found = {"state": state, "directive": state, "jobs_extended": extended, "server_time": backend.now()}
+        return answer(found)
+
+    def _directive_of(self, lease: Lease, state: str) -> str:
+        """Return what a job wants its worker to be told, in a test."""
+        if not self._backend.is_test:
+            return state
+        fields = msgspec.json.decode(lease.execution.delivery.body, type=dict[str, object])
+        for name in ("metadata", "meta"):
+            metadata = fields.get(name)
+            found = metadata.get("test_directive") if isinstance(metadata, Mapping) else None
+            if found in DIRECTIVES:
+                return str(found)
+        return state
+
+
+def _form_of(lease: Lease) -> Form:
+    """Return a job as its worker gets it."""
+    execution = lease.execution
+    envelope = execution.envelope
+    form: Form = msgspec.json.decode(execution.delivery.body, type=dict[str, object])
+    form |= {
+        "state": State.ACTIVE.value,
+        "attempt": execution.attempt,
+        "max_attempts": max_attempts(execution.delivery.properties.headers, envelope),
+        "started_at": lease.started_at,
+        "queue": execution.queue,
+        "priority": envelope.priority,
+        "timeout_ms": round(envelope.timeout_seconds * 1000),
+        "visibility_timeout_ms": round(lease.visibility_seconds * 1000),
+    }
+    if lease.worker_id:
+        form["worker_id"] = lease.worker_id
+    if execution.attempt > 1 and not envelope.policy.jitter:
+        delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)
+        form["retry_delay_ms"] = round(delay * 1000)
+    return form
+
+
+def _whole(body: Form, name: str, default: int, least: int, most: int) -> int:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _invalid(name, f"must be an integer of at least {least}")
+    return min(value, most)
+
+
+def _seconds(body: Form, name: str) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e12:
+        raise _invalid(name, "must be a number of milliseconds above 0")
+    return value / 1000
+
+
+def _text(body: Form, name: str) -> str:
+    value = body.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > 255 or "\0" in value:
+        raise _invalid(name, "must be a string of at most 255 characters")
+    return value
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

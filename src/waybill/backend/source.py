@@ -1,0 +1,134 @@
+"""Where the jobs of one queue come from: taken one by one while there are some, awaited by a consumer while not.
+
+    fetch          basic.get, as many as are asked for: nothing is held that nobody wants
+    long poll      a consumer with as much prefetch as there are who wait; each of its deliveries wakes one of them
+
+What the consumer brings after the last one has gone goes back to the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from waybill.client import Channel, ClientError, Consumer, Delivery
+
+AT_A_TIME: Final = 50
+"""How many are asked for at a time."""
+MOST_PREFETCHED: Final = 100
+PAUSE_SECONDS: Final = 0.5
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Source:
+    """The deliveries of one queue, over a channel of its own: another queue's trouble does not touch its leases."""
+
+    def __init__(self, queue: str, name: str, channel: Channel, hand_back: Callable[[str, Delivery], None]) -> None:
+        """`name` is what the queue is called on the broker. `hand_back` returns what nobody wants any more."""
+        self.queue = queue
+        self.is_paused = False
+        self._name = name
+        self._channel = channel
+        self._hand_back = hand_back
+        self._held: deque[Delivery] = deque()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._changed = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+        self._credit = 0
+
+    async def take(self, count: int) -> list[Delivery]:
+        """Return up to `count` deliveries that are there now. Raises ClientError."""
+        taken: list[Delivery] = []
+        while self._held and len(taken) < count:
+            delivery = self._held.popleft()
+            if delivery.is_current:
+                taken.append(delivery)
+        while len(taken) < count and not self.is_paused:
+            wanted = min(count - len(taken), AT_A_TIME)
+            found = await asyncio.gather(*(self._channel.get(self._name) for _ in range(wanted)))
+            got = [delivery for delivery in found if delivery is not None]
+            taken += got
+            if len(got) < wanted:
+                break
+        return taken
+
+    def keep(self, delivery: Delivery) -> None:
+        """Take a delivery that is to be given to whoever asks next."""
+        self._held.append(delivery)
+        self._wake()
+
+    def wait(self, waiter: asyncio.Future[None]) -> None:
+        """Have a future done when there may be something to take."""
+        self._waiting[waiter] = None
+        self._changed.set()
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.get_running_loop().create_task(self._listen())
+
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """Wait no more."""
+        self._waiting.pop(waiter, None)
+        self._changed.set()
+
+    def look_again(self) -> None:
+        """Take note that the queue was paused or resumed."""
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Listen no more, and give back what nobody has asked for."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        self._give_back()
+
+    async def _listen(self) -> None:
+        """Have a consumer as long as somebody waits."""
+        consumer: Consumer | None = None
+        try:
+            while self._waiting:
+                self._changed.clear()
+                is_over = self.is_paused or self._credit <= 0 or (consumer is not None and consumer.closed)
+                try:
+                    if consumer is not None and is_over:
+                        ended, consumer = consumer, None
+                        await ended.cancel()
+                    if consumer is None and not self.is_paused:
+                        self._credit = min(max(len(self._waiting), 1), MOST_PREFETCHED)
+                        await self._channel.qos(self._credit)
+                        consumer = await self._channel.consume(self._name, self._arrived)
+                except ClientError as error:
+                    _log.warning("queue %s cannot be consumed: %s", self.queue, error)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                await self._changed.wait()
+        finally:
+            if consumer is not None and not consumer.closed:
+                try:
+                    await consumer.cancel()
+                except ClientError as error:
+                    _log.debug("the consumer of %s ends with its channel: %s", self.queue, error)
+            self._give_back()
+
+    def _arrived(self, delivery: Delivery) -> None:
+        self._credit -= 1
+        self._held.append(delivery)
+        self._wake()
+        if self._credit <= 0:
+            self._changed.set()
+
+    def _wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _give_back(self) -> None:
+        if self._waiting:
+            return
+        while self._held:
+            delivery = self._held.popleft()
+            if delivery.is_current:
+                self._hand_back(self.queue, delivery)

@@ -1,0 +1,35 @@
+"""`waybill key`: the API keys of `waybill serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import click
+
+from waybill.backend.keys import RANKS, InvalidKeyFile, Role, add_key
+
+
+@click.group()
+def command() -> None:
+    """Make API keys for `waybill serve --keys FILE`."""
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice(list(RANKS)),
+    default="operate",
+    show_default=True,
+    help="What it allows: to look, to push and work as well, or everything.",
+)
+def add(file: Path, name: str, role: str) -> None:
+    """Make a key called NAME, print it, and keep its hash in FILE. An older key of this name ends."""
+    try:
+        click.echo(add_key(file, name, cast("Role", role)))
+    except InvalidKeyFile as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot write {file}: {error.strerror}") from None

@@ -1,0 +1,158 @@
+"""A lease is an unacknowledged delivery: it ends by its worker's word, by silence, or with its backend."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.backend.conftest import FAST, Client, client_of
+from waybill.backend import leases
+from waybill.ojs import Jobs, Worker
+
+
+@pytest.fixture(autouse=True)
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "MIN_VISIBILITY_SECONDS", 0.05)
+
+
+async def test_a_silent_worker_loses_its_job_to_the_next_attempt(client: Client) -> None:
+    job_id = await client.push()
+    await client.fetch(visibility_timeout_ms=50)
+    [fetched] = await client.fetch(worker="w2", wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 2)
+    await client.ack(job_id, 409, worker_id="w1")
+    assert (await client.ack(job_id, worker_id="w2"))["attempt"] == 2
+
+
+async def test_a_job_that_nobody_brings_back_ends_as_a_dead_letter(client: Client) -> None:
+    job_id = await client.push(retry=FAST | {"max_attempts": 2})
+    for attempt in (1, 2):
+        [fetched] = await client.fetch(visibility_timeout_ms=50, wait_ms=10_000)
+        assert fetched["attempt"] == attempt
+    assert await client.fetch(wait_ms=200) == []
+    assert (await client.job(job_id))["state"] == "discarded"
+    assert [one["id"] for one in (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"]] == [job_id]
+
+
+async def test_heartbeats_hold_a_job(client: Client) -> None:
+    job_id = await client.push()
+    await client.fetch(visibility_timeout_ms=1000)
+    beat = {"worker_id": "w1", "active_jobs": [job_id, "unknown"]}
+    lease = client.backend.leases.get(job_id)
+    assert lease is not None
+    before = lease.visible_until
+    found = await client.ask("POST", "/ojs/v1/workers/heartbeat", beat)
+    assert (found["state"], found["jobs_extended"]) == ("running", [job_id])
+    assert lease.visible_until > before
+    other = await client.ask("POST", "/ojs/v1/workers/heartbeat", {**beat, "worker_id": "w2"})
+    assert other["jobs_extended"] == []
+    counted = {"worker_id": "w1", "active_jobs": 1, "active_job_ids": [job_id], "visibility_timeout_ms": 60_000}
+    await client.ask("POST", "/ojs/v1/workers/heartbeat", counted)
+    assert lease.visible_until > before + 50
+
+
+async def test_a_job_that_takes_too_long_has_failed(client: Client) -> None:
+    job_id = await client.push(timeout_ms=50, retry=FAST)
+    await client.fetch()
+    [fetched] = await client.fetch(wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 2)
+    [error] = (await client.job(job_id))["errors"]
+    assert (error["code"], error["attempt"]) == ("HANDLER_TIMEOUT", 1)
+
+
+async def test_a_requeued_job_is_the_same_attempt_for_another(client: Client) -> None:
+    job_id = await client.push()
+    await client.fetch()
+    assert (await client.nack(job_id, requeue=True))["state"] == "available"
+    assert (await client.job(job_id))["state"] == "available"
+    [fetched] = await client.fetch(worker="w2", wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 1)
+    await client.ack(job_id, 409, worker_id="w1")
+
+
+async def test_two_backends_share_the_work(client: Client, uri: str) -> None:
+    async with client_of(uri) as other:
+        ids = [await client.push() for _ in range(20)]
+        found = await asyncio.gather(*(one.fetch(count=3) for one in [client, other] * 6))
+        fetched = [job["id"] for jobs in found for job in jobs]
+        assert sorted(fetched) == sorted(ids)
+        for jobs, owner in zip(found, [client, other] * 6, strict=True):
+            for job in jobs:
+                await owner.ack(job["id"])
+        assert {(await other.job(one))["state"] for one in ids} == {"completed"}
+
+
+async def test_a_backend_that_is_gone_gives_back_what_it_had(client: Client, uri: str) -> None:
+    doomed = Client(gone := client_of_backend(uri))
+    await gone.start()
+    held, untouched = await client.push(), await client.push("other")
+    await doomed.fetch()
+    taken = await gone.fetcher._source("other", creates=False)
+    assert taken is not None
+    # One that was taken from its queue, and never begun.
+    assert len(await taken.take(1)) == 1
+    # The way of a process that is killed: nothing is said any more.
+    gone.leases._leases.clear()
+    gone._settlement = None
+    await gone.broker.connection.close()
+    jobs = {job["id"]: job["attempt"] for _ in range(2) for job in await client.fetch("email", "other", wait_ms=10_000)}
+    assert jobs == {held: 2, untouched: 1}
+    await gone.close()
+
+
+def client_of_backend(uri: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - see the test above
+    from waybill.backend.backend import Backend
+
+    return Backend(Jobs(uri, results=False))
+
+
+async def test_a_long_poll_is_woken_by_a_push_of_anybody(client: Client, uri: str) -> None:
+    polls = [asyncio.ensure_future(client.fetch("email", "report", wait_ms=20_000)) for _ in range(3)]
+    await asyncio.sleep(0)
+    async with Jobs(uri, create_queues=True) as jobs:
+        ids = {(await jobs.push("email.send", ["b"], queue="email")).id for _ in range(2)}
+        ids.add(await client.push("report"))
+        found = await asyncio.gather(*polls)
+    assert {job["id"] for jobs_ in found for job in jobs_} == ids
+    assert all(len(jobs_) == 1 for jobs_ in found)
+
+
+async def test_a_long_poll_whose_client_has_gone_holds_nothing(client: Client) -> None:
+    poll = asyncio.ensure_future(client.fetch(wait_ms=20_000))
+    while not client.backend.fetcher._waiting:
+        await asyncio.sleep(0)
+    poll.cancel()
+    await asyncio.gather(poll, return_exceptions=True)
+    job_id = await client.push()
+    [fetched] = await client.fetch(wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 1)
+
+
+async def test_a_worker_over_amqp_runs_what_is_pushed_over_http(client: Client, uri: str) -> None:
+    jobs = Jobs(uri)
+    done = asyncio.Event()
+
+    @jobs.handler("email.send", queue="email")
+    async def send(to: str) -> str:
+        done.set()
+        return to
+
+    async with Worker(jobs):
+        job_id = await client.push()
+        await done.wait()
+        await client.backend.view.settled(job_id, lambda job: job is not None and job.state == "completed", 10)
+    job = await client.job(job_id)
+    assert (job["state"], job["result"], job["args"]) == ("completed", "a@example.com", ["a@example.com"])
+
+
+async def test_a_backend_that_ends_lets_polls_go_and_jobs_be_fetched(client: Client, uri: str) -> None:
+    async with client_of(uri) as other:
+        job_id = await other.push()
+        await other.fetch()
+        poll = asyncio.ensure_future(other.fetch(wait_ms=20_000))
+        while not other.backend.fetcher._waiting:
+            await asyncio.sleep(0)
+    assert await poll == []
+    [fetched] = await client.fetch(wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 2)

@@ -1,0 +1,57 @@
+"""`waybill serve` and `waybill key`."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from waybill.cli.main import main
+
+
+def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
+    command = [sys.executable, "-m", "waybill", "serve", "--memory", "--port", "0"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(repository / "src"), *sys.path])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline().strip()
+        assert line.startswith("ready http://127.0.0.1:"), line
+        connection = http.client.HTTPConnection(line.removeprefix("ready http://"), timeout=20)
+        connection.request("GET", "/ojs/v1/health")
+        assert connection.getresponse().headers["OJS-Version"] == "1.0"
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--host", "0.0.0.0", "--memory"], "--keys"),
+        (["--host", "example.com", "--memory"], "--keys"),
+        (["--test-mode"], "--memory"),
+        (["--uri", "amqp://localhost", "--memory"], "--uri"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert (result.exit_code, text in result.output) == (2, True)
+
+
+def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text("{}")
+    result = CliRunner().invoke(main, ["serve", "--host", "0.0.0.0", "--memory", "--keys", str(path)])
+    assert (result.exit_code, "no key" in result.output) == (1, True)
+    result = CliRunner().invoke(main, ["key", "add", str(path), "shop"])
+    assert result.output.startswith("wb_")
+    assert CliRunner().invoke(main, ["key", "add", str(tmp_path / "no" / "dir"), "shop"]).exit_code == 1
