@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
-from waybill.backend import leases
+from waybill.backend import backend, leases
+from waybill.backend.source import Source
+from waybill.client import Delivery
 from waybill.ojs import Jobs, Worker
 
 
@@ -156,3 +158,34 @@ async def test_a_backend_that_ends_lets_polls_go_and_jobs_be_fetched(client: Cli
     assert await poll == []
     [fetched] = await client.fetch(wait_ms=10_000)
     assert (fetched["id"], fetched["attempt"]) == (job_id, 2)
+
+
+async def test_a_start_that_is_known_before_the_fetch_ends_does_not_hold_it_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await client.push()
+    take = Source.take
+
+    async def take_slowly(source: Source, count: int) -> list[Delivery]:
+        if client.backend.leases.get(job_id) is not None:
+            await client.backend.view.settled(job_id, lambda job: job is not None and job.state == "active", 10)
+        return await take(source, count)
+
+    monkeypatch.setattr(Source, "take", take_slowly)
+    monkeypatch.setattr(backend, "FOLD_SECONDS", 1e6)
+    async with asyncio.timeout(10):
+        [fetched] = await client.fetch(count=5)
+    assert fetched["id"] == job_id
+
+
+async def test_a_change_that_the_broker_does_not_take_is_no_success(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "FOLD_SECONDS", 1.0)
+    job_id = await client.push(retry=FAST)
+    await client.fetch()
+    # The broker has taken the job back, and gives it to somebody: this worker has no say any more.
+    await client.backend.fetcher._sources["email"]._channel.close()
+    error = (await client.nack(job_id, 504))["error"]
+    assert (error["code"], error["retryable"]) == ("backend_timeout", True)
+    assert (await client.job(job_id))["state"] == "active"

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from waybill.backend.fetcher import Fetcher
-from waybill.backend.leases import Leases
+from waybill.backend.leases import Lease, Leases
 from waybill.backend.recent_events import RecentEvents
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -76,7 +76,7 @@ class Backend:
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
-            self.leases = Leases(broker.events, settlement, self.id)
+            self.leases = Leases(broker.events, self.view, settlement, self.id)
             self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id)
             self._settlement = settlement
             await self.fetcher.start()
@@ -170,11 +170,19 @@ class Backend:
                 raise
             self._coordinated.add(queue)
 
-    @asynccontextmanager
-    async def folded(self, keys: Sequence[tuple[str, str]]) -> AsyncIterator[None]:
-        """Leave the block when the view knows of these events, each by its type and job, that the block has written.
+    async def begun(self, leases: Sequence[Lease]) -> None:
+        """Return when the view knows that these attempts have begun, or after a while: they have, in any case."""
+        waiting = [lease.known for lease in leases if lease.known is not None]
+        _, missing = await asyncio.wait(waiting, timeout=FOLD_SECONDS)
+        if missing:
+            _log.warning("%d starts of jobs are not in the view after %g s", len(missing), FOLD_SECONDS)
 
-        Or after a while: what the broker has confirmed is true, whether or not our database takes it.
+    @asynccontextmanager
+    async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:
+        """Leave the block when the view knows of these events, each by its type and job, that the block causes.
+
+        Raises TimeoutError if they do not come, unless it `is_certain` that they will: the broker has confirmed what
+        they tell of, and only our database keeps us from knowing.
         """
         view = self.view
         expected = [view.expect(*key) for key in keys]
@@ -189,6 +197,8 @@ class Backend:
             _log.warning("%d changes of jobs are not in the view after %g s", len(missing), FOLD_SECONDS)
             for key in keys:
                 view.forget(*key)
+            if not is_certain:
+                raise TimeoutError
 
     @staticmethod
     def loop_time() -> float:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from waybill.client import Delivery
+from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.envelope import MIN_VISIBILITY_SECONDS
 from waybill.ojs.spec.nesting import shown
@@ -25,6 +25,7 @@ from waybill.ojs.worker.settlement import Settlement
 
 DEFAULT_VISIBILITY_SECONDS: Final = 1800.0
 MAX_VISIBILITY_SECONDS: Final = 7 * 86400.0
+STARTED: Final = "job.started"
 
 _log = logging.getLogger("waybill.backend")
 
@@ -32,7 +33,7 @@ _log = logging.getLogger("waybill.backend")
 class Lease:
     """The hold of one worker on one attempt. Times are those of the loop's clock."""
 
-    __slots__ = ("execution", "started_at", "timer", "visibility_seconds", "visible_until", "worker_id")
+    __slots__ = ("execution", "known", "started_at", "timer", "visibility_seconds", "visible_until", "worker_id")
 
     def __init__(self, execution: Execution, worker_id: str, started_at: str, visibility_seconds: float) -> None:
         self.execution = execution
@@ -41,6 +42,8 @@ class Lease:
         self.visibility_seconds = visibility_seconds
         self.visible_until = execution.started + visibility_seconds
         self.timer: asyncio.TimerHandle | None = None
+        self.known: asyncio.Future[None] | None = None
+        """Done when the view knows that the attempt has begun."""
 
     @property
     def ends_at(self) -> float:
@@ -51,14 +54,14 @@ class Lease:
 class Leases:
     """The leases of one backend."""
 
-    def __init__(self, events: EventWriter, settlement: Settlement, backend_id: str) -> None:
+    def __init__(self, events: EventWriter, view: JobView, settlement: Settlement, backend_id: str) -> None:
         """`backend_id` stands for workers without a name."""
         self._events = events
+        self._view = view
         self._settlement = settlement
         self._backend_id = backend_id
         self._leases: dict[str, Lease] = {}
         self._loop = asyncio.get_running_loop()
-        self.on_begin: Callable[[Lease], None] | None = None
 
     def __len__(self) -> int:
         """How many jobs are given out."""
@@ -75,6 +78,7 @@ class Leases:
         execution.deadline = execution.started + envelope.timeout_seconds
         lease = Lease(execution, worker_id, self._events.timestamp(), _visibility(execution, visibility_seconds))
         self._leases[envelope.id] = lease
+        lease.known = self._view.expect(STARTED, envelope.id)
         self._events.record_started(
             envelope.id,
             lease.started_at,

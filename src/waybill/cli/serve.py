@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from waybill.backend.keys import KeyRing
     from waybill.backend.serving import Serving
 
+PUSH_SECONDS = 20.0
+"""How long a push waits for a broker that is away before its client is told."""
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -140,7 +143,7 @@ async def _serve(
             if target is None:
                 broker = await stack.enter_async_context(Broker(port=0, data_dir=directory))
                 target = broker.uri()
-            yield Jobs(target, results=False)
+            yield Jobs(target, results=False, push_timeout=PUSH_SECONDS)
 
     async with Serving(jobs, host, port, database=database, keys=keys, is_test=is_test) as serving:
         await _until_stopped(serving, stopping)

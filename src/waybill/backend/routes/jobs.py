@@ -54,8 +54,7 @@ class JobRoutes:
         self._backend.jobs.check(job)
         await self._refuse_known([job_id] if body.get("id") is not None else [])
         await self._backend.know_queue(_queue_of(job))
-        folded = self._backend.folded([(_ENQUEUED, job_id)])
-        async with folded:
+        async with self._backend.folded([(_ENQUEUED, job_id)], is_certain=True):
             pushed = await self._backend.jobs.push_job(job)
             envelope = pushed.envelope
             if envelope is None or envelope.id != job_id:
@@ -87,7 +86,7 @@ class JobRoutes:
         for queue in {_queue_of(job) for job in jobs}:
             await self._backend.know_queue(queue)
         ids = [str(job["id"]) for job in jobs]
-        async with self._backend.folded([(_ENQUEUED, job_id) for job_id in ids]):
+        async with self._backend.folded([(_ENQUEUED, job_id) for job_id in ids], is_certain=True):
             try:
                 envelopes = await self._backend.jobs.push_many(jobs)
             except BatchFailed as error:
@@ -138,7 +137,8 @@ class JobRoutes:
             raise RequestRefused("conflict", f"A job that is {before} cannot be cancelled.", details=details)
         cancelled = self._backend.view.expect(_CANCELLED, job_id)
         await self._backend.coordinator.cancel(job_id, detail.info.queue)
-        await asyncio.wait([cancelled], timeout=CANCEL_SECONDS)
+        if not (await asyncio.wait([cancelled], timeout=CANCEL_SECONDS))[0]:
+            self._backend.view.forget(_CANCELLED, job_id)
         form = form_of(await self._known(job_id), datetime.now(UTC))
         if form["state"] in TERMINAL - {State.CANCELLED.value}:
             details = {"job_id": job_id, "current_state": form["state"]}

@@ -62,9 +62,7 @@ class WorkerRoutes:
             await backend.know_queue(queue)
         leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000)
         if leases:
-            # Not recorded before they are expected, but published at the end of this turn of the loop only.
-            async with backend.folded([("job.started", lease.execution.envelope.id) for lease in leases]):
-                pass
+            await backend.begun(leases)
         forms = [_form_of(lease) for lease in leases]
         first: Form = {"job": forms[0]} if forms else {}
         return answer({"jobs": forms, **first})
