@@ -63,7 +63,11 @@ class Publisher:
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
         deadline = time.monotonic() + self.timeout_seconds
-        await self._declare([one.envelope for one in jobs], deadline)
+        has_declared = self.broker.declarer.has_declared
+        # Nearly always: a push by itself need not begin a wait that has nothing to wait for.
+        needed = {(one.envelope.queue, one.envelope.state) for one in jobs}
+        if not all(has_declared(queue) and state != SCHEDULED for queue, state in needed):
+            await self._declare([one.envelope for one in jobs], deadline)
         started = time.monotonic()
         found = await self._publish(jobs, deadline, lambda one: self.address(one, now))
         self._count(jobs, found, time.monotonic() - started)
