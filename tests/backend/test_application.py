@@ -158,6 +158,26 @@ async def test_keys_open_what_their_role_allows(tmp_path: Path) -> None:
     assert (await ask(renewed, "GET", "/things", headers={"x-api-key": replaced}))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "localhost:8080"}, 200),
+        ({"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:8080"}, 200),
+        ({"host": "[::1]:8080"}, 200),
+        ({"host": "[::1]"}, 200),
+        ({"host": "localhost:8080", "origin": "https://evil.example"}, 403),
+        ({"host": "localhost:8080", "origin": "http://localhost:3000"}, 403),
+        ({"host": "localhost:8080", "origin": "null"}, 403),
+        ({"host": "rebound.example:8080", "origin": "http://rebound.example:8080"}, 403),
+        ({"host": "rebound.example"}, 403),
+    ],
+)
+async def test_without_keys_no_page_of_others_gets_in(headers: dict[str, str], status: int) -> None:
+    assert (await ask(Application(ROUTES), "POST", "/things", headers=dict(headers)))[0] == status
+    with_keys = Application([Route("POST", "/things", _echo, OPEN)], KeyRing([]))
+    assert (await ask(with_keys, "POST", "/things", headers=dict(headers)))[0] == 200
+
+
 def test_a_file_without_keys_lets_nobody_in_by_mistake(tmp_path: Path) -> None:
     for text in ("", "{}", '{"keys": []}', '{"keys": [{"name": "a", "role": "god", "hash": ""}]}', "[]"):
         path = tmp_path / "keys.json"

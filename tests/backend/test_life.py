@@ -143,3 +143,10 @@ async def test_a_cron_job_is_registered_and_removed(client: Client) -> None:
     await client.ask("DELETE", "/ojs/v1/cron/nightly")
     await client.ask("DELETE", "/ojs/v1/cron/nightly", status=404)
     assert (await client.ask("GET", "/ojs/v1/cron"))["crons"] == []
+
+
+async def test_a_fetch_makes_no_queues(client: Client) -> None:
+    assert await client.fetch("tpyo") == []
+    assert (await client.ask("GET", "/ojs/v1/queues"))["queues"] == []
+    await client.ask("GET", "/ojs/v1/queues/tpyo/stats", status=404)
+    await client.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["Not Good"]}, 400)

@@ -51,7 +51,7 @@ async def exchange(serving: Serving, *parts: bytes, answers: int = 1) -> list[tu
 
 
 def post(path: str, body: bytes, more: str = "") -> bytes:
-    fields = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}"
+    fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}"
     return f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode() + body
 
 
@@ -63,7 +63,7 @@ async def test_requests_come_in_every_way(serving: Serving) -> None:
     assert (await exchange(serving, whole))[0][0] == 201
     assert (await exchange(serving, *(whole[i : i + 1] for i in range(len(whole)))))[0][0] == 201
     assert [status for status, _ in await exchange(serving, whole * 3, answers=3)] == [201] * 3
-    chunked = b"POST /ojs/v1/jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = b"POST /ojs/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunked += b"%x\r\n%s\r\n0\r\n\r\n" % (len(JOB), JOB)
     assert (await exchange(serving, chunked))[0][0] == 201
     expecting = post("/ojs/v1/jobs", JOB, "Expect: 100-continue\r\n")
@@ -75,16 +75,16 @@ async def test_what_is_odd_gets_the_right_status(serving: Serving) -> None:
     status, body = (await exchange(serving, post("/ojs/v1/jobs", large)))[0]
     assert (status, msgspec.json.decode(body)["error"]["code"]) == (413, "payload_too_large")
     for request, expected in (
-        (b"BREW /ojs/v1/jobs HTTP/1.1\r\nHost: a\r\n\r\n", 405),
-        (b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n", 404),
-        (b"GET /ojs/v1/jobs?limit=x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        (b"GET /ojs/v1/jobs?" + b"&".join([b"a=b"] * 500) + b" HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        (b"BREW /ojs/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET /ojs/v1/jobs?limit=x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /ojs/v1/jobs?" + b"&".join([b"a=b"] * 500) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
         (b"no http at all\r\n\r\n", 400),
     ):
         assert (await exchange(serving, request))[0][0] == expected, request
     port = int(serving.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"HEAD /ojs/manifest HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    writer.write(b"HEAD /ojs/manifest HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     head = await reader.read()
     assert head.startswith(b"HTTP/1.1 200")
     assert head.endswith(b"\r\n\r\n")

@@ -14,12 +14,13 @@ from waybill.ojs.errors import ControlFailed, CronNotFound, DuplicateJob, Invali
 from waybill.ojs.spec.identifiers import new_id
 
 MAX_REQUEST_ID: Final = 128
+LOOPBACK: Final = frozenset({"localhost", "[::1]"})
 
 _log = logging.getLogger("waybill.backend")
 
 
 class Application:
-    """Answers requests. `keys` None lets everybody in: for loopback only."""
+    """Answers requests. `keys` None lets every program of this machine in: for loopback only."""
 
     def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
         """Compile the routes."""
@@ -57,9 +58,24 @@ class Application:
                 return Response(204, headers=allowed)
             text = f"{request.method[:40]} is not allowed here."
             raise RequestRefused("method_not_allowed", text, headers=allowed)
-        if self._keys is not None and route.role != OPEN:
+        if self._keys is None:
+            _check_origin(request)
+        elif route.role != OPEN:
             self._keys.check(request.headers, route.role)
         return await route.handler(request)
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a page of somebody else makes a browser of this machine send. Raises RequestRefused.
+
+    Such a request names another origin. If its name was made to lead here (DNS rebinding), the host is no loopback.
+    """
+    host = request.headers.get("host", "localhost").lower()
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    origin = request.headers.get("origin")
+    if not (name in LOOPBACK or name.startswith("127.")) or (origin is not None and origin.partition("://")[2] != host):
+        text = "Without API keys, this server answers programs of this machine only, and no pages of others."
+        raise RequestRefused("permission_denied", text, hint="Ask for localhost or 127.0.0.1, or serve with API keys.")
 
 
 def _finish(request: Request, response: Response) -> Response:

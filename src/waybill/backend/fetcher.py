@@ -205,6 +205,10 @@ class Fetcher:
         if asked is not None and not asked.done():
             asked.set_result(False)
 
+    async def has_queue(self, queue: str, *, creates: bool) -> bool:
+        """Say whether there is a queue to fetch from; with `creates`, make it."""
+        return await self._source(queue, creates=creates) is not None
+
     # Queues. ----------------------------------------------------------------------------------------------------
 
     async def _source(self, queue: str, *, creates: bool) -> Source | None:

@@ -15,6 +15,7 @@ from waybill.backend.job_form import Form, form_of
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, Route
+from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
@@ -59,7 +60,9 @@ class WorkerRoutes:
         worker_id = _text(body, "worker_id")
         backend = self._backend
         for queue in queues:
-            await backend.know_queue(queue)
+            check_queue(queue)
+            if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
+                await backend.know_queue(queue)
         leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000)
         if leases:
             await backend.begun(leases)
