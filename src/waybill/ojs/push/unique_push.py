@@ -15,7 +15,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from waybill.client import AccessRefused, ClientError
+from waybill.client import AccessRefused, ClientError, ConnectionLost
 from waybill.client.side_channel import SideChannel
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.reservations import release, reserve
@@ -113,8 +113,8 @@ class UniquePush:
                 for queue in queues:
                     self._heard[queue] = await self._control.is_heard(queue)
                 return
-            except ClientError:
-                if self._broker.connection.is_open or not await is_back(self._broker, self._deadline):
+            except ConnectionLost:
+                if not await is_back(self._broker, self._deadline):
                     raise
 
     # Which way. -------------------------------------------------------------------------------------------------
