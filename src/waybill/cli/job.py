@@ -208,10 +208,12 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
             job = await jobs.info(job_id, queue)
             if job is None:
                 raise click.ClickException(f"nothing is known of job {job_id}")
-            if job != before:
+            # Whether a waiting job is still in its queue may change with each look.
+            seen = msgspec.structs.replace(job, certain=True)
+            if seen != before:
                 text = msgspec.json.encode(job).decode() if as_json else f"{job.state} (attempt {job.attempt})"
                 click.echo(text)
-                before = job
+                before = seen
             else:
                 await asyncio.sleep(WATCH_SECONDS)
     return before.state

@@ -36,6 +36,7 @@ from waybill.ojs.spec.headers import (
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.intake import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
 """The event stream has no end: after so long without a message it is taken for read."""
@@ -314,10 +315,11 @@ def _dead_job(delivery: Delivery) -> DeadJob:
     headers = dict(properties.headers or {})
     died_at, reason = _death(headers)
     try:
-        envelope = read_envelope(delivery.body)
+        envelope = read_delivered(delivery)
     except InvalidJob as error:
         digest = hashlib.sha256(delivery.body).hexdigest()[:32]
-        job_id, job_type = properties.message_id or digest, properties.type or ""
+        named_id, named_type = named_in(delivery.body)
+        job_id, job_type = properties.message_id or named_id or digest, properties.type or named_type or ""
         return DeadJob(job_id, job_type, 0, died_at, reason, "InvalidJob", str(error), delivery.body, headers, died_at)
     attempt = headers.get(ATTEMPT)
     return DeadJob(

@@ -29,7 +29,7 @@ def nested(depth: int) -> bytes:
 
 
 def job(fields: bytes) -> bytes:
-    return b'{"id": "1", "type": "odd.known", "queue": "q", ' + fields + b"}"
+    return b'{"specversion": "1.0", "id": "1", "type": "odd.known", "queue": "q", ' + fields + b"}"
 
 
 BODIES = {
@@ -107,7 +107,7 @@ async def test_odd_headers_spoil_neither_a_run_nor_a_retry(
     async with Worker(jobs, concurrency=1) as worker:
         await eye.publish("ojs.exchange.direct", queue_name, job(b'"args": []'), headers=headers, priority=255)
         await until(lambda: worker.counts["completed"] == 1)
-        body = b'{"id": "2", "type": "odd.fails", "args": [], "retry": {"max_attempts": 1}}'
+        body = b'{"specversion": "1.0", "id": "2", "type": "odd.fails", "args": [], "retry": {"max_attempts": 1}}'
         await eye.publish("ojs.exchange.direct", queue_name, body, headers=headers)
         await until(lambda: worker.counts["discarded"] == 1)
         await known.push()

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties
+from waybill.ojs.coordinator.certainty import Certainty
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.coordinator.replacement import Replacement
@@ -50,6 +51,7 @@ class JobRequests:
         self._broker = desk.broker
         self._view = desk.view
         self._replacement = replacement
+        self._certainty = Certainty(desk.broker, desk.view)
 
     def answers(self) -> dict[str, Answer]:
         """Return what is to be called for which kind of request."""
@@ -231,7 +233,7 @@ class JobRequests:
         else:
             job = await self._view.settled(body.job_id, lambda found: found is not None)
             jobs = [] if job is None else [job]
-        await self._reply(request, ControlReply(jobs))
+        await self._reply(request, ControlReply(await self._certainty.mark(jobs)))
 
     async def _reply(self, request: Request, reply: ControlReply) -> None:
         """Answer; what would be too large goes without the results and checkpoints of its jobs."""

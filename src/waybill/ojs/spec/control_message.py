@@ -77,7 +77,9 @@ class WaitRequest(msgspec.Struct):
 class JobInfo(msgspec.Struct, omit_defaults=True):
     """What the events say about a job. Times are RFC 3339; `error` and `result` are JSON values.
 
-    `progress` is from 0 to 1. `checkpoint` is there until the job has ended.
+    `progress` is from 0 to 1. `checkpoint` is there until the job has ended. Without `certain`, the job should be in
+    its queue by the events, but the queue holds fewer jobs than should be there: a worker has just taken it, or a
+    program that tells no events has taken or done it.
     """
 
     id: str
@@ -99,6 +101,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     progress_message: str | None = None
     checkpoint: Checkpoint | None = None
     result_expires_at: str | None = None
+    certain: bool = True
 
 
 class ControlReply(msgspec.Struct, omit_defaults=True):

@@ -164,7 +164,18 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return msgspec.json.encode(written)
 
 
-_decoder = msgspec.json.Decoder(Envelope)
+class _NoArgs(list[object]):
+    """Stands for arguments that are missing."""
+
+
+class Delivered(Envelope, kw_only=True, omit_defaults=True, dict=True):
+    """A job as it was delivered: fields that must be there have no defaults that hide it if they are not."""
+
+    specversion: str = ""
+    args: list[object] = msgspec.field(default_factory=_NoArgs)
+
+
+_decoder = msgspec.json.Decoder(Delivered)
 _FIELDS: Final = frozenset(Envelope.__struct_fields__)
 
 
@@ -189,6 +200,22 @@ def read_envelope(body: bytes) -> Envelope:
     if not 0 < len(envelope.type) <= MAX_TYPE_LENGTH:
         raise InvalidJob("type", f"is empty, or longer than {MAX_TYPE_LENGTH} characters")
     return envelope
+
+
+def check_required(envelope: Envelope, *, follows_binding: bool) -> None:
+    """Refuse a delivered job that lacks what an envelope must have (ojs-core section 5.1). Raises InvalidJob.
+
+    The publisher in the binding's own example (section 15.1) writes no `specversion`. So a job goes without one if its
+    message has properties or headers of the binding: there is but one version.
+    """
+    if not envelope.specversion and follows_binding:
+        envelope.specversion = SPECVERSION
+    if not envelope.specversion:
+        raise InvalidJob("specversion", "is missing")
+    if envelope.specversion != SPECVERSION:
+        raise InvalidJob("specversion", f"must be {SPECVERSION!r}, is {envelope.specversion!r}")
+    if type(envelope.args) is _NoArgs:
+        raise InvalidJob("args", "is missing", code="INVALID_ARGS")
 
 
 def parse_envelope(source: bytes | dict[str, object], now: datetime) -> Envelope:

@@ -55,6 +55,8 @@ _TRACEPARENT: Final = "FF-" + "F" * 32 + "-" + "F" * 16 + "-FF"
 _MAX_TEMPLATES: Final = 500
 
 _ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+_MESSAGE_ID_OR_TYPE: Final = 0x80 | 0x20
+"""The bits of these properties in the second octet of the flags."""
 _ENCODED_IDEMPOTENCY_KEY: Final = bytes([len(IDEMPOTENCY_KEY)]) + IDEMPOTENCY_KEY.encode() + b"S"
 """Length, name and type of the header in a field table; four octets follow."""
 
@@ -276,6 +278,11 @@ def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
     if attempt <= 0:
         attempt = envelope.attempt + 1
     return attempt if 0 < attempt <= MAX_SAFE_INTEGER else min(max(attempt, 1), MAX_SAFE_INTEGER)
+
+
+def follows_binding(encoded_properties: bytes) -> bool:
+    """Say whether a delivery has any property or header of the binding (section 6), and not just an envelope."""
+    return encoded_properties[1] & _MESSAGE_ID_OR_TYPE != 0 or b"x-ojs-" in encoded_properties
 
 
 def max_attempts(headers: Mapping[str, object] | None, envelope: Envelope) -> int:

@@ -129,7 +129,7 @@ class TopologyDeclarer:
                         entity.name, entity.type, durable=True, arguments=entity.arguments or None
                     )
                 case QueueDeclaration():
-                    await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
+                    await self._declare_queue(entity)
                 case BindingDeclaration(to_exchange=True):
                     await self._channel.bind_exchange(entity.destination, entity.exchange, entity.routing_key)
                 case BindingDeclaration():
@@ -144,6 +144,24 @@ class TopologyDeclarer:
             raise TopologyConflict(
                 f"this broker has no exchanges of the type of {entity}: use Topology(schedule_by='ladder')"
             ) from error
+
+    async def _declare_queue(self, entity: QueueDeclaration) -> None:
+        """Declare a queue, or find it as a program with the other naming profile has declared it.
+
+        What leaves that queue comes back over the exchanges of the other profile, to the same job queue.
+        """
+        try:
+            await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
+        except PreconditionFailed:
+            other = self.topology.under_other_names(entity)
+            if other is None:
+                raise
+            try:
+                await self._channel.declare_queue(other.name, durable=True, arguments=other.arguments)
+            except PreconditionFailed:
+                # That it differs in more is nothing that the caller has to know.
+                await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
+            _log.info("%s was declared with the names of the other profile, and is used as it is", entity.name)
 
     async def _settle_queue_type(self) -> None:
         """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""

@@ -77,6 +77,10 @@ WEB: Final = Names(
 """The names of the binding's web page."""
 
 
+_DEAD_LETTER_ROLES: Final = ("direct", "dead_letter_exchange", "retry")
+"""The exchanges of a profile that queues of the same name dead-letter to."""
+
+
 class ExchangeDeclaration(msgspec.Struct, frozen=True):
     """A durable exchange."""
 
@@ -248,6 +252,17 @@ class Topology:
     def retry_key(queue: str, delay_ms: int) -> str:
         """The routing key of a failed job at the retry exchange."""
         return f"{queue}.{delay_ms}"
+
+    def under_other_names(self, queue: QueueDeclaration) -> QueueDeclaration | None:
+        """Return a queue as a program with the other naming profile declares it, None if that is the same."""
+        other = {SPEC: WEB, WEB: SPEC}.get(self.names)
+        if other is None:
+            return None
+        same = {getattr(self.names, role): getattr(other, role) for role in _DEAD_LETTER_ROLES}
+        target = queue.arguments.get("x-dead-letter-exchange")
+        if not isinstance(target, str) or (name := same.get(target.removeprefix(self.prefix))) is None:
+            return None
+        return QueueDeclaration(queue.name, {**queue.arguments, "x-dead-letter-exchange": self.prefix + name})
 
     # Entities. --------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.execution import LOST, Execution, Failure
+from waybill.ojs.worker.intake import named_in
 
 CHECKPOINT_SECONDS: Final = 3.0
 """How long to wait for the coordinator's word on a job whose worker vanished."""
@@ -105,8 +106,9 @@ def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
         return Envelope(id="unknown", type="unknown", queue=queue), " (and its properties are malformed)"
     encoding = properties.content_encoding or ""
     known = encoding.lower() in {"", "utf-8", "utf8", "identity"}
-    job_id = clean_text(properties.message_id or "unknown", MAX_ID_LENGTH)
-    job_type = clean_text(properties.type or "unknown", MAX_ID_LENGTH)
+    named_id, named_type = named_in(delivery.body)
+    job_id = clean_text(properties.message_id or named_id or "unknown", MAX_ID_LENGTH)
+    job_type = clean_text(properties.type or named_type or "unknown", MAX_ID_LENGTH)
     placeholder = Envelope(id=job_id, type=job_type, queue=queue)
     return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
 

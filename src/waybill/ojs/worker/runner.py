@@ -19,7 +19,7 @@ from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
-from waybill.ojs.spec.envelope import early_seconds, is_expired, read_envelope
+from waybill.ojs.spec.envelope import early_seconds, is_expired
 from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
@@ -37,6 +37,7 @@ from waybill.ojs.worker.execution import (
     lost_failure,
 )
 from waybill.ojs.worker.handler_defaults import defaults_of
+from waybill.ojs.worker.intake import read_delivered
 from waybill.ojs.worker.leases import Leases
 from waybill.ojs.worker.lost_deliveries import LostDeliveries
 from waybill.ojs.worker.progress import EventReporter
@@ -177,7 +178,7 @@ class Runner:
         """Give a job back that was not looked at yet: it comes as new to the next worker, so its past counts here."""
         if delivery.redelivered:
             try:
-                envelope = read_envelope(delivery.body)
+                envelope = read_delivered(delivery)
                 attempt = attempt_number(delivery.encoded_properties, envelope)
                 if envelope.type in self._defaults:
                     self._defaults[envelope.type].fill(envelope, delivery)
@@ -237,7 +238,7 @@ class Runner:
 
     def _admit(self, queue: str, delivery: Delivery) -> None:
         try:
-            envelope = read_envelope(delivery.body)
+            envelope = read_delivered(delivery)
             attempt = attempt_number(delivery.encoded_properties, envelope)
             expired = envelope.expires_at is not None and is_expired(envelope, datetime.now(UTC))
             if envelope.type in self._defaults:
