@@ -66,7 +66,7 @@ def _about_step(flow: Flow, node: Node, remaining: int) -> list[Announcement]:
     if state < StepState.COMPLETED or told & 2:
         return found
     in_group = node.parent is not None and node.parent.kind in {"group", "batch"} and not node.callback
-    times = progress.times.get(number, (0, 0))
+    times = progress.times(number) or (0, 0)
     if state == StepState.COMPLETED:
         done = WorkflowJobCompleted if in_group else WorkflowStepCompleted
         data: EventData = done(

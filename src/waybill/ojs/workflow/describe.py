@@ -76,12 +76,12 @@ def _step(flow: Flow, node: Node) -> StepInfo:
     if node.kind != "job":
         info.steps = _parts(flow, node)
         info.omitted_count = max(len(node.steps) - MAX_SHOWN, 0)
-    elif state >= StepState.PENDING and (state != StepState.CANCELLED or node.number in flow.progress.times):
+    elif state >= StepState.PENDING and (state != StepState.CANCELLED or flow.progress.times(node.number)):
         info.job_id = flow.job_id(node.number)
     if node.streamed:
         counts = flow.progress.members
         info.job_count, info.completed_count, info.failed_count = counts.total, counts.done, counts.failed
-    times = flow.progress.times.get(node.number)
+    times = flow.progress.times(node.number)
     if times is not None:
         info.started_at = _moment(flow, times[0])
         info.completed_at = _moment(flow, times[1]) if state >= StepState.COMPLETED else None

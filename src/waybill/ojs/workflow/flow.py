@@ -124,7 +124,7 @@ class Flow:
             self.progress.state, self.progress.started_at = WorkflowState.RUNNING.value, time
         if self._is_current(number, run) and self.progress.states[number] in {READY, PENDING}:
             self._set(self.plan[number], ACTIVE)
-            self.progress.times[number] = (offset_ms, offset_ms)
+            self.progress.set_times(number, offset_ms, offset_ms)
 
     def ended(self, number: int, run: int, time: str, offset_ms: int, outcome: bytes | StepError | None) -> None:
         """Take note that a job has ended: with a result, JSON or None, or with an error."""
@@ -132,7 +132,8 @@ class Flow:
         if not self._is_current(number, run) or not READY <= self.progress.states[number] <= ACTIVE:
             return
         self.started(number, run, time, offset_ms)
-        self.progress.times[number] = (self.progress.times[number][0], offset_ms)
+        began_ms, _ = self.progress.times(number) or (offset_ms, offset_ms)
+        self.progress.set_times(number, began_ms, offset_ms)
         node = self.plan[number]
         if isinstance(outcome, StepError):
             self._note_error(outcome, node)
@@ -377,7 +378,7 @@ class Flow:
         if states[number] < FAILED:
             return
         spawned = self.progress.children.get(number, {})
-        if node.kind == "job" and spawned and self.progress.times.get(number) and False in spawned.values():
+        if node.kind == "job" and spawned and self.progress.times(number) and False in spawned.values():
             states[number] = HELD
             self.progress.told[number] = 0
             self.progress.untold.pop(number, None)
@@ -397,7 +398,7 @@ class Flow:
         self.progress.states[node.number] = WAITING
         self.progress.told[node.number] = 0
         self.progress.untold.pop(node.number, None)
-        self.progress.times.pop(node.number, None)
+        self.progress.forget_times(node.number)
         self.progress.children.pop(node.number, None)
 
     def _check_members(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -47,6 +48,8 @@ STEP_NAMES: Final = {
 }
 FIRST_END: Final = StepState.COMPLETED
 MAX_ERRORS: Final = 100
+_MOMENTS: Final = Struct("<qq")
+"""Of one node: both times and one more, so that zeros stand for none."""
 
 
 class StepError(msgspec.Struct, omit_defaults=True):
@@ -86,8 +89,8 @@ class Progress(msgspec.Struct):
     told_ended: bool = False
     runs: dict[int, int] = msgspec.field(default_factory=dict)
     """The run in which a node was started last, unless that was the first one."""
-    times: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """When jobs began and ended, in milliseconds after the workflow was made."""
+    moments: bytearray = msgspec.field(default_factory=bytearray)
+    """When jobs began and ended; see `times`. Each event reads and writes all of it, so it is no dict."""
     errors: list[StepError] = msgspec.field(default_factory=list)
     children: dict[int, dict[str, bool | None]] = msgspec.field(default_factory=dict)
     """The workflows that a node's job has spawned: None while they run, then whether they are completed."""
@@ -107,3 +110,22 @@ class Progress(msgspec.Struct):
     """How many streamed jobs there are."""
     results_bytes: int = 0
     """How much room the results take that are kept here."""
+
+    def times(self, number: int) -> tuple[int, int] | None:
+        """Return when a job began and ended, in milliseconds after the workflow was made; None if it has not begun."""
+        if len(self.moments) < (number + 1) * _MOMENTS.size:
+            return None
+        began, ended = _MOMENTS.unpack_from(self.moments, number * _MOMENTS.size)
+        return (began - 1, ended - 1) if began else None
+
+    def set_times(self, number: int, began: int, ended: int) -> None:
+        """Set them; both are 0 or more."""
+        missing = (number + 1) * _MOMENTS.size - len(self.moments)
+        if missing > 0:
+            self.moments += bytes(missing)
+        _MOMENTS.pack_into(self.moments, number * _MOMENTS.size, began + 1, ended + 1)
+
+    def forget_times(self, number: int) -> None:
+        """Have a job count as one that has not begun."""
+        if self.times(number) is not None:
+            _MOMENTS.pack_into(self.moments, number * _MOMENTS.size, 0, 0)
