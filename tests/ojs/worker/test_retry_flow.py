@@ -24,11 +24,13 @@ async def test_a_failed_job_waits_in_its_retry_queue_and_comes_back_with_everyth
     broker_uri: str, eye: Eye, queue_name: str
 ) -> None:
     attempts: list[int] = []
+    started: list[float] = []
     async with Jobs(broker_uri) as jobs:
 
         @jobs.handler("retry.once", queue=queue_name, retry=Retry(max_attempts=2, jitter=False))
         async def once(value: str) -> None:
             attempts.append(current_job().attempt)
+            started.append(time.monotonic())
             if len(attempts) == 1:
                 raise JobError("it broke", type="external.smtp", details={"port": 25})
 
@@ -37,11 +39,9 @@ async def test_a_failed_job_waits_in_its_retry_queue_and_comes_back_with_everyth
             copies = await eye.tap("ojs.exchange.retry", f"{queue_name}.1000")
             pushed = await once.options(tags=["t"], meta={"m": 1}, correlation_id="c", priority=5).push("x")
             copy = await eye.wait_for(copies)
-            failed_at = time.monotonic()
             await until(lambda: worker.counts["completed"] == 1)
-            waited = time.monotonic() - failed_at
     assert attempts == [1, 2]
-    assert 0.9 < waited < 3
+    assert started[1] - started[0] >= 1
     assert (copy.exchange, copy.routing_key) == ("ojs.exchange.retry", f"{queue_name}.1000")
     assert copy.headers["x-ojs-attempt"] == 2
     assert copy.headers["x-ojs-error-message"] == "it broke"

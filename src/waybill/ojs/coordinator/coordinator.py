@@ -209,7 +209,11 @@ class Coordinator:
             _log.warning(text, declarer.topology.request_queue)
 
     async def _handle_all(self, desk: Desk, consumer: Consumer, queue: str) -> None:
-        """Answer the requests of a control queue; `queue` is empty for that of all."""
+        """Answer the requests of a control queue; `queue` is empty for that of all.
+
+        They wait until the coordinator knows what has happened before it started.
+        """
+        await self._known.catch_up()
         async for delivery in consumer:
             try:
                 body = read_request(delivery.body)

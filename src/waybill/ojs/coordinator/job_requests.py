@@ -226,7 +226,6 @@ class JobRequests:
             return
         body = request.body
         if request.kind == control_message.LIST:
-            await self._view.catch_up()
             owners = None if self._desk.is_trusted(request) else {None, request.user}
             limit = min(max(body.limit, 0), MAX_LISTED)
             jobs = await self._view.newest(request.queue, body.state, limit, owners)

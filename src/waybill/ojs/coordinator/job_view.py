@@ -189,9 +189,7 @@ class JobView:
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
     ) -> JobInfo | None:
         """Return what is known of a job, giving events on their way here a moment to arrive."""
-        if is_settled(job := await self.get(job_id)):
-            return job
-        await self.catch_up()
+        job: JobInfo | None = None
         try:
             async with asyncio.timeout(seconds):
                 while True:

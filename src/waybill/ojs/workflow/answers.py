@@ -235,5 +235,5 @@ def _newest(store: JobStore, state: str | None, limit: int, owners: set[str | No
             for _, progress in rows
             if state in {None, progress.state} and (owners is None or progress.owner in owners)
         ]
-        del found[: len(found) - limit]
+        del found[: max(len(found) - limit, 0)]
     return found[::-1]
