@@ -18,8 +18,11 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -
 
 # The whole suite runs on the plain source; compiled, the packages whose behaviour the compiler could change.
 COMPILED_TESTS := $(wildcard $(addprefix tests/,model wire engine storage node transport broker simulation search/test_search.py soak interop))
-# A worker a core, each test file whole on one of them.
-PYTEST_ARGUMENTS ?= -n auto --dist loadfile
+# Two workers a core, since tests wait half of their time; each test file whole on one of them.
+PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile
+# What does nothing but compute runs where that is quick: on the compiled package, if one can be built.
+COMPUTING_TESTS := tests/simulation tests/search/test_search.py
+CAN_COMPILE := $(if $(filter 0,$(WAYBILL_COMPILE)),,$(shell command -v cc || command -v gcc || command -v clang))
 
 .PHONY: help damage demo test test-interpreted test-compiled check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-shop soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
@@ -71,7 +74,7 @@ types: $(VENV)/stamp
 
 test-interpreted: setup ## the whole suite on the plain source
 	@echo "tests, $$(PYTHONPATH=src $(RUN) -m waybill --version | grep -F '(interpreted)')"
-	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest $(PYTEST_ARGUMENTS)
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest $(PYTEST_ARGUMENTS) $(addprefix --ignore=,$(LEFT_TO_COMPILED))
 
 test-compiled: setup $(BUILT)/stamp ## the core's tests on the compiled package
 	@if $(BUILT_RUN) -m waybill --version | grep -qF '(compiled)'; then \
@@ -86,6 +89,7 @@ test-compiled: setup $(BUILT)/stamp ## the core's tests on the compiled package
 check: lint test-interpreted ## before every commit: lint and the whole suite, interpreted
 
 # What mypyc does not take fails in the build of the compiled package.
+test: LEFT_TO_COMPILED := $(if $(CAN_COMPILE),$(COMPUTING_TESTS))
 test: types test-interpreted test-compiled ## everything: lint, the suite interpreted, the core compiled
 
 # -- longer runs ------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import os
 import socket
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
 
@@ -38,6 +39,19 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid}: CI=true allows no skipped module: {reason}"
     return report
+
+
+class SparkTogether(LoadFileScheduling):  # type: ignore[misc]
+    """Each file whole on one worker, and all that use Spark on the same: a session takes long to start and warm up."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/pipeline" if nodeid.startswith("tests/pipeline/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
+    """Say which worker runs which test, where `--dist loadfile` asks for files."""
+    return SparkTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture

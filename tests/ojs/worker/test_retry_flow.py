@@ -141,7 +141,14 @@ async def test_unknown_fields_and_headers_of_others_survive_a_retry(broker_uri: 
         async def foreign() -> None:
             raise RuntimeError("no")
 
-        body = {"id": "1", "type": "retry.foreign", "args": [], "x_new": {"a": [1]}, "retry": {"jitter": False}}
+        body = {
+            "specversion": "1.0",
+            "id": "1",
+            "type": "retry.foreign",
+            "args": [],
+            "x_new": {"a": [1]},
+            "retry": {"jitter": False},
+        }
         async with Worker(jobs):
             copies = await eye.tap("ojs.exchange.retry", f"{queue_name}.1000")
             await eye.publish(
