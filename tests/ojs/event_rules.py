@@ -45,7 +45,6 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     ),
     "queue.paused": _object({"queue": TEXT}, {"paused_by": TEXT}),
     "queue.resumed": _object({"queue": TEXT}, {"resumed_by": TEXT}),
-    "coordinator.started": _object({"coordinator_id": TEXT, "queues": NAMES}),
     "worker.started": _object({"worker_id": TEXT, "queues": NAMES, "concurrency": ATTEMPT}),
     "worker.stopped": _object(
         {"worker_id": TEXT, "reason": {"enum": ["shutdown", "signal", "error"]}},
@@ -74,8 +73,9 @@ DATA: Final[dict[str, dict[str, Any]]] = {
 
 OURS: Final = frozenset(
     {
-        "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted", "workflow.sealed",
-        "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived", "workflow.forgotten",
+        "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted",
+        "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
+        "workflow.forgotten",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
     }
 )  # fmt: skip

@@ -18,7 +18,7 @@ from waybill.cli.ranges import Number
 from waybill.cli.target import ID_WIDTH, Target, broker_options, create_option, json_option
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State
 from waybill.ojs.coordinator.job_fold import has_ended
-from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 
 WATCH_SECONDS: Final = 0.5
 BATCH: Final = 2000

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import cast
 
 import click
 
 from waybill.backend.keys import RANKS, InvalidKeyFile, Role, add_key
+from waybill.cli.target import json_option
 
 
 @click.group()
@@ -25,10 +27,12 @@ def command() -> None:
     show_default=True,
     help="What it allows: to look, to push and work as well, or everything.",
 )
-def add(file: Path, name: str, role: str) -> None:
+@json_option
+def add(file: Path, name: str, role: str, *, as_json: bool) -> None:
     """Make a key called NAME, print it, and keep its hash in FILE. An older key of this name ends."""
     try:
-        click.echo(add_key(file, name, cast("Role", role)))
+        key = add_key(file, name, cast("Role", role))
+        click.echo(json.dumps({"name": name, "role": role, "key": key}) if as_json else key)
     except InvalidKeyFile as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

@@ -209,6 +209,7 @@ async def test_a_coordinator_answers_from_it_and_makes_it_again(
             offset = store.next_offset
             # Something has gone wrong with the view; the stream is the truth.
             store.apply([(offset, [event("job.discarded", job.id, 1)])])
+        await jobs.push("state.other", queue=queue_name)
         async with Coordinator(jobs, queues=[queue_name], database=database):
             assert (await state_of(jobs, job.id, queue_name, "discarded")) != found
         async with Coordinator(jobs, queues=[queue_name], database=database, rebuild=True):

@@ -82,7 +82,7 @@ REQUIRED: dict[str, set[str]] = {
     "job.progress": {"job_type", "queue", "worker_id", "attempt", "progress_percent"},
     "queue.paused": {"queue"},
     "queue.resumed": {"queue"},
-    "coordinator.started": {"coordinator_id", "queues"},
+    "view.marked": set(),
     "worker.started": {"worker_id", "queues", "concurrency"},
     "worker.stopped": {"worker_id", "reason"},
     "worker.quiet": {"worker_id", "active_jobs"},

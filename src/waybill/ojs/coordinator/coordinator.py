@@ -24,13 +24,14 @@ from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.features import Features
 from waybill.ojs.coordinator.job_requests import JobRequests
 from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
 from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.coordinator.wait_requests import MAX_OPEN, WaitRequests
 from waybill.ojs.spec.control_message import read_request
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.spec.events import CoordinatorStarted, event_source
+from waybill.ojs.spec.events import event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Declaration
 
@@ -79,6 +80,7 @@ class Coordinator:
         self._channel: Channel | None = None
         self._job_requests: JobRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._caught_up = asyncio.Event()
         self._answers: dict[str, Answer] = {}
         """What is called for which kind of request."""
 
@@ -92,14 +94,12 @@ class Coordinator:
             declarer = broker.declarer
             await declarer.ensure_shared()
             await declarer.ensure_relay()
-            started_id = f"evt_{new_id()}"
-            await self._view.start(broker, started_id)
-            started = CoordinatorStarted(coordinator_id=self.id, queues=self._queues)
-            broker.events.record(self.id, started, event_id=started_id)
+            await self._view.start(broker)
             self._replacement = Replacement(broker, self._view)
             self._desk = desk = Desk(
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
+            desk.spawn(self._catch_up(broker))
             self._job_requests = JobRequests(desk, self._replacement)
             self._answers |= self._job_requests.answers()
             self._answers |= await self._features.start(desk, self.id, self._jobs)
@@ -182,6 +182,13 @@ class Coordinator:
             raise RuntimeError("the coordinator is not started")
         return self._view
 
+    async def _catch_up(self, broker: BrokerConnection) -> None:
+        try:
+            await catch_up(self._known, broker.events)
+        except TimeoutError:
+            _log.warning("the event stream is not read to its end yet: what it tells is not in the answers")
+        self._caught_up.set()
+
     # Requests. --------------------------------------------------------------------------------------------------
 
     async def _stand_in_line(self, broker: BrokerConnection, queue: str) -> None:
@@ -213,7 +220,7 @@ class Coordinator:
 
         They wait until the coordinator knows what has happened before it started.
         """
-        await self._known.catch_up()
+        await self._caught_up.wait()
         async for delivery in consumer:
             try:
                 body = read_request(delivery.body)

@@ -39,7 +39,7 @@ SETTLE_SECONDS: Final = 1.0
 """How long the events of a job may be on their way here before it counts as unknown."""
 
 VERDICT_SECONDS: Final = 30.0
-"""How long an event may take to come back. A long stream that is read for the first time takes this and more."""
+"""How long an event may take to come back."""
 
 T = TypeVar("T")
 
@@ -67,8 +67,6 @@ class JobView:
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
-        self._last_event_before = b""
-        self._caught_up = asyncio.Event()
         self._folding: asyncio.Task[None] | None = None
         self.watched: set[str] = set()
         """Jobs whose ends somebody is to be told of."""
@@ -77,12 +75,8 @@ class JobView:
         self.on_feature: list[Callable[[], None]] = []
         """Called when events of features were folded."""
 
-    async def start(self, broker: BrokerConnection, started_id: str) -> None:
-        """Open the store, and follow the stream from where the store ends.
-
-        The event with the id `started_id`, which the caller records, ends what was in the stream before.
-        """
-        self._last_event_before = started_id.encode()
+    async def start(self, broker: BrokerConnection) -> None:
+        """Open the store, and follow the stream from where the store ends."""
         self._store = await self._in_thread(self._open_store)
         if self._rebuild:
             await self._in_thread(self._store.clear)
@@ -178,12 +172,6 @@ class JobView:
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
         return self._thread.submit(self._known.counts).result()
-
-    async def catch_up(self) -> None:
-        """Wait until all that was in the stream at the start is folded, or for VERDICT_SECONDS."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(VERDICT_SECONDS):
-                await self._caught_up.wait()
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
@@ -320,8 +308,6 @@ class JobView:
             decided = self._verdicts.get(event_id)
             if decided is not None and not decided.done():
                 decided.set_result(obstacle)
-        if not self._caught_up.is_set() and any(self._last_event_before in body for _, body, _ in messages):
-            self._caught_up.set()
         self._folded.set()
         self._folded = asyncio.Event()
 

@@ -16,9 +16,8 @@ from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication
-from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
-from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.topology.queue_guard import QueueGuard
 
 _log = logging.getLogger("waybill.ojs.client")

@@ -34,6 +34,8 @@ MAX_DELIVERED_BYTES: Final = 2 * MAX_ENVELOPE_BYTES
 """A job grows by the errors and the checkpoint of its attempts."""
 MAX_ID_LENGTH: Final = 255
 EARLY_SECONDS: Final = 60.0
+MAX_DELAY_SECONDS: Final = 2**28 - 1
+"""8.5 years: longer than this a broker does not delay a message. A job waits several times in a row then."""
 MAX_ATTEMPT: Final = 2**31 - 1
 MAX_TIMEOUT_SECONDS: Final = 10 * 365 * 86400
 MAX_TYPE_LENGTH: Final = 255
@@ -366,11 +368,15 @@ def seconds_until_scheduled(envelope: Envelope, now: datetime) -> float:
 
 
 def early_seconds(envelope: Envelope, now: datetime) -> float:
-    """Return for how long a delivered job has to wait on: the broker's delays end after 8.5 years.
+    """Return for how long a delivered job has to wait on that was scheduled later than a broker delays.
 
-    0 for one whose time has come, or will within a minute, as two clocks are at work.
+    0 for one whose time has come, or will within a minute, as two clocks are at work, and for all others: the broker's
+    clock has decided.
     """
     try:
+        created_at = parse_timestamp(envelope.created_at or "", "created_at")
+        if seconds_until_scheduled(envelope, created_at) <= MAX_DELAY_SECONDS:
+            return 0.0
         seconds = seconds_until_scheduled(envelope, now)
     except InvalidJob:
         return 0.0

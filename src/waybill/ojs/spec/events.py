@@ -181,15 +181,8 @@ class QueueResumed(EventData, frozen=True, kw_only=True):
     resumed_by: str | None = None
 
 
-class CoordinatorStarted(EventData, frozen=True, kw_only=True):
-    """A coordinator reads the stream. When it reads this, it knows of all that happened before."""
-
-    coordinator_id: str
-    queues: Sequence[str]
-
-
 class ViewMarked(EventData, frozen=True, kw_only=True):
-    """view.marked, an extension: whoever has folded it knows all that was written before."""
+    """An extension: a coordinator that has read it knows all that was written before."""
 
 
 class WorkerStarted(EventData, frozen=True, kw_only=True):
@@ -356,7 +349,6 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobProgress: "job.progress",
     QueuePaused: "queue.paused",
     QueueResumed: "queue.resumed",
-    CoordinatorStarted: "coordinator.started",
     ViewMarked: "view.marked",
     WorkerStarted: "worker.started",
     WorkerStopped: "worker.stopped",

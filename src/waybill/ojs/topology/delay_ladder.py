@@ -25,9 +25,9 @@ import math
 from typing import Final
 
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 
-LEVELS: Final = 28
-MAX_DELAY_SECONDS: Final = 2**LEVELS - 1
+LEVELS: Final = MAX_DELAY_SECONDS.bit_length()
 
 
 def whole_seconds(delay_seconds: float) -> int:

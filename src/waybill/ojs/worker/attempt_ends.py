@@ -14,13 +14,19 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode
 from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH, MAX_RESULT_BYTES, MAX_RESULT_TTL_SECONDS, Envelope, ErrorRecord
+from waybill.ojs.spec.envelope import (
+    MAX_DELAY_SECONDS,
+    MAX_ID_LENGTH,
+    MAX_RESULT_BYTES,
+    MAX_RESULT_TTL_SECONDS,
+    Envelope,
+    ErrorRecord,
+)
 from waybill.ojs.spec.events import ErrorSummary, JobFailed
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
-from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.execution import LOST, Execution, Failure
 from waybill.ojs.worker.intake import named_in
 

@@ -27,7 +27,7 @@ from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.results.outcome import Outcome, encode_outcome, wants_reply
 from waybill.ojs.results.replies import Replies
-from waybill.ojs.spec.envelope import Envelope, ErrorRecord, edit_envelope, with_failure
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.spec.events import (
     ErrorSummary,
     JobCancellation,
@@ -41,7 +41,6 @@ from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.topology.delay_ladder import MAX_DELAY_SECONDS
 from waybill.ojs.worker.acknowledgements import Acknowledgements
 from waybill.ojs.worker.attempt_ends import (
     delay_of,
