@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
+SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,10 +43,10 @@ def pytest_make_collect_report(
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]
-    """Each file whole on one worker, and all that use Spark on the same: a session takes long to start and warm up."""
+    """Each file whole on one worker, and all that use Spark on the same: two at a time would starve each other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/pipeline" if nodeid.startswith("tests/pipeline/") else super()._split_scope(nodeid)
+        return "spark" if nodeid.startswith(SPARK_TESTS) else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
