@@ -20,7 +20,7 @@ EVENTS = history(31, 20)
 def waybill(*words: str | Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "waybill", "pipeline", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180, check=False)
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def uri(tmp_path: Path) -> Iterator[str]:
         yield broker.uri
 
 
+@pytest.mark.timeout(400)
 def test_run_once_then_report(uri: str, tmp_path: Path) -> None:
     data, page = tmp_path / "data", tmp_path / "pages" / "report.html"
     ran = waybill("run", "--once", "--json", "--uri", uri, "--data", data)

@@ -129,6 +129,12 @@ class Picky(JobStore):
             return object.__getattribute__(self, name)
         return getattr(self.inner, name)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in {"inner", "is_away"}:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.inner, name, value)
+
     def probe(self) -> None:
         if self.is_away:
             raise OSError("away")
