@@ -17,6 +17,7 @@ from waybill.ojs.coordinator.claims import PENDING, Claim, ClaimFold, claim, key
 from waybill.ojs.coordinator.event_fold import fold_messages
 from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows
 from waybill.ojs.coordinator.features import Features
+from waybill.ojs.coordinator.markers import MarkerFold
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.errors import DiscardJob
 from waybill.ojs.spec.event_data import EventData
@@ -133,7 +134,7 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def with_wishes(features: Features, is_trusted: Any) -> None:
         make(features, is_trusted)
-        features.folds = FeatureFolds([Wishes(), ClaimFold(is_trusted)])
+        features.folds = FeatureFolds([Wishes(), ClaimFold(is_trusted), MarkerFold()])
 
     make = Features.__init__
     monkeypatch.setattr(Features, "__init__", with_wishes)
