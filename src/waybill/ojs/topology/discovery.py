@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import Connection, NotFound
+from waybill.client import Connection, Inspector, NotFound
 from waybill.ojs.spec.events import read_events
 from waybill.ojs.topology.topology import Topology
 
@@ -31,9 +31,14 @@ async def known_queues(
 ) -> list[str]:
     """The queues named in the events of the last hours, by name.
 
-    Reads for at most ten seconds: on a very busy broker, only the queues of the oldest events are found.
+    Reads for at most `most_seconds`: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
+    if connection.server_properties.get("product") == "Waybill":
+        # RabbitMQ counts the messages of a stream now and then; ours always.
+        stream = await Inspector(connection).queue(topology.event_stream)
+        if stream is None or not stream.message_count:
+            return []
     channel = await connection.channel(prefetch_count=PREFETCH)
     try:
         consumer = await channel.consume(
@@ -42,7 +47,7 @@ async def known_queues(
     except NotFound:
         return []
     deadline = asyncio.get_running_loop().time() + most_seconds
-    wait_seconds = max(FIRST_SECONDS, quiet_seconds)
+    wait_seconds = min(max(FIRST_SECONDS, quiet_seconds), most_seconds)
     with suppress(TimeoutError):
         while asyncio.get_running_loop().time() < deadline:
             async with asyncio.timeout(wait_seconds):

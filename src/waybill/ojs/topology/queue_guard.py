@@ -14,6 +14,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.topology.topology import Declaration, Topology
 
 EVENTS_OF: Final = timedelta(days=1)
+LOOK_SECONDS: Final = 2.0
 LIKENESS: Final = 0.75
 """Of difflib: two letters that changed places in a name of eight leave 0.87."""
 
@@ -39,13 +40,18 @@ class QueueGuard:
         """Whether a queue was checked already, or needs no check."""
         return queue in self._admitted or self.creates is True
 
-    async def check(self, queue: str, connection: Connection, topology: Topology) -> None:
-        """Admit a queue that the program knows or the broker has. Raises UnknownQueue."""
+    async def check(
+        self, queue: str, connection: Connection, topology: Topology, most_seconds: float = LOOK_SECONDS
+    ) -> None:
+        """Admit a queue that the program knows or the broker has. Raises UnknownQueue.
+
+        Names that are like it are looked for in the event stream for `most_seconds`.
+        """
         if self.admits(queue) or topology.declaration is Declaration.NEVER:
             return
         own = {handler.queue for handler in self._handlers.values()} | {"default"}
         if queue not in own and await Inspector(connection).queue(topology.job_queue(queue)) is None:
-            names = _like(queue, own.union(await _names_in_events(connection, topology)))
+            names = _like(queue, own.union(await _names_in_events(connection, topology, most_seconds)))
             error = UnknownQueue(queue, names)
             if names or self._handlers or self.creates is False:
                 raise error
@@ -76,11 +82,11 @@ def _are_alike(parts: list[str], others: list[str]) -> bool:
     return all(one == other or SequenceMatcher(None, one, other).ratio() >= LIKENESS for one, other in pairs)
 
 
-async def _names_in_events(connection: Connection, topology: Topology) -> list[str]:
+async def _names_in_events(connection: Connection, topology: Topology, most_seconds: float) -> list[str]:
     from waybill.ojs.topology.discovery import known_queues  # noqa: PLC0415 - see above
 
     try:
-        return await known_queues(connection, topology, EVENTS_OF, quiet_seconds=0.1, most_seconds=2.0)
+        return await known_queues(connection, topology, EVENTS_OF, quiet_seconds=0.1, most_seconds=most_seconds)
     except ClientError:
         # A user who may push need not be allowed to read.
         return []
