@@ -21,11 +21,12 @@ QUICK = Retry(max_attempts=2, initial_interval=timedelta(milliseconds=1), jitter
 
 
 class Foreigner:
-    """Pushes and does jobs with basic.publish, basic.get and basic.ack, and nothing else."""
+    """Pushes and does jobs with basic.publish, its confirm, basic.get and basic.ack, and nothing else."""
 
     def __init__(self, uri: str) -> None:
         self._connection = pika.BlockingConnection(pika.URLParameters(uri))
         self._channel = self._connection.channel()
+        self._channel.confirm_delivery()
 
     def push(self, queue: str, exchange: str = DIRECT, level: int | None = None, /, **fields: Any) -> str:
         """Publish an envelope; a field that is None is left out."""
