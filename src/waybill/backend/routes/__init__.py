@@ -10,9 +10,10 @@ from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.workers import WorkerRoutes
+from waybill.backend.routes.workflows import WorkflowRoutes
 
 
 def routes_of(backend: Backend) -> list[Route]:
     """Return all routes."""
-    kinds = (SystemRoutes, JobRoutes, WorkerRoutes, QueueRoutes, DeadLetterRoutes, CronRoutes)
+    kinds = (SystemRoutes, JobRoutes, WorkerRoutes, QueueRoutes, DeadLetterRoutes, CronRoutes, WorkflowRoutes)
     return [route for kind in kinds for route in kind(backend).routes()]

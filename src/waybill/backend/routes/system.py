@@ -26,7 +26,7 @@ CAPABILITIES: Final = {
     "rate_limiting": False,
     "schema_validation": False,
     "unique_jobs": True,
-    "workflows": False,
+    "workflows": True,
     "pause_resume": True,
 }
 

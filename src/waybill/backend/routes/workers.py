@@ -15,6 +15,7 @@ from waybill.backend.job_form import Form, form_of
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, Route
+from waybill.backend.workflows import Workflows
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
@@ -35,6 +36,7 @@ class WorkerRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._workflows = Workflows(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -80,6 +82,8 @@ class WorkerRoutes:
         duration = self._backend.loop_time() - execution.started
         async with self._backend.folded([("job.completed", job_id)]):
             self._backend.settlement.completed(execution, body.get("result"), duration)
+        if execution.envelope.workflow_id is not None:
+            await self._workflows.gone_on(execution.envelope.workflow_id)
         ended = await self._ended(job_id)
         return answer(
             {
@@ -112,6 +116,8 @@ class WorkerRoutes:
         duration = backend.loop_time() - execution.started
         async with backend.folded([("job.retrying" if again else "job.discarded", envelope.id)]):
             backend.settlement.failed(execution, failure, duration, delay=delay)
+        if not again and envelope.workflow_id is not None:
+            await self._workflows.gone_on(envelope.workflow_id)
         form = await self._ended(envelope.id)
         found: Form = {
             "id": envelope.id,
@@ -221,6 +227,9 @@ def _form_of(lease: Lease) -> Form:
     }
     if lease.worker_id:
         form["worker_id"] = lease.worker_id
+    parents = form.get("parent_results")
+    if isinstance(parents, dict):
+        form |= {"parent_results": list(parents.values()), "parent_results_by_step": parents}
     if execution.attempt > 1 and not envelope.policy.jitter:
         delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)
         form["retry_delay_ms"] = round(delay * 1000)

@@ -1,0 +1,107 @@
+"""Workflows: begin, list, show, cancel and retry them (ojs-http-binding section 14)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.workflow_request import definition_of
+from waybill.backend.workflows import Workflows
+from waybill.ojs.workflow.numbering import is_workflow_id
+
+LIMIT: Final = 50
+MOST: Final = 1000
+ENDS: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class WorkflowRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._workflows = Workflows(backend)
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("POST", "/ojs/v1/workflows", self._begin, OPERATE),
+            Route("GET", "/ojs/v1/workflows", self._list, READ),
+            Route("GET", "/ojs/v1/workflows/{id}", self._get, READ),
+            Route("DELETE", "/ojs/v1/workflows/{id}", self._cancel, OPERATE),
+            Route("POST", "/ojs/v1/workflows/{id}/cancel", self._cancel, OPERATE),
+            Route("POST", "/ojs/v1/workflows/{id}/retry", self._retry, OPERATE),
+        ]
+
+    async def _begin(self, request: Request) -> Response:
+        body = request.json(required=True)
+        definition = definition_of(body, self._backend.jobs.make)
+        workflow_id = await self._workflows.begin(definition)
+        form = await self._known(workflow_id)
+        return answer({**form, "workflow": form}, 201, [("Location", f"/ojs/v1/workflows/{workflow_id}")])
+
+    async def _list(self, request: Request) -> Response:
+        limit = request.number("limit", LIMIT, 1, MOST)
+        cursor = request.query.get("cursor", "")
+        if cursor and not is_workflow_id(cursor):
+            details: Form = {"field": "cursor"}
+            raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details)
+        query = request.query
+        found = await self._workflows.newest(cursor, limit + 1, query.get("state", ""), query.get("name", ""))
+        page = found[:limit]
+        has_more = len(found) > limit
+        pagination: Form = {"limit": limit, "has_more": has_more}
+        if has_more:
+            pagination["next_cursor"] = page[-1]["id"]
+        return answer({"workflows": page, "items": page, "count": len(page), "pagination": pagination})
+
+    async def _get(self, request: Request) -> Response:
+        return _told(await self._known(request.parameters["id"]))
+
+    async def _cancel(self, request: Request) -> Response:
+        workflow_id = request.parameters["id"]
+        before = await self._known(workflow_id)
+        if before["state"] in ENDS:
+            raise _conflict(before, "cancelled")
+        await self._workflows.cancel(workflow_id)
+        form = await self._known(workflow_id)
+        if form["state"] != "cancelled":
+            raise _conflict(form, "cancelled")
+        states = _states(form)
+        counts = {
+            "steps_cancelled": states.count("cancelled"),
+            "steps_already_completed": states.count("completed"),
+        }
+        return _told(form | counts)
+
+    async def _retry(self, request: Request) -> Response:
+        workflow_id = request.parameters["id"]
+        before = await self._known(workflow_id)
+        if before["state"] != "failed":
+            raise _conflict(before, "retried")
+        await self._workflows.retry(workflow_id)
+        return _told(await self._known(workflow_id))
+
+    async def _known(self, workflow_id: str) -> Form:
+        form = await self._workflows.form(workflow_id)
+        if form is None:
+            raise not_found("workflow", workflow_id)
+        return form
+
+
+def _told(form: Form) -> Response:
+    """Answer a workflow under its name, and flat, for others."""
+    return answer({**form, "workflow": form})
+
+
+def _states(form: Form) -> list[object]:
+    steps = form["steps"]
+    return [one.get("state") for one in steps] if isinstance(steps, list) else []
+
+
+def _conflict(form: Form, what: str) -> RequestRefused:
+    details: Form = {"workflow_id": form["id"], "current_state": form["state"]}
+    return RequestRefused("conflict", f"A workflow that is {form['state']} cannot be {what}.", details=details)

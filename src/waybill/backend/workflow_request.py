@@ -1,0 +1,160 @@
+"""Makes the definition of a workflow of what a client sends (ojs-workflows, ojs-http-binding section 14).
+
+{"type": "chain", "steps": [job, ...]}                       jobs, or workflows within
+{"type": "group" | "batch", "jobs": [job, ...], "callbacks": {"on_success": job}}
+{"name": "...", "steps": [{"id": ..., "depends_on": [...], job}]}      a graph, without a type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.enqueue import Json, envelope_of
+from waybill.backend.errors import RequestRefused
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.handler import MadeJob
+from waybill.ojs.spec.envelope import SYSTEM_MANAGED
+from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.workflow.definition import CALLBACKS, MAX_DEPTH, MAX_NODES, Definition, NodeKind, check_definition
+from waybill.ojs.workflow.shapes import DELAY
+
+KINDS: Final[dict[str, NodeKind]] = {"chain": "chain", "group": "group", "batch": "batch", "dag": "dag", "": "dag"}
+_OF_STEPS: Final = frozenset({"id", "name", "depends_on", "unique", "pending", "delay_until"})
+"""What is the step's, or cannot be given for one."""
+
+Make = Callable[[Json], MadeJob]
+
+
+def definition_of(body: Json, make: Make) -> Definition:
+    """Return the definition of a workflow; `make` checks a job. Raises RequestRefused naming what is wrong."""
+    try:
+        definition = _composite(body, make, "", {}, 1)
+        if not definition.name:
+            definition.name = definition.type
+        check_definition(definition)
+    except InvalidJob as error:
+        raise _refused(error.field, error.message) from error
+    return definition
+
+
+def _composite(body: Mapping[str, object], make: Make, path: str, defaults: Json, depth: int) -> Definition:
+    if depth > MAX_DEPTH:
+        raise _refused(path, f"is nested deeper than {MAX_DEPTH} levels")
+    kind = _kind(body, path)
+    options = body.get("options")
+    if options is not None and not isinstance(options, dict):
+        raise _refused(f"{path}options", "must be an object")
+    defaults = defaults | (options or {})
+    parts, field = _parts(body, kind, path)
+    steps = [_part(part, make, f"{path}{field}[{index}]", defaults, depth) for index, part in enumerate(parts)]
+    is_graph = kind == "dag" or (kind != "chain" and any(step.depends_on for step in steps))
+    callbacks = _callbacks(body, make, path, defaults)
+    name = body.get("name")
+    if name is not None and not isinstance(name, str):
+        raise _refused(f"{path}name", "must be a string")
+    if not is_graph:
+        for step in steps:
+            step.depends_on = []
+        return Definition(kind, name or "", steps=steps, callbacks=callbacks)
+    graph = Definition("dag", name or "", steps=steps)
+    return Definition("batch", name or "", steps=[graph], callbacks=callbacks) if callbacks else graph
+
+
+def _kind(body: Mapping[str, object], path: str) -> NodeKind:
+    given = body.get("type", "")
+    kind = KINDS.get(given) if isinstance(given, str) else None
+    if kind is None:
+        raise _refused(f"{path}type", "must be chain, group or batch")
+    return kind
+
+
+def _parts(body: Mapping[str, object], kind: NodeKind, path: str) -> tuple[list[object], str]:
+    names = ("jobs", "steps") if kind in {"group", "batch"} else ("steps", "jobs")
+    field = next((name for name in names if body.get(name) is not None), names[0])
+    parts = body.get(field)
+    if not isinstance(parts, list) or not parts:
+        raise _refused(f"{path}{field}", "must be an array with at least one job")
+    if len(parts) > MAX_NODES:
+        raise _refused(f"{path}{field}", f"must have at most {MAX_NODES} jobs")
+    return parts, field
+
+
+def _part(part: object, make: Make, path: str, defaults: Json, depth: int) -> Definition:
+    if not isinstance(part, dict):
+        raise _refused(path, "must be an object")
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in KINDS and ("steps" in part or "jobs" in part):
+        made = _composite(part, make, f"{path}.", defaults, depth + 1)
+    else:
+        made = Definition("job", job=_job(part, make, path, defaults))
+    name = part.get("id", part.get("name"))
+    if name is not None and not isinstance(name, str):
+        raise _refused(f"{path}.id", "must be a string")
+    made.name = name or ""
+    needed = part.get("depends_on")
+    if needed is not None and not (isinstance(needed, list) and all(isinstance(one, str) for one in needed)):
+        raise _refused(f"{path}.depends_on", "must be an array of the ids of steps")
+    made.depends_on = needed or []
+    return made
+
+
+def _callbacks(body: Mapping[str, object], make: Make, path: str, defaults: Json) -> dict[str, Definition]:
+    given = body.get("callbacks")
+    if given is not None and not isinstance(given, dict):
+        raise _refused(f"{path}callbacks", "must be an object")
+    given = given or {name: body[name] for name in CALLBACKS if body.get(name) is not None}
+    found = {}
+    for name, job in given.items():
+        field = f"{path}callbacks.{name}"
+        if name not in CALLBACKS:
+            raise _refused(field, f"is none of {', '.join(CALLBACKS)}")
+        if job is None:
+            continue
+        if not isinstance(job, dict):
+            raise _refused(field, "must be an object")
+        found[name] = Definition("job", job=_job({"args": [], **job}, make, field, defaults))
+    return found
+
+
+def _job(part: Json, make: Make, path: str, defaults: Json) -> Json:
+    """Return the envelope of a step without what is its own: its id and its times."""
+    options = part.get("options")
+    if options is not None and not isinstance(options, dict):
+        raise _refused(f"{path}.options", "must be an object")
+    own = {name: value for name, value in part.items() if name not in _OF_STEPS}
+    for name in ("unique", "pending"):
+        if part.get(name) or (options or {}).get(name):
+            raise _refused(f"{path}.{name}", "cannot be given for a step of a workflow")
+    own["options"] = {name: value for name, value in defaults.items() if name not in part} | (options or {})
+    try:
+        given = envelope_of(own)
+        made = make(given).envelope
+    except RequestRefused as error:
+        error.message = f"{path}: {error.message}"
+        field = f"{path}.{error.details.get('field', '')}"
+        error.details |= {"field": field, "validation_errors": [{"path": f"$.{field}", "message": error.message}]}
+        raise
+    except InvalidJob as error:
+        if error.code == "INVALID_RETRY_POLICY":
+            raise
+        raise _refused(f"{path}.{error.field}", error.message) from error
+    job: Json = msgspec.json.decode(made.encode())
+    for field in (*SYSTEM_MANAGED, "id"):
+        job.pop(field, None)
+    asked = given.get("scheduled_at", given.get("delay_until"))
+    if isinstance(asked, str) and asked.startswith("+") and made.scheduled_at is not None:
+        # It counts from when the step's turn has come.
+        wait = parse_timestamp(made.scheduled_at, "scheduled_at") - datetime.now(UTC)
+        job.pop("scheduled_at", None)
+        job[DELAY] = max(0, round(wait / timedelta(milliseconds=1)))
+    return job
+
+
+def _refused(field: str, what: str) -> RequestRefused:
+    place = field.removeprefix("workflow.") or "workflow"
+    details: Json = {"field": place, "validation_errors": [{"path": f"$.{place}", "message": what}]}
+    return RequestRefused("invalid_request", f"{place}: {what}.", details=details)

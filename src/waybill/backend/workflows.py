@@ -1,0 +1,144 @@
+"""The workflows of one backend: begun, looked at and cancelled by way of its own view of the events."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.backend.backend import UNKNOWN_SECONDS, Backend
+from waybill.backend.job_form import Form
+from waybill.backend.workflow_form import form_of_workflow
+from waybill.ojs.coordinator.job_fold import has_ended
+from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.workflow.definition import Definition
+from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.numbering import is_workflow_id, new_workflow_id
+from waybill.ojs.workflow.plan import Plan
+from waybill.ojs.workflow.progress import Progress
+from waybill.ojs.workflow.push import push_workflow
+from waybill.ojs.workflow.values import Plans, Values, read_flow
+
+MOST_AWAITED: Final = 1000
+"""Steps whose jobs are awaited when a workflow begins or goes on."""
+NEXT_SECONDS: Final = 2.0
+"""How long the answer to an ack waits for the steps that come next."""
+STOP_SECONDS: Final = 2.0
+PAGE_ROWS: Final = 1000
+ENQUEUED: Final = "job.enqueued"
+
+
+class Workflows:
+    """Those that the view of a backend knows."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._plans = Plans()
+
+    async def begin(self, definition: Definition) -> str:
+        """Begin a workflow; returns its id when the first jobs are in their queues. Raises InvalidJob, PushFailed."""
+        workflow_id = new_workflow_id()
+        backend = self._backend
+        plan = Plan(definition)
+        for queue in {str((node.job or {}).get("queue")) for node in plan.nodes if node.job is not None}:
+            await backend.know_queue(queue)
+        first = Flow(plan, Progress(workflow_id, "", format_timestamp(datetime.now(UTC))))
+        keys = [(ENQUEUED, first.job_id(number)) for number in first.ready[:MOST_AWAITED]]
+        async with backend.folded(keys, is_certain=True):
+            await push_workflow(definition, None, backend.jobs, expires=None, workflow_id=workflow_id)
+        return workflow_id
+
+    async def form(self, workflow_id: str) -> Form | None:
+        """Return a workflow, None if nobody knows it; one of another backend may need a moment."""
+        if not is_workflow_id(workflow_id):
+            return None
+        found = await self._form(workflow_id)
+        if found is None:
+            await asyncio.sleep(UNKNOWN_SECONDS)
+            found = await self._form(workflow_id)
+        return found
+
+    async def newest(self, after: str, limit: int, state: str, name: str) -> list[Form]:
+        """Return up to `limit` workflows that are older than `after`, the newest first."""
+
+        def read(store: JobStore) -> list[Form]:
+            found = []
+            for progress in _older(store, after, limit, state, name):
+                flow = read_flow(store.row, self._plans, progress.id)
+                if flow is not None:
+                    found.append(form_of_workflow(flow))
+            return found
+
+        return await self._backend.view.read(read)
+
+    async def cancel(self, workflow_id: str) -> None:
+        """Cancel a workflow that has not ended; returns when what has not begun is not going to."""
+        found = await self._flow(workflow_id)
+        name = "" if found is None else found.progress.name
+        await self._record(workflow_id, WorkflowCancelled(workflow_id=workflow_id, workflow_name=name))
+        found = await self._flow(workflow_id)
+        if found is not None and found.progress.dropped:
+            last = found.job_id(found.progress.dropped[-1])
+            await self._backend.view.settled(last, lambda job: job is not None and has_ended(job), STOP_SECONDS)
+
+    async def retry(self, workflow_id: str) -> None:
+        """Begin again what has failed in a workflow that has."""
+        found = await self._flow(workflow_id)
+        if found is not None:
+            name, run = found.progress.name, found.progress.run + 1
+            await self._record(workflow_id, WorkflowRetried(workflow_id=workflow_id, workflow_name=name, run=run))
+            await self.gone_on(workflow_id)
+
+    async def gone_on(self, workflow_id: str) -> None:
+        """Return when the jobs whose turn has come are in their queues, or after a while."""
+        found = await self._flow(workflow_id)
+        if found is None or not found.ready:
+            return
+        view = self._backend.view
+        ids = [found.job_id(number) for number in found.ready[:MOST_AWAITED]]
+        expected = {job_id: view.expect(ENQUEUED, job_id) for job_id in ids}
+        for job in await view.many(ids):
+            view.forget(ENQUEUED, job.id)
+            del expected[job.id]
+        if expected:
+            await asyncio.wait(expected.values(), timeout=NEXT_SECONDS)
+            for job_id, future in expected.items():
+                if not future.done():
+                    view.forget(ENQUEUED, job_id)
+
+    async def _flow(self, workflow_id: str) -> Flow | None:
+        return await self._backend.view.read(lambda store: read_flow(store.row, self._plans, workflow_id))
+
+    async def _form(self, workflow_id: str) -> Form | None:
+        def read(store: JobStore) -> Form | None:
+            flow = read_flow(store.row, self._plans, workflow_id)
+            return None if flow is None else form_of_workflow(flow, Values(flow, store.row))
+
+        return await self._backend.view.read(read)
+
+    async def _record(self, workflow_id: str, data: EventData) -> None:
+        event_id = f"evt_{new_id()}"
+        events = self._backend.broker.events
+        await self._backend.view.folded(event_id, lambda: events.record(workflow_id, data, event_id=event_id))
+
+
+def _older(store: JobStore, after: str, limit: int, state: str, name: str) -> list[Progress]:
+    """Return workflows that were made before `after`, the newest first: their ids are in the order of time."""
+    found: list[Progress] = []
+    key = ""
+    states = {"pending", "running"} if state in {"running", "active"} else {state}
+    while rows := store.listed("workflow/", Progress, PAGE_ROWS, key):
+        key = rows[-1][0]
+        found += [
+            one
+            for _, one in rows
+            if (not after or one.id < after) and (not state or one.state in states) and (not name or one.name == name)
+        ]
+        del found[: max(len(found) - limit, 0)]
+        if after and key >= f"workflow/{after}":
+            break
+    return found[::-1]
