@@ -25,6 +25,8 @@ ARROWS: Final[dict[str, set[str]]] = {
     "client": {"engine", "wire", "transport"},
     "ojs": {"client"},
     "backend": {"ojs", "client"},
+    # Found by the scheme of a URI: see `ojs.connection.bindings`.
+    "http": {"ojs", "client"},
     "pipeline": {"ojs", "client"},
     "testing": {"broker", "node", "client", "ojs"},
     # Its management command is the one of the command line.
@@ -79,7 +81,7 @@ COMPLEX_FUNCTIONS: Final[dict[str, str]] = {
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}
 
 # Modules that something outside the package starts or finds by name.
-ENTRY_POINTS: Final = {"waybill", "waybill.__main__", "waybill.cli.main"}
+ENTRY_POINTS: Final = {"waybill", "waybill.__main__", "waybill.cli.main", "waybill.http.link", "waybill.http.worker"}
 
 
 @cache

@@ -18,7 +18,9 @@ from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
+from waybill.ojs.connection.bindings import is_remote
 from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.ojs.errors import ControlFailed
 from waybill.ojs.middleware import JobLogFilter, log_context
 from waybill.ojs.worker.worker import MAX_WEIGHT
 from waybill.transport.loop import run
@@ -84,6 +86,8 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
         run(main)
     except InvalidURI as error:
         raise click.UsageError(str(error)) from None
+    except ControlFailed as error:
+        raise click.ClickException(str(error)) from None
     except ClientError as error:
         from waybill.cli.failure import explained
         from waybill.cli.target import Target
@@ -99,7 +103,8 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
         from waybill.cli.target import chosen
 
         meant = chosen(uri, context_name)
-        _ = meant.address
+        if not is_remote(meant.uri):
+            _ = meant.address
         keeps_names = meant.context is None or jobs.has_own_topology
         jobs.connect_to(meant.uri, None if keeps_names else meant.topology())
 

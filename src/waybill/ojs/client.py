@@ -15,9 +15,9 @@ from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.ranges import check_number
 from waybill.ojs.codec.arguments import local_names
 from waybill.ojs.codec.forms import CustomTypes
+from waybill.ojs.connection.bindings import find_broker, link_of
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
-from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, MadeJob, NewJob, Options, PlainHandler, Registration
 from waybill.ojs.hooks import Hooks
@@ -64,7 +64,8 @@ class Jobs:
         async with jobs:
             await send_email.push("a@example.com", "Hello")
 
-    It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way.
+    It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way. With the URL of a
+    server, `http://localhost:8080`, all of this goes over HTTP.
     """
 
     describes_jobs = False
@@ -100,7 +101,7 @@ class Jobs:
         queues of no handler here may be declared: see `QueueGuard`. Raises ValueError for a value that is out of range.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
-        self.uri, found = (uri, Topology()) if uri is not None else _find_broker()
+        self.uri, found = (uri, Topology()) if uri is not None else find_broker()
         self.topology = topology or found
         self.has_own_topology = topology is not None
         self.reconnect = reconnect
@@ -119,10 +120,10 @@ class Jobs:
         self._waits_while_blocked = wait_while_blocked
         self._results = results
         self._result_options = options_of(result_ttl=result_ttl, result_size_limit=result_size_limit)
+        self.stand_in: StandIn | None = None
+        """What takes the jobs in the place of the broker: a server over HTTP, or a test."""
         self.begin_anew()
         self._sync: SyncJobs | None = None
-        self.stand_in: StandIn | None = None
-        """What takes the jobs in the place of the broker, in a test."""
         self._middleware: list[JobMiddleware] = []
         self.use(*middleware)
 
@@ -345,16 +346,16 @@ class Jobs:
         False if it was paused before. Jobs that run go on, and pushes too. `by` goes into the queue.paused event.
         """
         check_queue(queue)
-        return await pause_queue(await self._open(), queue, by)
+        return await (await self.control()).pause(queue, by)
 
     async def resume(self, queue: str, *, by: str | None = None) -> bool:
         """End a pause; False if there was none."""
         check_queue(queue)
-        return await resume_queue(await self._open(), queue, by)
+        return await (await self.control()).resume(queue, by)
 
     async def is_paused(self, queue: str) -> bool:
         """Whether a queue is paused."""
-        return await is_paused(await self._open(), queue)
+        return await (await self.control()).is_paused(queue)
 
     async def control(self) -> Control:
         """Return what sends requests to coordinators: for parts of this package."""
@@ -387,6 +388,8 @@ class Jobs:
                 await broker.events.drain(self._push_timeout_seconds)
             finally:
                 await broker.close()
+        if self.stand_in is not None:
+            await self.stand_in.disconnect()
         self._loop = None
 
     async def __aenter__(self) -> Self:
@@ -437,6 +440,8 @@ class Jobs:
     def begin_anew(self) -> None:
         """Forget the connection, and all that only one thread may use: for `twin`."""
         self._loop = self._broker = self._control = self._publishes = self._inbox = None
+        if self.stand_in is None or self.stand_in.is_remote:
+            self.stand_in = link_of(self.uri, self._push_timeout_seconds, self.reconnect)
         self.guard = QueueGuard(self.handlers, creates=self.create_queues)
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
@@ -470,7 +475,7 @@ class Jobs:
     async def _open(self) -> BrokerConnection:
         self._check_loop()
         if self.stand_in is not None:
-            raise RuntimeError("there is no broker in this test: use a waybill.testing.TestBroker for what needs one")
+            raise RuntimeError(self.stand_in.no_broker)
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._broker is None:
@@ -488,11 +493,3 @@ class Jobs:
             found = Publisher(broker, self._encoder, self.guard, self._push_timeout_seconds, waits_while_blocked=waits)
             self._publishes = found
         return found
-
-
-def _find_broker() -> tuple[str, Topology]:
-    """Return the broker of a program that names none, and how queues are named there."""
-    from waybill.ojs.connection.target import chosen  # noqa: PLC0415 - who gives a URI starts sooner
-
-    broker = chosen()
-    return broker.uri, broker.topology()

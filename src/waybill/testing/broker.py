@@ -96,10 +96,15 @@ class TestBroker:
     def serving(self, jobs: Jobs) -> Iterator[Jobs]:
         """Have the `Jobs` of a program talk to this broker in a `with` block. It must not be connected then."""
         before, jobs.uri = jobs.uri, self.uri()
+        was_remote = jobs.stand_in is not None and jobs.stand_in.is_remote
+        if was_remote:
+            jobs.begin_anew()
         try:
             yield jobs
         finally:
             jobs.uri = before
+            if was_remote:
+                jobs.begin_anew()
             in_background = started()
             if in_background is not None:
                 # What `push_sync` has connected would look for this broker for ever.

@@ -220,6 +220,18 @@ class _RecordedControl(Control):
         found = [job for job in self._recorded.all_enqueued(queue=queue) if state in {None, job.state.value}]
         return [job.info() for job in reversed(found)][:limit]
 
+    async def pause(self, queue: str, by: str | None) -> bool:
+        """There is no worker that could pause."""
+        raise RuntimeError(StandIn.no_broker)
+
+    async def resume(self, queue: str, by: str | None) -> bool:
+        """See `pause`."""
+        raise RuntimeError(StandIn.no_broker)
+
+    async def is_paused(self, queue: str) -> bool:
+        """See `pause`."""
+        raise RuntimeError(StandIn.no_broker)
+
 
 class _RecordedInbox(Inbox):
     """Knows how jobs have ended, and waits for none."""

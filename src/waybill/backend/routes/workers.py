@@ -16,7 +16,7 @@ from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, Route
 from waybill.backend.workflows import Workflows
-from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_queue
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
@@ -26,6 +26,7 @@ MOST_QUEUES: Final = 100
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
 MOST_BEATS: Final = 10_000
+MOST_DELAY_MS: Final = 30 * 86_400_000
 DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
 
 _JITTER_OF_NONE: Final = 0.5
@@ -107,7 +108,7 @@ class WorkerRoutes:
             raise _invalid("error", "must be an object")
         lease = await self._take(body)
         if requeue:
-            return await self._requeue(lease)
+            return await self._requeue(lease, _whole(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
         execution, backend = lease.execution, self._backend
         envelope = execution.envelope
         failure = failure_of(given or {}, execution, backend.now())
@@ -135,14 +136,15 @@ class WorkerRoutes:
             found |= {"discarded_at": ended, "completed_at": ended}
         return answer(found)
 
-    async def _requeue(self, lease: Lease) -> Response:
-        """Put a job back that its worker has not done: the same attempt, for whoever fetches next."""
+    async def _requeue(self, lease: Lease, delay_seconds: float) -> Response:
+        """Put a job back that its worker has not done: the same attempt, for whoever fetches next, or later."""
         execution = lease.execution
         job_id = execution.envelope.id
         async with self._backend.folded([("job.scheduled", job_id)]):
-            self._backend.settlement.postponed(execution, 0.0)
+            self._backend.settlement.postponed(execution, delay_seconds)
         form = await self._ended(job_id)
-        found = {"id": job_id, "job_id": job_id, "state": State.AVAILABLE.value, "attempt": execution.attempt}
+        state = State.SCHEDULED if delay_seconds else State.AVAILABLE
+        found = {"id": job_id, "job_id": job_id, "state": state.value, "attempt": execution.attempt}
         return answer({**found, "requeued": True, "job": form})
 
     async def _take(self, body: Form) -> Lease:
@@ -156,6 +158,10 @@ class WorkerRoutes:
         if lease is not None and worker_id and lease.worker_id and worker_id != lease.worker_id:
             details: Form = {"job_id": job_id, "current_state": State.ACTIVE.value}
             raise RequestRefused("conflict", "Another worker has this job.", details=details)
+        attempt = _whole(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
+        if lease is not None and attempt not in {0, lease.execution.attempt}:
+            details = {"job_id": job_id, "current_attempt": lease.execution.attempt}
+            raise RequestRefused("conflict", f"Attempt {attempt} of this job is over.", details=details)
         if lease is None:
             found = await self._backend.detail(job_id)
             if found is None:

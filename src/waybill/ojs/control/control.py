@@ -10,6 +10,7 @@ import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.pauses import is_paused, pause_queue, resume_queue
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import (
     CANCEL,
@@ -83,6 +84,18 @@ class Control:
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
         """Ask for the youngest jobs of a queue. Raises ControlFailed."""
         return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
+
+    async def pause(self, queue: str, by: str | None) -> bool:
+        """Pause a queue; False if it was paused before. Raises ClientError."""
+        return await pause_queue(self._broker, queue, by)
+
+    async def resume(self, queue: str, by: str | None) -> bool:
+        """End a pause; False if there was none. Raises ClientError."""
+        return await resume_queue(self._broker, queue, by)
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether a queue is paused. Raises ClientError."""
+        return await is_paused(self._broker, queue)
 
     async def renew(self, job_id: str, worker_id: str, attempt: int, queue: str, timeout_seconds: float) -> bool:
         """Send a heartbeat and wait for the answer: False if the attempt was replaced. Raises ControlFailed."""

@@ -126,7 +126,7 @@ class SyncJobs:
     def _start(self, batch: list[AnyJob]) -> Pushed:
         self._check("jobs.push_many(...)")
         stand_in = self._jobs.stand_in
-        if stand_in is not None:
+        if stand_in is not None and not stand_in.is_remote:
             pushed = stand_in.call(self._jobs.push_many(batch))
             return lambda: pushed
         return background().start(self._twin().push_many(batch))
@@ -150,7 +150,7 @@ class SyncJobs:
     def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
         self._check(instead)
         stand_in = self._jobs.stand_in
-        if stand_in is not None:
+        if stand_in is not None and not stand_in.is_remote:
             return stand_in.call(work(self._jobs))
         return background().call(work(self._twin()))
 

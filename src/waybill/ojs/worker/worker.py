@@ -23,6 +23,7 @@ from waybill.client import Connection, ConnectionClosed
 from waybill.client.own_loop import running_loop
 from waybill.client.ranges import check_number, check_whole
 from waybill.ojs.client import Jobs
+from waybill.ojs.connection.bindings import worker_of
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import PausedQueues
@@ -67,6 +68,10 @@ class Worker:
     `run` returns when a signal, or `stop`, has ended it. `async with Worker(...)` runs it in the background instead,
     without signals. Delivery is at least once: a handler may see a job again after a crash or a lost connection.
     """
+
+    def __new__(cls, jobs: Jobs, **_settings: object) -> Self:
+        """Make a worker of the kind that the URI of the jobs asks for."""
+        return super().__new__((worker_of(jobs.uri) or cls) if cls is Worker else cls)
 
     def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,

@@ -121,9 +121,11 @@ class _NoChannel(Settler):
         return
 
 
-def copied_delivery(encoded_properties: bytes, body: bytes) -> Delivery:
+def copied_delivery(
+    encoded_properties: bytes, body: bytes, *, consumer_tag: str = "", redelivered: bool = True
+) -> Delivery:
     """Return a message that somebody has kept as if it were delivered; there is nothing to settle with any broker."""
-    return Delivery(_NoChannel(), "", 0, (True, "", ""), encoded_properties, body)
+    return Delivery(_NoChannel(), consumer_tag, 0, (redelivered, "", ""), encoded_properties, body)
 
 
 class ReturnedMessage:

@@ -1,0 +1,43 @@
+"""Which server a URL names, and the API key in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from waybill.client import InvalidURI
+
+KEY_VARIABLE: Final = "WAYBILL_API_KEY"
+SCHEMES: Final = frozenset({"http", "https"})
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server: `base` is what the paths of the binding are added to."""
+
+    base: str
+    key: str | None = field(default=None, repr=False)
+
+
+def parse_url(url: str) -> Address:
+    """Read `https://KEY@host:port/prefix`; without a key, WAYBILL_API_KEY counts.
+
+    Raises InvalidURI, which never repeats the key.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidURI(f"the URL of the server cannot be read: {error}") from None
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise InvalidURI("the URL of a server is http://host:port or https://host:port")
+    if parts.query or parts.fragment:
+        raise InvalidURI("the URL of a server has no query and no fragment")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    location = host if port is None else f"{host}:{port}"
+    key = unquote(parts.password or parts.username or "") or os.environ.get(KEY_VARIABLE) or None
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise InvalidURI("an API key is printable ASCII")
+    return Address(f"{parts.scheme}://{location}{parts.path.rstrip('/')}", key)

@@ -1,0 +1,111 @@
+"""The questions of `Jobs`, asked of a server: what a coordinator says over AMQP."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from waybill.http.answer import ANSWER_SECONDS
+from waybill.http.errors import RequestRefused, json_of, refusal_of
+from waybill.http.exchange import Exchange
+from waybill.http.job_form import Form, info_of, job_in
+from waybill.ojs.control.control import Control
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.spec.control_message import JobInfo
+
+PAGE: Final = 100
+_FINE: Final = range(200, 300)
+
+
+class HttpControl(Control):
+    """Asks."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def request(
+        self, method: str, path: str, body: Form | None = None, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Form:
+        """Send a request, and return the JSON of its answer. Raises NoAnswer, RequestRefused."""
+        encoded = None if body is None else msgspec.json.encode(body)
+        answer = await self._exchange.send(method, path, encoded, timeout_seconds=timeout_seconds)
+        if answer.status not in _FINE:
+            raise refusal_of(answer)
+        return json_of(answer) if answer.body else {}
+
+    async def ask_server(self, path: str, body: Form, timeout_seconds: float) -> bytes:
+        """Post a request, and return its answer as it came. Raises NoAnswer, RequestRefused."""
+        answer = await self._exchange.send("POST", path, msgspec.json.encode(body), timeout_seconds=timeout_seconds)
+        if answer.status not in _FINE:
+            raise refusal_of(answer)
+        return answer.body
+
+    async def cancel(self, job_id: str, queue: str | None) -> None:
+        """Return when the server has the request. One that has ended stays as it is."""
+        try:
+            await self.request("DELETE", _path(job_id))
+        except RequestRefused as error:
+            if error.status != 409:
+                raise
+
+    async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
+        """Ask for a job, None if the server knows of none."""
+        try:
+            return info_of(job_in(await self.request("GET", _path(job_id), timeout_seconds=timeout_seconds)))
+        except RequestRefused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        """Ask for the youngest jobs of a queue."""
+        fields = {"queue": queue, "limit": str(min(limit, PAGE))} | ({} if state is None else {"state": state})
+        found: list[JobInfo] = []
+        while True:
+            path = f"/ojs/v1/jobs?{urlencode(fields)}"
+            answer = await self.request("GET", path, timeout_seconds=timeout_seconds)
+            jobs = answer.get("jobs")
+            found += [info_of(job) for job in jobs] if isinstance(jobs, list) else []
+            pagination = answer.get("pagination")
+            cursor = pagination.get("next_cursor") if isinstance(pagination, dict) else None
+            if not jobs or not isinstance(cursor, str) or len(found) >= limit:
+                return found[:limit]
+            fields["cursor"] = cursor
+
+    async def pause(self, queue: str, by: str | None) -> bool:
+        """Pause a queue; False if it was paused before."""
+        return await self._switch(queue, "pause", by)
+
+    async def resume(self, queue: str, by: str | None) -> bool:
+        """End a pause; False if there was none."""
+        return await self._switch(queue, "resume", by)
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether a queue is paused; one that nobody knows is not."""
+        try:
+            stats: dict[str, Any] = await self.request("GET", f"/ojs/v1/queues/{quote(queue, safe='')}/stats")
+        except RequestRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        return stats.get("paused") is True or stats.get("status") == "paused"
+
+    async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
+        """Refuse what is asked over AMQP only. Raises ControlFailed."""
+        raise ControlFailed(f"{kind} is asked over AMQP only")
+
+    async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
+        """See `ask`."""
+        raise ControlFailed(f"{kind} is asked over AMQP only")
+
+    async def _switch(self, queue: str, action: str, by: str | None) -> bool:
+        was_paused = await self.is_paused(queue)
+        body: Form = {} if by is None else {"by": by}
+        await self.request("POST", f"/ojs/v1/queues/{quote(queue, safe='')}/{action}", body)
+        return was_paused == (action == "resume")
+
+
+def _path(job_id: str) -> str:
+    return f"/ojs/v1/jobs/{quote(job_id, safe='')}"

@@ -1,0 +1,202 @@
+"""The worker's side of leases: long polls for jobs, heartbeats for those at hand, and what the server says to both."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from waybill.client import BasicProperties, copied_delivery
+from waybill.http.answer import ANSWER_SECONDS
+from waybill.http.control import HttpControl
+from waybill.http.errors import NoAnswer, RequestRefused
+from waybill.http.push import AGAIN
+from waybill.http.settlement import Held, HttpSettlement
+from waybill.ojs.spec.headers import ATTEMPT
+from waybill.ojs.spec.nesting import shown
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.runner import Runner
+
+WAIT_SECONDS: Final = 20.0
+"""How long the server may keep a fetch that finds no job."""
+BEAT_SECONDS: Final = 5.0
+"""The time between heartbeats: so long it takes until a worker hears that a job of its own is cancelled."""
+VISIBILITY_SECONDS: Final = 60.0
+"""How long the server waits for a heartbeat before it gives a job to somebody else."""
+PAUSE_SECONDS: Final = 0.05
+MAX_BATCH: Final = 100
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class Directed(Protocol):
+    """What follows the directives of a server."""
+
+    def quiet(self) -> None: ...
+    def resume(self) -> None: ...
+    def stop(self, reason: str = "shutdown") -> None: ...
+
+
+class _Fetched(msgspec.Struct):
+    jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class _Job(msgspec.Struct):
+    id: str
+    queue: str = "default"
+    attempt: int = 1
+
+
+_fetched: Final = msgspec.json.Decoder(_Fetched)
+_job: Final = msgspec.json.Decoder(_Job)
+
+
+class Fetching:
+    """Fetches for one worker, and keeps what it has fetched."""
+
+    def __init__(
+        self,
+        control: HttpControl,
+        runner: Runner,
+        settlement: HttpSettlement,
+        worker_id: str,
+        weights: Mapping[str, int],
+        room: Callable[[], int],
+        changed: asyncio.Event,
+    ) -> None:
+        """`room` says how many more jobs the worker may hold, `changed` is set when that may be another number."""
+        self.is_connected = True
+        self._control = control
+        self._runner = runner
+        self._settlement = settlement
+        self._worker_id = worker_id
+        self._weights = dict(weights)
+        self._room = room
+        self._changed = changed
+        self._is_quiet_by_directive = False
+        self._loop = asyncio.get_running_loop()
+
+    # Fetch. -----------------------------------------------------------------------------------------------------
+
+    async def fetch_for_ever(self) -> None:
+        """Fetch whenever there is room."""
+        failures = 0
+        while True:
+            self._changed.clear()
+            count = min(self._room(), MAX_BATCH)
+            if count <= 0:
+                await self._changed.wait()
+                continue
+            try:
+                await self._fetch(count)
+                failures, self.is_connected = 0, True
+            except (NoAnswer, RequestRefused, msgspec.DecodeError) as error:
+                failures += 1
+                self.is_connected = False
+                _log.log(logging.WARNING if failures == 1 else logging.DEBUG, "no jobs can be fetched: %s", error)
+                await asyncio.sleep(AGAIN.delay_s(failures))
+
+    async def _fetch(self, count: int) -> None:
+        body = {
+            "queues": self._in_turn(),
+            "count": count,
+            "worker_id": self._worker_id,
+            "wait_ms": int(WAIT_SECONDS * 1000),
+            "visibility_timeout_ms": int(VISIBILITY_SECONDS * 1000),
+        }
+        answer = await self._control.ask_server("/ojs/v1/workers/fetch", body, WAIT_SECONDS + ANSWER_SECONDS)
+        jobs = _fetched.decode(answer).jobs
+        for raw in jobs:
+            self._take(bytes(raw))
+        # They are received when this goes on. A server that does not wait is not to be asked without a pause.
+        await asyncio.sleep(0 if jobs else PAUSE_SECONDS)
+
+    def _in_turn(self) -> list[str]:
+        """Return the queues, one with a greater weight more often first: servers look in the order that they are told.
+
+        This is a weighted shuffle: the greater the weight, the nearer to 1 its random number.
+        """
+        if len(self._weights) == 1:
+            return list(self._weights)
+        return sorted(self._weights, key=lambda queue: -(random.random() ** (1 / self._weights[queue])))  # noqa: S311 - no secret
+
+    def _take(self, body: bytes) -> None:
+        try:
+            job = _job.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.error("the server gives out a job that makes no sense: %s", error)
+            return
+        attempt = max(1, job.attempt)
+        properties = BasicProperties(message_id=job.id, headers={ATTEMPT: attempt}).encode()
+        delivery = copied_delivery(properties, body, consumer_tag=job.id, redelivered=False)
+        before = self._settlement.held.get(job.id)
+        if before is not None:
+            _log.warning("job %s was given out again, as attempt %d", shown(job.id), attempt)
+            self._end(job.id, before)
+        self._settlement.held[job.id] = Held(delivery, job.queue, attempt)
+        # From outside of all tasks: a handler may begin at once, in a task of its own.
+        self._loop.call_soon(self._runner.receive, job.queue, delivery)
+
+    # Heartbeats. ------------------------------------------------------------------------------------------------
+
+    async def beat(self, directed: Directed) -> None:
+        """Send a heartbeat, and do what its answer says. Raises NoAnswer, RequestRefused."""
+        held = dict(self._settlement.held)
+        body = {
+            "worker_id": self._worker_id,
+            "active_jobs": list(held),
+            "active_job_ids": list(held),
+            "queues": list(self._weights),
+            "visibility_timeout_ms": int(VISIBILITY_SECONDS * 1000),
+        }
+        answer = await self._control.request("POST", "/ojs/v1/workers/heartbeat", body)
+        extended = answer.get("jobs_extended")
+        if isinstance(extended, list):
+            for job_id in held.keys() - set(extended):
+                if self._settlement.held.get(job_id) is held[job_id] and not held[job_id].is_settling:
+                    await self._lost(job_id, held[job_id])
+        self._follow(directed, str(answer.get("directive") or answer.get("state") or ""))
+
+    async def beat_for_ever(self, directed: Directed) -> None:
+        """Send heartbeats now and then."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            try:
+                await self.beat(directed)
+            except (NoAnswer, RequestRefused) as error:
+                _log.debug("a heartbeat did not arrive: %s", error)
+            except Exception:  # noqa: BLE001 - the leases of all jobs depend on this
+                _log.exception("a heartbeat could not be sent")
+
+    def _follow(self, directed: Directed, directive: str) -> None:
+        if directive == "terminate":
+            directed.stop("directive")
+        elif directive == "quiet" and not self._is_quiet_by_directive:
+            self._is_quiet_by_directive = True
+            directed.quiet()
+        elif directive == "running" and self._is_quiet_by_directive:
+            self._is_quiet_by_directive = False
+            directed.resume()
+
+    async def _lost(self, job_id: str, held: Held) -> None:
+        """Deal with a job whose lease has ended: it was cancelled, or somebody else gets it."""
+        job = await self._control.info(job_id, None, ANSWER_SECONDS)
+        if self._settlement.held.get(job_id) is not held or held.is_settling:
+            return
+        if job is not None and job.state == State.CANCELLED.value:
+            self._runner.cancellations.jobs[job_id] = None
+            self._runner.cancel(job_id)
+        else:
+            self._end(job_id, held)
+
+    def _end(self, job_id: str, held: Held) -> None:
+        """End an attempt that does not count any more."""
+        for execution in list(self._runner.active):
+            if execution.delivery is held.delivery and self._runner.cancellations.on_replace is not None:
+                self._runner.cancellations.on_replace(execution.key)
+        if self._settlement.held.get(job_id) is held:
+            self._settlement.forget(held)

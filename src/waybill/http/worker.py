@@ -1,0 +1,165 @@
+"""The worker over HTTP: what `Worker` is where the `Jobs` have the URL of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Final
+
+from waybill.http.control import HttpControl
+from waybill.http.events import HttpBroker
+from waybill.http.exchange import open_exchange
+from waybill.http.fetching import Fetching
+from waybill.http.settlement import HttpSettlement
+from waybill.ojs.client import Jobs
+from waybill.ojs.hooks import STOP_SECONDS
+from waybill.ojs.worker.leases import Leases
+from waybill.ojs.worker.runner import Runner
+from waybill.ojs.worker.worker import LAST_EVENTS_SECONDS, Worker
+
+SETTLE_SECONDS: Final = 10.0
+"""How long a worker that ends tells the server what came of its jobs."""
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class HttpWorker(Worker):
+    """Fetches with long polls, and keeps its leases with heartbeats.
+
+    It has no coordinator, as the server is one. `on_discard` is for the server to decide.
+    """
+
+    def __init__(self, jobs: Jobs, **settings: Any) -> None:  # noqa: ANN401 - as `Worker` has them
+        """See `Worker`."""
+        if settings.pop("coordinator", False):
+            _log.info("the server coordinates: this worker needs no coordinator")
+        super().__init__(jobs, **settings)
+        self._exchange = open_exchange(jobs.uri)
+        self._control = HttpControl(self._exchange)
+        self._fetching: Fetching | None = None
+        self._fetch_task: asyncio.Task[None] | None = None
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether new jobs reach this worker: it is neither quiet nor stopping, and the server answers."""
+        fetching = self._fetching
+        return self._fetch_task is not None and fetching is not None and fetching.is_connected
+
+    @property
+    def starvation(self) -> str | None:
+        """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
+        if self._fetching is None or self._runner is None:
+            return "it is not running"
+        if not self._fetching.is_connected:
+            return "the server does not answer"
+        return "all places are held by code that does not end" if self._runner.room <= 0 else None
+
+    @property
+    def consumed_queues(self) -> list[str]:
+        """Those of its queues that it fetches from: none at all if it is quiet."""
+        return [] if self._fetch_task is None else list(self.queues)
+
+    async def start(self) -> None:
+        """Find the server, and begin to fetch. Raises NoAnswer, RequestRefused."""
+        self._jobs.bind()
+        loop = self._loop = asyncio.get_running_loop()
+        self._started = loop.time()
+        broker = HttpBroker(self._control)
+        self._counters = broker.events.counters
+        try:
+            fetching = await self._prepare(broker)
+            await fetching.beat(self)
+            await self._hooks.worker(self._jobs.hooks.on_worker_start, self)
+        except BaseException:
+            await self._resources.close()
+            await self._exchange.close()
+            raise
+        self._jobs.middleware.freeze()
+        self._fetching = fetching
+        self._beating = [loop.create_task(fetching.beat_for_ever(self))]
+        if not self._quiet:
+            self._fetch_task = loop.create_task(fetching.fetch_for_ever())
+        _log.info("worker %s fetches %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
+
+    async def _prepare(self, broker: HttpBroker) -> Fetching:
+        await self._open_resources()
+
+        changed = asyncio.Event()
+        settlement = HttpSettlement(self._control, broker, self.id, self._hooks, changed.set)
+        self._settlement = settlement
+        runner = Runner(
+            broker, settlement, self._jobs.handlers, self.id, self._concurrency, self._make_calls(), self._hooks
+        )
+        runner.leases = _ServerLeases(broker, self.id, runner.active)
+        self._runner = runner
+
+        def room() -> int:
+            if self._stop_requested.is_set():
+                return 0
+            # While the server is slow to hear of ends, as many more are at hand, but no more than that.
+            most = min(self._prefetch, runner.room) if runner.lost else self._prefetch
+            free = most - runner.held_count
+            return min(free, 2 * self._prefetch - len(settlement.held))
+
+        return Fetching(self._control, runner, settlement, self.id, self._weights, room, changed)
+
+    # Consuming. -------------------------------------------------------------------------------------------------
+
+    async def _go_quiet(self) -> None:
+        if self._quiet or self._runner is None:
+            return
+        self._quiet = True
+        await self._fetch_no_more()
+        _log.info("worker %s is quiet, %d jobs are running", self.id, len(self._runner.active))
+
+    async def _go_on(self) -> None:
+        if self._quiet and self._fetching is not None and not self._stop_requested.is_set():
+            self._quiet = False
+            self._fetch_task = asyncio.get_running_loop().create_task(self._fetching.fetch_for_ever())
+            _log.info("worker %s fetches again", self.id)
+
+    async def _fetch_no_more(self) -> None:
+        task, self._fetch_task = self._fetch_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # Shutting down. ---------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        runner, settlement = self._runner, self._settlement
+        if self._fetching is None or runner is None or settlement is None:
+            return
+        try:
+            await self._go_quiet()
+            runner.stop()
+            await self._drain(runner)
+            runner.interrupt()
+            await runner.wait_idle(LAST_EVENTS_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._hooks.worker(self._jobs.hooks.on_worker_stop, self)
+            await self._hooks.drain()
+            if not await settlement.drain(SETTLE_SECONDS):
+                _log.warning("worker %s leaves jobs behind; the server gives them to others", self.id)
+        finally:
+            for task in (*self._beating, *self._changes):
+                task.cancel()
+            await self._fetch_no_more()
+            self._fetching = None
+            self.has_stuck_handlers = not runner.close()
+            self._jobs.middleware.thaw()
+            try:
+                await self._resources.close()
+            finally:
+                await self._exchange.close()
+                self._jobs.unbind()
+
+
+class _ServerLeases(Leases):
+    """The server knows whose attempts are whose, and refuses what comes too late."""
+
+    def is_late(self, execution: object) -> bool:
+        """Nothing has to be asked for."""
+        return False
