@@ -76,6 +76,7 @@ OURS: Final = frozenset(
         "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted",
         "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
         "workflow.forgotten",
+        "job.staged", "job.activated", "job.unstaged", "rate_limit.exceeded", "rate_limit.released",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
     }
 )  # fmt: skip

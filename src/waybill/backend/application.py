@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused
+from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import CLIENT_MEDIA_TYPE, MEDIA_TYPE, SPEC_VERSION, Request, Response, answer
 from waybill.backend.router import OPEN, Route, Router
@@ -113,12 +113,7 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
             details: dict[str, object] = {"field": error.field}
             return RequestRefused(OF_JOBS.get(error.code, "invalid_request"), f"{error}.", details=details)
         case DuplicateJob():
-            found: dict[str, object] = {
-                "existing_job_id": error.existing_id,
-                "existing_state": error.existing_state,
-                "job_id": error.job_id,
-            }
-            return RequestRefused("duplicate", "A job with the same unique key already exists.", details=found)
+            return duplicate_of(error)
         case PushFailed():
             return RequestRefused(OF_JOBS.get(error.code, "backend_error"), f"{error}.")
         case CronNotFound():

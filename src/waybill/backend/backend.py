@@ -17,6 +17,7 @@ from typing import Final, Self
 
 from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import Lease, Leases
+from waybill.backend.limits import Limits
 from waybill.backend.recent_events import RecentEvents
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -44,6 +45,7 @@ class Backend:
 
     jobs: Jobs
     leases: Leases
+    limits: Limits
     fetcher: Fetcher
     events: RecentEvents
 
@@ -76,8 +78,9 @@ class Backend:
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
-            self.leases = Leases(broker.events, self.view, settlement, self.id)
-            self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id)
+            self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker))
+            self.leases = Leases(broker.events, self.view, settlement, self.id, self.limits.ended)
+            self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id, self.limits)
             self._settlement = settlement
             await self.fetcher.start()
             self.events = RecentEvents()
@@ -209,3 +212,9 @@ class Backend:
     def now() -> str:
         """Return the present time as answers write it."""
         return format_timestamp(datetime.now(UTC))
+
+
+def _levels(broker: BrokerConnection) -> int:
+    """Return how many levels of priorities the queues have: quorum queues have no other order than ours."""
+    topology = broker.declarer.topology
+    return topology.max_priority if topology.queue_type == "classic" else 0

@@ -2,59 +2,73 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from waybill.backend.errors import RequestRefused
+from waybill.backend.options import Json, duration_of, invalid, priority_of, rate_limit_of, unique_of
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import parse_duration
 
 MAX_BATCH: Final = 1000
-PRIORITIES: Final = range(-100, 101)
-_UNSUPPORTED: Final = ("pending", "rate_limit")
 
-Json = dict[str, object]
+_ALIASES: Final = {"retry_policy": "retry", "delay_until": "scheduled_at"}
+_TIMES: Final = ("timeout", "visibility_timeout")
+_STRATEGIES: Final = {"constant": "none", "fixed": "none"}
 
 
 def envelope_of(body: Json) -> Json:
     """Return the envelope of a job; options go before fields of the same name. Raises RequestRefused."""
     options = body.get("options")
     if options is not None and not isinstance(options, dict):
-        raise _invalid("options", "must be an object")
+        raise invalid("options", "must be an object")
     job: Json = {name: value for name, value in body.items() if name != "options" and value is not None}
     job |= {name: value for name, value in (options or {}).items() if value is not None}
-    for name in _UNSUPPORTED:
-        if job.get(name):
-            details: Json = {"field": name}
-            raise RequestRefused("unsupported", f"The option {name!r} is not supported.", details=details)
-        job.pop(name, None)
+    job.pop("pending", None)
+    for alias, name in _ALIASES.items():
+        if alias in job:
+            job.setdefault(name, job.pop(alias))
     if not isinstance(job.get("type"), str):
-        raise _invalid("type", "must be a string")
+        raise invalid("type", "must be a string")
     if not isinstance(job.get("args"), list):
-        raise _invalid("args", "must be an array")
-    priority = job.get("priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:
-        raise _invalid("priority", "must be an integer from -100 to 100")
-    if isinstance(job.get("retry"), dict):
-        job["retry"] = _policy(job["retry"])
-    if isinstance(job.get("unique"), dict):
-        _add_unique(job, dict(job["unique"]))  # type: ignore[call-overload]
+        raise invalid("args", "must be an array")
+    if "priority" in job:
+        job["priority"] = priority_of(job["priority"])
+    _read_objects(job)
+    for name in _TIMES:
+        time = job.get(name)
+        if isinstance(time, str):
+            job.pop(name)
+            job.setdefault(f"{name}_ms", parse_duration(time, name) // timedelta(milliseconds=1))
     job.setdefault("id", new_id())
     # Whatever minor version a client speaks.
     job["specversion"] = "1.0"
     return job
 
 
+def is_pending(body: Json) -> bool:
+    """Say whether a job is to wait until somebody activates it. Raises RequestRefused."""
+    options = body.get("options")
+    found = options.get("pending") if isinstance(options, dict) else None
+    found = body.get("pending") if found is None else found
+    if found is not None and not isinstance(found, bool):
+        raise invalid("pending", "must be true or false")
+    return bool(found)
+
+
 def envelopes_of(body: Json) -> list[Json]:
     """Return the envelopes of a batch. Raises RequestRefused naming the index."""
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not jobs:
-        raise _invalid("jobs", "must be an array with at least one job")
+        raise invalid("jobs", "must be an array with at least one job")
     if len(jobs) > MAX_BATCH:
-        raise _invalid("jobs", f"must have at most {MAX_BATCH} jobs")
+        raise invalid("jobs", f"must have at most {MAX_BATCH} jobs")
     made = []
     for index, job in enumerate(jobs):
         if not isinstance(job, dict):
-            raise _invalid(f"jobs[{index}]", "must be an object")
+            raise invalid(f"jobs[{index}]", "must be an object")
         try:
+            is_pending(job)
             made.append(envelope_of(job))
         except RequestRefused as error:
             error.details |= {"index": index}
@@ -62,8 +76,24 @@ def envelopes_of(body: Json) -> list[Json]:
             raise
     ids = [job["id"] for job in made if isinstance(job["id"], str)]
     if len(set(ids)) < len(ids):
-        raise _invalid("jobs", "must not have the same id twice")
+        raise invalid("jobs", "must not have the same id twice")
     return made
+
+
+def _read_objects(job: Json) -> None:
+    """Write what clients say of a job in objects as the envelope has it."""
+    metadata = job.get("metadata")
+    if isinstance(metadata, dict):
+        meta = job.get("meta", {})
+        if isinstance(meta, dict):
+            job["meta"] = {**metadata, **meta}
+    if isinstance(job.get("retry"), dict):
+        job["retry"] = _policy(job["retry"])
+    unique = job.get("unique")
+    if isinstance(unique, dict):
+        job["unique"] = unique_of(job, unique)
+    if "rate_limit" in job:
+        job["rate_limit"] = rate_limit_of(job["rate_limit"], job.get("queue", "default"))
 
 
 def _policy(given: object) -> Json:
@@ -73,33 +103,8 @@ def _policy(given: object) -> Json:
         milliseconds = policy.pop(f"{name}_ms", None)
         if name not in policy and milliseconds is not None:
             policy[name] = duration_of(milliseconds, f"retry.{name}_ms")
+    strategy = policy.pop("backoff_type", None)
+    strategy = policy.get("backoff_strategy", strategy)
+    if isinstance(strategy, str):
+        policy["backoff_strategy"] = _STRATEGIES.get(strategy, strategy)
     return {name: value for name, value in policy.items() if value is not None}
-
-
-def _add_unique(job: Json, unique: Json) -> None:
-    """Write the uniqueness of a job as the envelope has it."""
-    milliseconds = unique.pop("period_ms", None)
-    if "period" not in unique and milliseconds is not None:
-        unique["period"] = duration_of(milliseconds, "unique.period_ms")
-    key = unique.pop("key", None)
-    if key is not None:
-        # A key of the client's own: it becomes a part of the metadata, which can be compared.
-        if not isinstance(key, str):
-            raise _invalid("unique.key", "must be a string")
-        meta = job.get("meta")
-        job["meta"] = {**(meta if isinstance(meta, dict) else {}), "unique_key": key}
-        unique |= {"keys": ["type", "meta"], "meta_keys": ["unique_key"]}
-    job["unique"] = {name: value for name, value in unique.items() if value is not None}
-
-
-def duration_of(milliseconds: object, field: str) -> str:
-    """Return milliseconds as an ISO 8601 duration. Raises RequestRefused for what is no number."""
-    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e15:
-        raise RequestRefused(
-            "validation_error", f"{field}: must be a number of milliseconds.", details={"field": field}
-        )
-    return f"PT{milliseconds / 1000:.3f}S"
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

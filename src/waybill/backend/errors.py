@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from waybill.ojs.errors import DuplicateJob
+
 DOCS: Final = "https://openjobspec.org/errors/"
 
 
@@ -100,3 +102,14 @@ def not_found(what: str, name: str) -> RequestRefused:
     """Return the error for something that is not there."""
     details: dict[str, object] = {"resource_type": what, "resource_id": name[:300]}
     return RequestRefused("not_found", f"{what.capitalize()} {name[:300]!r} does not exist.", details=details)
+
+
+def duplicate_of(error: DuplicateJob) -> RequestRefused:
+    """Return the error for a job that must be unique and is not."""
+    details: dict[str, object] = {
+        "existing_job_id": error.existing_id,
+        "existing_state": error.existing_state,
+        "existing_job_state": error.existing_state,
+        "job_id": error.job_id,
+    }
+    return RequestRefused("duplicate", "A job with the same unique key already exists.", details=details)

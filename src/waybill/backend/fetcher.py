@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.leases import Lease, Leases
+from waybill.backend.limits import AGAIN_SECONDS, Limits
 from waybill.backend.source import Source
 from waybill.client import ClientError, Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -16,13 +17,14 @@ from waybill.ojs.control.pauses import PausedQueues
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import Envelope, early_seconds, is_expired, read_envelope
+from waybill.ojs.spec.envelope import Envelope, early_seconds, is_expired
 from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.admission import Admissions
 from waybill.ojs.worker.cancellations import Cancellations
 from waybill.ojs.worker.execution import Execution, lost_failure
+from waybill.ojs.worker.intake import read_delivered
 from waybill.ojs.worker.settlement import Settlement
 
 ADMISSION_SECONDS: Final = 1.0
@@ -35,9 +37,16 @@ class Fetcher:
     """Fetches for all workers of one backend."""
 
     def __init__(
-        self, broker: BrokerConnection, view: JobView, settlement: Settlement, leases: Leases, backend_id: str
+        self,
+        broker: BrokerConnection,
+        view: JobView,
+        settlement: Settlement,
+        leases: Leases,
+        backend_id: str,
+        limits: Limits,
     ) -> None:
         """Nothing is consumed before somebody fetches."""
+        self._limits = limits
         self._broker = broker
         self._view = view
         self._settlement = settlement
@@ -65,6 +74,7 @@ class Fetcher:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
+        self._limits.close()
         for queue, delivery in self._admissions.release():
             self._settlement.hand_back(delivery, queue)
         await asyncio.gather(*(source.close() for source in self._sources.values()))
@@ -100,18 +110,41 @@ class Fetcher:
         self, source: Source, count: int, worker_id: str, visibility_seconds: float | None, leases: list[Lease]
     ) -> None:
         """Add leases of the jobs of one queue, `count` at most in all."""
-        while len(leases) < count:
+        if source.is_paused:
+            return
+        is_mixed = source.queue in self._limits.mixed
+        if is_mixed:
+            await self._gather(source)
+        kept = await self._limits.again(source.queue, count - len(leases), self._may_start)
+        leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in kept]
+        if is_mixed:
+            return
+        while len(leases) < count and not self._limits.is_full(source.queue):
             deliveries = await source.take(count - len(leases))
             if not deliveries:
                 return
             for delivery in deliveries:
                 try:
                     execution = await self._admit(source.queue, delivery)
+                    if execution is not None and self._limits.concern(execution):
+                        execution = execution if await self._limits.admits(execution) else None
                 except Exception as error:  # noqa: BLE001 - one job must not keep the others from being fetched
                     self._settlement.abandon(delivery, source.queue, error)
                     continue
                 if execution is not None:
+                    self._limits.note_priority(source.queue, execution.envelope.priority)
                     leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+
+    async def _gather(self, source: Source) -> None:
+        """Have some jobs here among which to find those of the highest priority."""
+        while (room := self._limits.room(source.queue)) > 0 and (deliveries := await source.take(room)):
+            for delivery in deliveries:
+                try:
+                    execution = await self._admit(source.queue, delivery)
+                    if execution is not None:
+                        self._limits.keep(execution)
+                except Exception as error:  # noqa: BLE001 - see `_lease`
+                    self._settlement.abandon(delivery, source.queue, error)
 
     async def _wait(self, sources: Sequence[Source], ends_at: float) -> None:
         loop = asyncio.get_running_loop()
@@ -120,7 +153,8 @@ class Fetcher:
         try:
             for source in sources:
                 source.wait(waiter)
-            await asyncio.wait([waiter], timeout=max(0.0, ends_at - loop.time()))
+            longest = AGAIN_SECONDS if self._limits.keeps_any() else float("inf")
+            await asyncio.wait([waiter], timeout=min(longest, max(0.0, ends_at - loop.time())))
         finally:
             self._waiting.discard(waiter)
             for source in sources:
@@ -131,9 +165,9 @@ class Fetcher:
     async def _admit(self, queue: str, delivery: Delivery) -> Execution | None:
         """Return the attempt that a delivery stands for, None if it must not run: it is settled then."""
         try:
-            envelope = read_envelope(delivery.body)
+            envelope = read_delivered(delivery)
             attempt = attempt_number(delivery.encoded_properties, envelope)
-            expired = is_expired(envelope, datetime.now(UTC))
+            is_expired(envelope, datetime.now(UTC))
         except InvalidJob as error:
             self._settlement.unreadable(delivery, queue, error)
             return None
@@ -145,15 +179,20 @@ class Fetcher:
             return None
         if delivery.redelivered and await self._was_begun(execution):
             return None
+        return execution if self._may_start(execution) else None
+
+    def _may_start(self, execution: Execution) -> bool:
+        """Say whether a job may start by what is known of it; one that must not is settled."""
+        envelope, now = execution.envelope, datetime.now(UTC)
         if self._cancellations.covers(envelope.id):
             self._settlement.cancelled(execution)
-        elif expired:
-            self._settlement.expired(execution, datetime.now(UTC))
-        elif early := early_seconds(envelope, datetime.now(UTC)):
+        elif is_expired(envelope, now):
+            self._settlement.expired(execution, now)
+        elif early := early_seconds(envelope, now):
             self._settlement.postponed(execution, early)
         else:
-            return execution
-        return None
+            return True
+        return False
 
     async def _was_begun(self, execution: Execution) -> bool:
         """Deal with a job that somebody had before: True if that settles it.

@@ -36,7 +36,10 @@ def form_of_push(envelope: Envelope, body: Form) -> Form:
 
 
 def form_of(detail: JobDetail, now: datetime) -> Form:
-    """Return a job as it is now. What was pushed over AMQP has no `args` here, as its events do not carry them."""
+    """Return a job as it is now.
+
+    The events of what was pushed over AMQP do not carry its arguments: it has none here, and `args_known` is false.
+    """
     info = detail.info
     form: Form = dict(detail.envelope or {})
     form.setdefault("id", info.id)
@@ -44,6 +47,8 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     form["attempt"] = info.attempt
     form["state"] = state = state_of(info, form.get("expires_at"), now)
     form.setdefault("priority", 0)
+    if "args" not in form:
+        form |= {"args": [], "args_known": False}
     for name in ("enqueued_at", "scheduled_at", "started_at", "worker_id", "progress", "progress_message"):
         value = getattr(info, name)
         if value is not None and name not in form:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from waybill.client import Delivery
@@ -54,8 +55,16 @@ class Lease:
 class Leases:
     """The leases of one backend."""
 
-    def __init__(self, events: EventWriter, view: JobView, settlement: Settlement, backend_id: str) -> None:
-        """`backend_id` stands for workers without a name."""
+    def __init__(
+        self,
+        events: EventWriter,
+        view: JobView,
+        settlement: Settlement,
+        backend_id: str,
+        on_end: Callable[[str], None],
+    ) -> None:
+        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease is over."""
+        self._on_end = on_end
         self._events = events
         self._view = view
         self._settlement = settlement
@@ -107,8 +116,10 @@ class Leases:
     def end(self, job_id: str) -> Lease | None:
         """Take a lease away, to settle its job; None if there is none."""
         lease = self._leases.pop(job_id, None)
-        if lease is not None and lease.timer is not None:
-            lease.timer.cancel()
+        if lease is not None:
+            self._on_end(job_id)
+            if lease.timer is not None:
+                lease.timer.cancel()
         return lease
 
     def extend(self, job_id: str, worker_id: str, visibility_seconds: float | None) -> Lease | None:
@@ -151,6 +162,7 @@ class Leases:
             self._watch(job_id, lease)
             return
         del self._leases[job_id]
+        self._on_end(job_id)
         self._expire(lease, is_timeout=lease.execution.deadline <= now)
 
     def _expire(self, lease: Lease, *, is_timeout: bool) -> None:

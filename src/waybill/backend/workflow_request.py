@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.enqueue import Json, envelope_of
+from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused
+from waybill.backend.options import Json
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.handler import MadeJob
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED

@@ -304,15 +304,14 @@ class Jobs:
             return await self._publish(jobs, now)
         from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
 
-        return await enqueue_unique(await self.control(), await self._publisher(), jobs, now)
+        return await enqueue_unique(
+            await self.control(), await self._publisher(), jobs, now, describes=self.describes_jobs
+        )
 
     async def _publish(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:
             return []
-        encode_all(jobs)
-        if self.describes_jobs:
-            for one in jobs:
-                one.description = one.body
+        encode_all(jobs, describes=self.describes_jobs)
         return await (await self._publisher()).enqueue(jobs, now)
 
     async def cancel(self, job_id: str, queue: str | None = None) -> None:

@@ -115,6 +115,11 @@ REQUIRED: dict[str, set[str]] = {
     "cron.removed": set(),
     "cron.claimed": {"version", "until_ms", "until_key", "by", "copy"},
     "cron.told": {"keys"},
+    "job.staged": {"job_type", "queue", "job"},
+    "job.activated": {"job_type", "queue"},
+    "job.unstaged": {"job_type", "queue"},
+    "rate_limit.exceeded": {"key", "strategy", "limit", "current", "job_id"},
+    "rate_limit.released": {"key", "strategy", "job_id"},
     "cron.triggered": {"cron_name", "cron_expr", "job_type", "job_id", "scheduled_at"},
     "cron.skipped": {"cron_name", "cron_expr", "job_type", "reason"},
 }  # fmt: skip

@@ -1,20 +1,25 @@
-"""Cron jobs: register, list, show, pause, resume and remove them (ojs-http-binding section 13)."""
+"""Cron jobs: register, list, show, change, pause, resume, trigger and remove them (ojs-cron section 8).
+
+Registering a name again changes its cron job, as ojs-cron has it, so that applications can register theirs when they
+start; ojs-http-binding section 13.2 has a conflict there.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from waybill.backend.backend import Backend
-from waybill.backend.enqueue import envelope_of
+from waybill.backend.cron_form import changed, cron_job_of, form_of_cron, form_of_firing
 from waybill.backend.errors import RequestRefused
-from waybill.backend.job_form import Form
+from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_of
 from waybill.backend.router import OPERATE, READ, Route
-from waybill.ojs.cron.definition import OPTIONS, CronInfo, CronJob, read_cron_job
 
-_TEMPLATE: Final = ("type", "args", "meta", "options")
+PUSHED_SECONDS: Final = 2.0
+"""How long the answer to a trigger waits for the job to be in its queue."""
+BASES: Final = ("/ojs/v1/cron", "/ojs/v1/crons")
 
 
 class CronRoutes:
@@ -26,33 +31,68 @@ class CronRoutes:
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [
-            Route("GET", "/ojs/v1/cron", self._list, READ),
-            Route("POST", "/ojs/v1/cron", self._register, OPERATE),
-            Route("GET", "/ojs/v1/cron/{name}", self._get, READ),
-            Route("DELETE", "/ojs/v1/cron/{name}", self._remove, OPERATE),
-            Route("POST", "/ojs/v1/cron/{name}/pause", self._pause, OPERATE),
-            Route("POST", "/ojs/v1/cron/{name}/resume", self._resume, OPERATE),
-            Route("POST", "/ojs/v1/cron/{name}/trigger", self._trigger, OPERATE),
+            route
+            for base in BASES
+            for route in (
+                Route("GET", base, self._list, READ),
+                Route("POST", base, self._register, OPERATE),
+                Route("GET", f"{base}/{{name}}", self._get, READ),
+                Route("PATCH", f"{base}/{{name}}", self._change, OPERATE),
+                Route("PUT", f"{base}/{{name}}", self._change, OPERATE),
+                Route("DELETE", f"{base}/{{name}}", self._remove, OPERATE),
+                Route("GET", f"{base}/{{name}}/history", self._history, READ),
+                Route("POST", f"{base}/{{name}}/pause", self._pause, OPERATE),
+                Route("POST", f"{base}/{{name}}/resume", self._resume, OPERATE),
+                Route("POST", f"{base}/{{name}}/trigger", self._trigger, OPERATE),
+            )
         ]
 
-    async def _list(self, _request: Request) -> Response:
-        found = [_form_of(info) for info in await self._backend.jobs.crons.list()]
-        return answer({"crons": found, "cron_jobs": found, "entries": found, "count": len(found)})
+    async def _list(self, request: Request) -> Response:
+        wanted = request.query.get("enabled")
+        if wanted not in {None, "", "true", "false"}:
+            raise RequestRefused("invalid_request", "enabled: must be true or false.", details={"field": "enabled"})
+        found = [form_of_cron(info) for info in await self._backend.jobs.crons.list()]
+        if wanted:
+            found = [one for one in found if one["enabled"] is (wanted == "true")]
+        page, pagination = page_of(request, found, lambda one: str(one["name"]), default=1000)
+        lists: Form = dict.fromkeys(("crons", "cron_jobs", "entries", "items"), page)
+        return answer({**lists, "count": len(page), "pagination": pagination})
 
     async def _register(self, request: Request) -> Response:
-        job = _cron_job(request.json())
+        job = cron_job_of(request.json(required=True))
         await self._backend.know_queue(job.queue)
-        await self._backend.jobs.crons.register(job)
-        return await self._told(job.name, 201)
+        outcome = await self._backend.jobs.crons.register(job)
+        return await self._told(job.name, 201 if outcome == "created" else 200)
 
     async def _get(self, request: Request) -> Response:
         return await self._told(request.parameters["name"])
+
+    async def _change(self, request: Request) -> Response:
+        name, body = request.parameters["name"], request.json(required=True)
+        crons = self._backend.jobs.crons
+        info = await crons.get(name)
+        enabled = body.pop("enabled", None)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise RequestRefused("invalid_request", "enabled: must be true or false.", details={"field": "enabled"})
+        if body:
+            job = changed(info, body)
+            await self._backend.know_queue(job.queue)
+            await crons.register(job)
+        if enabled is not None:
+            await (crons.resume(name) if enabled else crons.pause(name))
+        return await self._told(name)
 
     async def _remove(self, request: Request) -> Response:
         name = request.parameters["name"]
         info = await self._backend.jobs.crons.get(name)
         await self._backend.jobs.crons.remove(name)
-        return answer(_shown(_form_of(info)) | {"deleted": True})
+        return answer(_shown(form_of_cron(info)) | {"deleted": True})
+
+    async def _history(self, request: Request) -> Response:
+        """Tell of the last runs, the newest first."""
+        name = request.parameters["name"]
+        runs = [form_of_firing(one) for one in (await self._backend.jobs.crons.get(name)).firings]
+        return answer({"name": name, "history": runs, "items": runs, "count": len(runs)})
 
     async def _pause(self, request: Request) -> Response:
         await self._backend.jobs.crons.pause(request.parameters["name"])
@@ -63,48 +103,18 @@ class CronRoutes:
         return await self._told(request.parameters["name"])
 
     async def _trigger(self, request: Request) -> Response:
-        job_id = await self._backend.jobs.crons.run(request.parameters["name"])
-        return answer({"id": job_id, "job_id": job_id, "name": request.parameters["name"]}, 201)
+        name = request.parameters["name"]
+        job_id = await self._backend.jobs.crons.run(name)
+        view = self._backend.view
+        await view.settled(job_id, lambda job: job is not None, PUSHED_SECONDS)
+        detail = await view.detail(job_id)
+        job: Form = {"id": job_id} if detail is None else form_of(detail, datetime.now(UTC))
+        return answer({"id": job_id, "job_id": job_id, "name": name, "triggered": True, "job": job}, 201)
 
     async def _told(self, name: str, status: int = 200) -> Response:
-        return answer(_shown(_form_of(await self._backend.jobs.crons.get(name))), status)
-
-
-def _cron_job(body: Form) -> CronJob:
-    """Make a cron job of what a client sends: flat, or with a template of its jobs. Raises RequestRefused."""
-    given = body.get("job_template", body.get("job"))
-    template: Form = {name: body[name] for name in _TEMPLATE if name in body}
-    if given is not None and not isinstance(given, dict):
-        raise RequestRefused("invalid_request", "job_template: must be an object.", details={"field": "job_template"})
-    template |= given or {}
-    template.setdefault("args", [])
-    job = envelope_of(template)
-    options = {name: value for name, value in job.items() if name in OPTIONS - {"meta"}}
-    if isinstance(body.get("queue"), str):
-        options.setdefault("queue", body["queue"])
-    made: Form = {
-        "cron": body.get("expression", body.get("cron", body.get("schedule"))),
-        "type": job["type"],
-        "args": job["args"],
-        "meta": job.get("meta", {}),
-        "options": options,
-    }
-    for name in ("name", "overlap_policy", "missed_policy", "enabled", "description", "jitter"):
-        if body.get(name) is not None:
-            made[name] = body[name]
-    made["timezone"] = body.get("timezone") or "UTC"
-    return read_cron_job(made)
-
-
-def _form_of(info: CronInfo) -> Form:
-    form: Form = msgspec.to_builtins(info)
-    form["expression"] = form["schedule"] = info.cron
-    form["enabled"] = info.enabled is not False and info.status == "active"
-    form["queue"] = info.queue
-    form["job_template"] = {"type": info.type, "args": info.args, "meta": info.meta, "options": info.options}
-    return {name: value for name, value in form.items() if value is not None}
+        return answer(_shown(form_of_cron(await self._backend.jobs.crons.get(name))), status)
 
 
 def _shown(form: Form) -> Form:
-    """Return a cron job under each name that clients look for, and flat."""
+    """Return a cron job under each name that clients look for, and flat, but for its expression, which is `cron`."""
     return {**form, "cron": form, "cron_job": form}

@@ -1,4 +1,4 @@
-"""Jobs: enqueue one or many, look at one, list them, cancel one (ojs-http-binding section 9)."""
+"""Jobs: enqueue one or many, look at one, list them, activate or cancel one (ojs-http-binding section 9)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.enqueue import envelope_of, envelopes_of
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
+from waybill.backend.errors import RequestRefused, duplicate_of, not_found
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
+from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.staging import Staging
 from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.errors import DuplicateJob
 from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.states import State
 
-LIMIT: Final = 50
-MOST: Final = 1000
 CANCEL_SECONDS: Final = 2.0
 """How long a cancellation waits for a worker elsewhere to end the job."""
 
@@ -34,6 +35,7 @@ class JobRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._staging = Staging(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -43,6 +45,10 @@ class JobRoutes:
             Route("GET", "/ojs/v1/jobs", self._list, READ),
             Route("GET", "/ojs/v1/jobs/{id}", self._get, READ),
             Route("DELETE", "/ojs/v1/jobs/{id}", self._cancel, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/cancel", self._cancel, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/activate", self._activate, OPERATE),
+            Route("GET", "/ojs/v1/jobs/{id}/result", self._result, READ),
+            Route("GET", "/ojs/v1/jobs/{id}/retries", self._retries, READ),
         ]
 
     # Enqueue. ---------------------------------------------------------------------------------------------------
@@ -54,6 +60,8 @@ class JobRoutes:
         self._backend.jobs.check(job)
         await self._refuse_known([job_id] if body.get("id") is not None else [])
         await self._backend.know_queue(_queue_of(job))
+        if is_pending(body):
+            return answer(_twice(await self._staging.stage(job)), 201, [("Location", f"/ojs/v1/jobs/{job_id}")])
         async with self._backend.folded([(_ENQUEUED, job_id)], is_certain=True):
             pushed = await self._backend.jobs.push_job(job)
             envelope = pushed.envelope
@@ -62,7 +70,8 @@ class JobRoutes:
         if envelope is None or envelope.id != job_id:
             # It is there already, and its policy says to leave it at that.
             found = await self._known(pushed.id)
-            return answer(_twice(form_of(found, datetime.now(UTC))) | {"duplicate": True})
+            return answer(_twice(form_of(found, datetime.now(UTC))) | {"duplicate": True, "deduplicated": True})
+        self._backend.limits.note_priority(envelope.queue, envelope.priority)
         form = _form_of(envelope)
         return answer(_twice(form), 201, [("Location", f"/ojs/v1/jobs/{envelope.id}")])
 
@@ -85,17 +94,50 @@ class JobRoutes:
         await self._refuse_known([one for one in own if isinstance(one, str)])
         for queue in {_queue_of(job) for job in jobs}:
             await self._backend.know_queue(queue)
+        waits = [is_pending(one) for one in given] if isinstance(given, list) else []
+        staged = [await self._staging.stage(job) for job, is_staged in zip(jobs, waits, strict=True) if is_staged]
+        forms, errors = await self._push_all([job for job, is_staged in zip(jobs, waits, strict=True) if not is_staged])
+        by_id = {form["id"]: form for form in (*staged, *forms)}
+        told = [by_id.pop(job["id"]) for job in jobs if job["id"] in by_id] + list(by_id.values())
+        found: Form = {"jobs": told, "count": len(told)}
+        if errors:
+            places = {job["id"]: index for index, job in enumerate(jobs)}
+            found["errors"] = [
+                {"index": places.get(one.job_id), "job_id": one.job_id, **duplicate_of(one).body(request.id)}
+                for one in errors
+            ]
+        return answer(found, 201)
+
+    async def _push_all(self, jobs: list[Form]) -> tuple[list[Form], list[DuplicateJob]]:
+        """Enqueue jobs; return those that are there then, and those that are not because they must be unique.
+
+        Raises RequestRefused if all are refused, or the broker has not taken some.
+        """
         ids = [str(job["id"]) for job in jobs]
+        duplicates: list[DuplicateJob] = []
+        if not ids:
+            return [], duplicates
         async with self._backend.folded([(_ENQUEUED, job_id) for job_id in ids], is_certain=True):
             try:
                 envelopes = await self._backend.jobs.push_many(jobs)
             except BatchFailed as error:
-                raise _partly(error) from error
-            pushed = {envelope.id for envelope in envelopes}
+                duplicates = [one for one in error.failures if isinstance(one, DuplicateJob)]
+                if not error.pushed or len(duplicates) < len(error.failures):
+                    raise _partly(error) from error
+                envelopes = list(error.pushed)
+            pushed = {envelope.id for envelope in envelopes if not envelope.is_duplicate}
             for job_id in set(ids) - pushed:
                 self._backend.view.forget(_ENQUEUED, job_id)
-        forms = [_form_of(envelope) for envelope in envelopes]
-        return answer({"jobs": forms, "count": len(forms)}, 201)
+        return [await self._form_of_pushed(envelope) for envelope in envelopes], duplicates
+
+    async def _form_of_pushed(self, envelope: Envelope) -> Form:
+        """Return a job that was pushed, or the one that was there already."""
+        if not envelope.is_duplicate:
+            self._backend.limits.note_priority(envelope.queue, envelope.priority)
+            return _form_of(envelope)
+        detail = await self._backend.detail(envelope.id)
+        form: Form = {"id": envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
+        return form | {"duplicate": True, "deduplicated": True}
 
     async def _refuse_known(self, job_ids: list[str]) -> None:
         """Refuse ids of clients' own that are taken: what is told twice is enqueued once."""
@@ -111,20 +153,23 @@ class JobRoutes:
         return answer(_twice(form_of(await self._known(request.parameters["id"]), datetime.now(UTC))))
 
     async def _list(self, request: Request) -> Response:
-        """Return the newest jobs of a queue, or of each, that match the filters."""
-        query = request.query
-        limit = request.number("limit", LIMIT, 1, MOST)
-        queues = [query["queue"]] if query.get("queue") else await self._backend.queues()
-        now = datetime.now(UTC)
-        forms: list[Form] = []
-        for queue in queues:
-            infos = await self._backend.view.newest(queue, None, MOST)
-            details = await self._backend.view.details([info.id for info in infos])
-            forms += [form for detail in details if _matches(form := form_of(detail, now), query)]
-        forms.sort(key=lambda form: str(form.get("enqueued_at", "")), reverse=True)
-        page = forms[:limit]
-        pagination = {"total": len(forms), "limit": limit, "offset": 0, "has_more": len(forms) > limit}
-        return answer({"jobs": page, "items": page, "pagination": pagination})
+        page, pagination = await list_jobs(self._backend, request)
+        return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
+
+    async def _result(self, request: Request) -> Response:
+        """Tell how a job has ended, or that it has not."""
+        form = form_of(await self._known(request.parameters["id"]), datetime.now(UTC))
+        names = ("state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt")
+        found = {name: form[name] for name in names if name in form}
+        return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
+
+    async def _retries(self, request: Request) -> Response:
+        """Tell of the attempts that have failed."""
+        form = form_of(await self._known(request.parameters["id"]), datetime.now(UTC))
+        names = ("state", "attempt", "max_attempts", "next_attempt_at", "retry")
+        found = {name: form[name] for name in names if name in form}
+        errors = form.get("errors", [])
+        return answer({"job_id": form["id"], **found, "retries": errors, "items": errors, "errors": errors})
 
     # Cancel. ----------------------------------------------------------------------------------------------------
 
@@ -135,6 +180,8 @@ class JobRoutes:
         if before in TERMINAL:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
             raise RequestRefused("conflict", f"A job that is {before} cannot be cancelled.", details=details)
+        if before == State.PENDING.value:
+            self._staging.forget(job_id, detail.info.type, detail.info.queue)
         cancelled = self._backend.view.expect(_CANCELLED, job_id)
         await self._backend.coordinator.cancel(job_id, detail.info.queue)
         if not (await asyncio.wait([cancelled], timeout=CANCEL_SECONDS))[0]:
@@ -144,6 +191,17 @@ class JobRoutes:
             details = {"job_id": job_id, "current_state": form["state"]}
             raise RequestRefused("conflict", f"The job has ended meanwhile: it is {form['state']}.", details=details)
         return answer(_twice(form | {"previous_state": before, "cancel_requested": True}))
+
+    async def _activate(self, request: Request) -> Response:
+        job_id = request.parameters["id"]
+        before = form_of(await self._known(job_id), datetime.now(UTC))["state"]
+        if before != State.PENDING.value:
+            details: dict[str, object] = {"job_id": job_id, "current_state": before}
+            text = f"A job that is {before} cannot be activated: only one that is pending can."
+            raise RequestRefused("conflict", text, details=details)
+        await self._staging.activate(job_id)
+        form = form_of(await self._known(job_id), datetime.now(UTC))
+        return answer(_twice(form | {"previous_state": before, "activated_at": self._backend.now()}))
 
     async def _known(self, job_id: str) -> JobDetail:
         detail = await self._backend.detail(job_id)
@@ -164,11 +222,6 @@ def _twice(form: Form) -> Form:
 def _queue_of(job: Form) -> str:
     queue = job.get("queue", "default")
     return queue if isinstance(queue, str) else "default"
-
-
-def _matches(form: Form, query: Mapping[str, str]) -> bool:
-    states = {one for one in query.get("state", "").split(",") if one}
-    return (not states or form["state"] in states) and query.get("type") in {None, "", form["type"]}
 
 
 def _partly(error: BatchFailed) -> Exception:

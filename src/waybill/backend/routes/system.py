@@ -23,7 +23,7 @@ CAPABILITIES: Final = {
     "delayed_jobs": True,
     "job_ttl": True,
     "priority_queues": True,
-    "rate_limiting": False,
+    "rate_limiting": True,
     "schema_validation": False,
     "unique_jobs": True,
     "workflows": True,

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from waybill.client import ClientError
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.claims import PENDING, Claim
@@ -46,8 +48,11 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class ClaimPusher:
     """Looks for claims that are pending, and pushes them."""
 
-    def __init__(self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str) -> None:
-        """`coordinator` is the id of this one, as its claims name it."""
+    def __init__(
+        self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str, *, describes: bool = False
+    ) -> None:
+        """`coordinator` is the id of this one, as its claims name it. `describes`: events have the jobs with them."""
+        self._describes = describes
         self.on_pushed: dict[str, OnPushed] = {}
         """By the kind of the row that has claimed the job: `cron`, for example."""
         self.makers: dict[str, Maker] = {}
@@ -169,7 +174,11 @@ class ClaimPusher:
         events = self._broker.events
         later = envelope.scheduled_at if envelope.state == SCHEDULED else None
         enqueued = JobEnqueued(
-            job_type=envelope.type, queue=envelope.queue, priority=envelope.priority, scheduled_at=later
+            job_type=envelope.type,
+            queue=envelope.queue,
+            priority=envelope.priority,
+            scheduled_at=later,
+            job=msgspec.Raw(envelope.encode()) if self._describes else None,
         )
         events.record(job_id, enqueued, envelope.enqueued_at, event_id=_enqueued_id(job_id))
         on_pushed = self.on_pushed.get(kind_of(one.owner))

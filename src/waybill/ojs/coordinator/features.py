@@ -17,6 +17,7 @@ from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.markers import MarkerFold
+from waybill.ojs.coordinator.staged import StagedFold
 from waybill.ojs.cron.cron_fold import CronFold
 from waybill.ojs.cron.cron_requests import CronRequests
 from waybill.ojs.cron.keeper import CronKeeper
@@ -32,14 +33,16 @@ class Features:
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
         self._workflows = WorkflowFold()
-        self.folds = FeatureFolds([CronFold(is_trusted), self._workflows, ClaimFold(is_trusted), MarkerFold()])
+        self.folds = FeatureFolds(
+            [CronFold(is_trusted), self._workflows, StagedFold(), ClaimFold(is_trusted), MarkerFold()]
+        )
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 
     async def start(self, desk: Desk, coordinator: str, jobs: Jobs) -> dict[str, Answer]:
         """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
         self._leader = leader = Leader(desk.broker, coordinator, self._is_trusted)
-        pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator)
+        pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator, describes=jobs.describes_jobs)
         workflows = WorkflowActor(desk, leader, jobs)
         pusher.makers[WORKFLOW] = workflows.make_job
         keeper = CronKeeper(desk.broker, desk.view, leader, coordinator)

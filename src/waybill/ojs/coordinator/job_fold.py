@@ -40,6 +40,7 @@ _PHASES: Final = {
 }
 _END_RANK: Final = 1 << 40
 MAX_NUMBER: Final = 2**31 - 1
+_FOR_EVER: Final = "9999-12-31T23:59:59Z"
 MAX_TIME_LENGTH: Final = 64
 MAX_KEY_LENGTH: Final = 500
 """Characters: PostgreSQL's indices have room for 2,700 bytes."""
@@ -146,9 +147,21 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
             job.state, job.ended_at, job.unique_key = State.CANCELLED.value, event.time, None
     elif kind == "job.progress":
         _note_progress(job, event)
+    elif kind == "job.staged":
+        _stage(job, event)
     elif kind == "job.failed" and job.rank < _END_RANK:
         job.error = _object(data.get("error"))
         _add_failure(job, event)
+
+
+def _stage(job: JobRecord, event: ReceivedEvent) -> None:
+    """Take note of a job that is to be activated later, unless more is known of it."""
+    if job.rank < 0 and job.ended_at is None and job.envelope is None:
+        job.state = State.PENDING.value
+        job.envelope = _object(event.data.get("job"))
+        job.owner = _text(event.user)
+        # A place in this state is nobody's who never enqueues: this one waits for as long as it takes.
+        job.visible_until = _FOR_EVER
 
 
 def reserve(job: JobRecord, event: ReceivedEvent) -> None:

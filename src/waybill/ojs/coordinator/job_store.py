@@ -27,6 +27,22 @@ class HeldAttempt(NamedTuple):
     visibility_ms: int
 
 
+class JobFilter(NamedTuple):
+    """Which jobs are wanted; what is None says nothing. States are those that the events tell."""
+
+    queue: str | None = None
+    states: frozenset[str] | None = None
+    type: str | None = None
+
+    def matches(self, job: JobInfo) -> bool:
+        """Say whether a job is one of these."""
+        return (
+            self.queue in {None, job.queue}
+            and (self.states is None or job.state in self.states)
+            and self.type in {None, job.type}
+        )
+
+
 class JobDetail(NamedTuple):
     """A job, what was pushed if that is known, and its failed attempts."""
 
@@ -100,7 +116,7 @@ class JobStore:
     def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with its envelope, None if no event of it was folded."""
         job = self._find(job_id)
-        return None if job is None else JobDetail(info_of(job), job.envelope, job.errors)
+        return None if job is None else detail_of(job)
 
     def note(self, events: Sequence[ReceivedEvent]) -> None:
         """Note which of the watched jobs have ended, and which expected events are there, by what was folded."""
@@ -122,6 +138,13 @@ class JobStore:
         """Return the jobs of a queue that were enqueued last, all states unless one is given.
 
         With `owners`, only those of these users; None stands for jobs of which nobody knows who has pushed them.
+        """
+        raise NotImplementedError
+
+    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
+        """Return jobs in the order of their ids, from the greatest on that is below `before`, if that is not empty.
+
+        Ids never change, and tell the time, so pages are stable however their jobs do.
         """
         raise NotImplementedError
 
@@ -166,6 +189,11 @@ class JobStore:
 
     def _find(self, job_id: str) -> JobRecord | None:
         raise NotImplementedError
+
+
+def detail_of(job: JobRecord) -> JobDetail:
+    """Return what others may know of a job, with what was pushed."""
+    return JobDetail(info_of(job), job.envelope, job.errors)
 
 
 def _decoded(found: Iterable[tuple[str, StoredRow]], kind: type[R]) -> list[tuple[str, R]]:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
 
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, has_ended, info_of, is_foldable, unique_key_of
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -125,6 +125,16 @@ class MemoryJobStore(JobStore):
             if job.queue == queue and state in {None, job.state} and (owners is None or job.owner in owners)
         )
         return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
+
+    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
+        """Return jobs in the order of their ids, from the greatest on that is below `before`."""
+        ids = [job_id for job_id in chain(self._jobs, self._over.keys()) if not before or job_id < before]
+        if wanted == JobFilter():
+            ids = nlargest(limit, ids)
+        else:
+            ids.sort(reverse=True)
+        jobs = (job for job_id in ids for job in self._load([job_id]).values())
+        return [detail_of(job) for job in islice(filter(wanted.matches, jobs), limit)]
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""

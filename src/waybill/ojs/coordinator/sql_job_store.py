@@ -16,7 +16,7 @@ import msgspec
 
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -165,6 +165,21 @@ class SqlJobStore(JobStore):
         select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [info_of(_record(row)) for row in connection.execute(select)]
+
+    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
+        """Return jobs in the order of their ids, from the greatest on that is below `before`."""
+        select = sql.select(_jobs)
+        if before:
+            select = select.where(_jobs.c.id < before)
+        if wanted.queue is not None:
+            select = select.where(_jobs.c.queue == wanted.queue)
+        if wanted.states is not None:
+            select = select.where(_jobs.c.state.in_(wanted.states))
+        if wanted.type is not None:
+            select = select.where(_jobs.c.type == wanted.type)
+        with self._engine.connect() as connection:
+            found = connection.execute(select.order_by(_jobs.c.id.desc()).limit(limit))
+            return [detail_of(_record(row)) for row in found]
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""

@@ -99,6 +99,28 @@ class PermitPool:
                     # Nobody had asked for so long that the queue has gone away.
                     self._broker = None
 
+    async def take_now(self) -> Permit | None:
+        """Return a permit if one is free, None if not. Raises what the connection raises."""
+        while True:
+            channel = await self._ready()
+            try:
+                delivery = await channel.get(self._name)
+            except NotFound:
+                self._broker = None
+                continue
+            if delivery is None:
+                return None
+            generation = _generation(delivery)
+            if generation >= self._generation:
+                self._generation = generation
+                return Permit(delivery, is_used_up=self._period_ms is not None)
+            delivery.ack()
+
+    @property
+    def name(self) -> str:
+        """The queue that the permits are in."""
+        return self._name
+
     async def _take(self, channel: Channel) -> Permit:
         granted: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
 

@@ -208,13 +208,15 @@ class Publisher:
         return failures
 
 
-def encode_all(jobs: list[Outgoing]) -> None:
-    """Fill in the bodies of jobs. Raises InvalidJob for one that is too long."""
+def encode_all(jobs: list[Outgoing], *, describes: bool = False) -> None:
+    """Fill in the bodies of jobs, and with `describes` what their events say of them. Raises InvalidJob if too long."""
     for one in jobs:
         one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
         if len(one.body) > MAX_ENVELOPE_BYTES:
             message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
             raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
+        if describes:
+            one.description = one.body
 
 
 def without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:

@@ -37,14 +37,14 @@ UNKNOWN: Final = "unknown"
 
 
 async def enqueue_unique(
-    control: Control, publisher: Publisher, jobs: list[Outgoing], now: datetime
+    control: Control, publisher: Publisher, jobs: list[Outgoing], now: datetime, *, describes: bool = False
 ) -> list[Envelope | PushFailed]:
     """Publish those of some jobs that are not unique, or get their places; return what became of each, in order."""
-    push = UniquePush(control, publisher)
+    push = UniquePush(control, publisher, describes=describes)
     outcomes = await push.run([one for one in jobs if one.unique_key is not None], now)
     rest = [one for one in jobs if one.envelope.id not in outcomes]
     if rest:
-        encode_all(rest)
+        encode_all(rest, describes=describes)
         pushed = await publisher.enqueue(rest, now)
         outcomes |= {one.envelope.id: outcome for one, outcome in zip(rest, pushed, strict=True)}
         await release(
@@ -61,7 +61,8 @@ async def enqueue_unique(
 class UniquePush:
     """One push of unique jobs."""
 
-    def __init__(self, control: Control, publisher: Publisher) -> None:
+    def __init__(self, control: Control, publisher: Publisher, *, describes: bool = False) -> None:
+        self._describes = describes
         self._control = control
         self._publisher = publisher
         self._broker = publisher.broker
@@ -151,7 +152,7 @@ class UniquePush:
     async def _place(self, one: Outgoing, policy: Unique, now: datetime) -> Envelope | PushFailed:
         """Publish a job with its place, going on through lost connections; return what became of it."""
         job_id, publisher, broker = one.envelope.id, self._publisher, self._broker
-        encode_all([one])
+        encode_all([one], describes=self._describes)
         one.place = one.unique_key
         is_declared_again = False
         while True:

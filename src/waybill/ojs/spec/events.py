@@ -27,6 +27,8 @@ from waybill.ojs.spec.cron_events import (
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
 
 BATCH_TYPE: Final = "ojs.events"
 """The `type` property of a message that carries a JSON array of events."""
@@ -347,6 +349,11 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobHeartbeat: "job.heartbeat",
     JobExpired: "job.expired",
     JobProgress: "job.progress",
+    JobStaged: "job.staged",
+    JobActivated: "job.activated",
+    JobUnstaged: "job.unstaged",
+    RateLimitExceeded: "rate_limit.exceeded",
+    RateLimitReleased: "rate_limit.released",
     QueuePaused: "queue.paused",
     QueueResumed: "queue.resumed",
     ViewMarked: "view.marked",

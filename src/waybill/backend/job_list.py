@@ -1,0 +1,86 @@
+"""Lists of jobs with filters, a page at a time.
+
+The order is that of the ids, the newest first: an id never changes, so a page stays what it was however its jobs do.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.message import Request
+from waybill.backend.pages import cursor_of, limit_of, offset_of, pagination_of
+from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
+from waybill.ojs.spec.states import State
+
+STATES: Final = frozenset(state.value for state in State)
+PAGE: Final = 500
+MOST_PAGES: Final = 40
+"""How many pages of the store are looked at for one of a client: where little matches, it comes back for more."""
+
+_LATER: Final = {State.SCHEDULED.value, State.RETRYABLE.value}
+_BECOMES: Final = {
+    State.AVAILABLE.value: {State.AVAILABLE.value, *_LATER},
+    State.DISCARDED.value: {State.DISCARDED.value, State.AVAILABLE.value, *_LATER},
+}
+"""The states, as the events tell them, of jobs that may be in another one by now."""
+
+
+async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], Form]:
+    """Return a page of jobs, and what is told of it. Raises RequestRefused."""
+    query = request.query
+    states = {one for name in ("state", "states") for one in query.get(name, "").split(",") if one}
+    if not states <= STATES:
+        details: Form = {"field": "state"}
+        text = f"state: must be one of {', '.join(sorted(STATES))}."
+        raise RequestRefused("invalid_request", text, details=details)
+    stored = frozenset(one for state in states for one in _BECOMES.get(state, {state}))
+    wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None)
+    limit = limit_of(request)
+    cursor = cursor_of(request)
+    skipped = 0 if cursor else offset_of(request, limit)
+    worker = query.get("worker_id", "")
+    found, is_over = await _find(backend, wanted, cursor, skipped + limit + 1, (states, worker))
+    page = found[skipped : skipped + limit]
+    last = page[-1] if page else None
+    more = len(found) > skipped + limit or not is_over
+    next_key = str(last["id"]) if more and last is not None else None
+    total = await _total(backend, wanted.queue, states) if wanted.type is None and not worker else None
+    return page, pagination_of(total, limit, skipped, next_key)
+
+
+async def _find(
+    backend: Backend, wanted: JobFilter, before: str, count: int, also: tuple[set[str], str]
+) -> tuple[list[Form], bool]:
+    """Return the first jobs that match, and whether there are no more."""
+    states, worker = also
+    now = datetime.now(UTC)
+    found: list[Form] = []
+    for _ in range(MOST_PAGES):
+        size = min(PAGE, count) if not states and not worker else PAGE
+        details = await _page(backend, wanted, before, size)
+        for detail in details:
+            form = form_of(detail, now)
+            if (not states or form["state"] in states) and worker in {"", form.get("worker_id")}:
+                found.append(form)
+        if len(found) >= count:
+            return found[:count], False
+        if len(details) < size:
+            return found, True
+        before = details[-1].info.id
+    return found, False
+
+
+async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
+    return await backend.view.read(lambda store: store.page(wanted, before, limit))
+
+
+async def _total(backend: Backend, queue: str | None, states: set[str]) -> int:
+    """Return how many there are, by the states that the events tell."""
+    counts = await backend.counts()
+    return sum(
+        count for (name, state), count in counts.items() if queue in {None, name} and (not states or state in states)
+    )

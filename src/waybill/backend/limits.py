@@ -1,0 +1,350 @@
+"""What keeps a job from being fetched next: limits that it asks for (ojs-rate-limiting), and jobs of higher priority.
+
+Permits are those of the workers over AMQP (`middleware.permit_pool`): both count together, and so do all servers of one
+broker. A job for which there is no permit is passed by, and kept here, unacknowledged, for the next fetch: it is
+offered before what comes after it. When nobody fetches any more, it goes back to its queue.
+
+Where several priorities are one level to the broker, some jobs are taken and kept, to give out those of the highest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.client import Delivery
+from waybill.ojs.client import Jobs
+from waybill.ojs.errors import InvalidJob, ResponseCode
+from waybill.ojs.middleware.limited import KeyedPermitPools
+from waybill.ojs.middleware.permit_pool import Permit, PermitPool
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.envelope import ErrorRecord
+from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
+from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
+from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.worker.execution import Execution, Failure
+from waybill.ojs.worker.settlement import Settlement
+
+MOST_PARKED: Final = 1000
+"""Jobs of one queue that are kept here: more are not looked at before some of these can start."""
+WINDOW: Final = 100
+"""Among how many jobs the exact order of priorities is kept, where queues have few levels."""
+KEPT_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 0.1
+"""How often a fetch that waits looks again while jobs are kept."""
+KEYS_REMEMBERED: Final = 10_000
+POOLS_REMEMBERED: Final = 200
+
+
+@dataclass
+class Override:
+    """What somebody has set for a key, until a moment of the loop's clock; None stays as the jobs have it."""
+
+    concurrency: int | None = None
+    rate: Window | None = None
+    throttle: Window | None = None
+    ends_at: float | None = None
+    expires_at: str | None = None
+
+
+class Limits:
+    """Those of one backend."""
+
+    def __init__(self, jobs: Jobs, settlement: Settlement, events: EventWriter, levels: int) -> None:
+        """Nothing is limited before a job asks for it. Queues have `levels` of priorities."""
+        self._jobs = jobs
+        self._settlement = settlement
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._pools: OrderedDict[object, KeyedPermitPools] = OrderedDict()
+        self._parked: defaultdict[str, dict[Delivery, Execution]] = defaultdict(dict)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._late: set[Delivery] = set()
+        """Those of them that wait for a permit."""
+        self._busy: set[Delivery] = set()
+        """Those of them whose permits are being asked for."""
+        self._levels = levels
+        self._priorities: dict[tuple[str, int], int] = {}
+        self.mixed: set[str] = set()
+        """Queues in which jobs of several priorities are on one level of the broker's."""
+        self._held: dict[str, list[Permit]] = {}
+        """The permits of jobs that are given out, by their ids."""
+        self._keys: dict[str, list[str]] = {}
+        self.known: OrderedDict[str, RateLimitPolicy] = OrderedDict()
+        """The policies that were seen last, by their keys."""
+        self.active: Counter[str] = Counter()
+        self.overrides: dict[str, Override] = {}
+        self.queues: dict[str, RateLimitPolicy] = {}
+        """What is set for all jobs of a queue."""
+
+    # At a fetch. ------------------------------------------------------------------------------------------------
+
+    def concern(self, execution: Execution) -> bool:
+        """Say whether a job has a limit."""
+        return execution.envelope.rate_limit is not None or execution.queue in self.queues
+
+    async def admits(self, execution: Execution) -> bool:
+        """Say whether a job with a limit may start now; else it is dealt with as it wants. Raises ClientError."""
+        try:
+            policies = self._policies(execution)
+        except InvalidJob as error:
+            self._settlement.unreadable(execution.delivery, execution.queue, error)
+            return False
+        missing = await self._take(execution, policies)
+        if missing is not None:
+            self._hold_back(execution, missing)
+        return missing is None
+
+    async def again(self, queue: str, count: int, may_start: Callable[[Execution], bool]) -> list[Execution]:
+        """Return up to `count` of the jobs that were kept and may start now; `may_start` settles what must not."""
+        parked = self._parked.get(queue)
+        found: list[Execution] = []
+        full: set[str] = set()
+        for delivery, execution in sorted(parked.items(), key=_rank) if parked else ():
+            if len(found) >= count:
+                break
+            if delivery in self._busy or delivery not in self._parked.get(queue, ()):
+                continue
+            if not delivery.is_current or not may_start(execution):
+                self._leave(queue, delivery)
+                continue
+            policies = self._policies(execution)
+            if any(one.key in full for one in policies):
+                continue
+            # Another fetch must not take it meanwhile.
+            self._busy.add(delivery)
+            try:
+                missing = await self._take(execution, policies)
+            finally:
+                self._busy.discard(delivery)
+            if missing is not None:
+                full.add(missing.key)
+                self._hold_back(execution, missing)
+                continue
+            found.append(execution)
+            for one in policies if delivery in self._late else ():
+                released = RateLimitReleased(key=one.key, strategy=_strategy(one), job_id=execution.envelope.id)
+                self._events.record(one.key, released)
+            self._leave(queue, delivery)
+        return found
+
+    def note_priority(self, queue: str, priority: int) -> None:
+        """Take note of a job's priority: its queue may have fewer levels, so that two of them are one there."""
+        if priority == 0 or queue in self.mixed or self._levels >= EXACT_LEVELS:
+            return
+        level = queue, message_priority(priority, self._levels)
+        if len(self._priorities) >= KEYS_REMEMBERED:
+            self._priorities.clear()
+        if self._priorities.setdefault(level, priority) != priority:
+            self.mixed.add(queue)
+
+    def room(self, queue: str) -> int:
+        """Return of how many more jobs the ones of the highest priority are to be found."""
+        parked = self._parked.get(queue, {})
+        return min(WINDOW - sum(delivery not in self._late for delivery in parked), MOST_PARKED - len(parked))
+
+    def is_full(self, queue: str) -> bool:
+        """Say whether no more jobs of a queue can be kept here."""
+        return len(self._parked.get(queue, ())) >= MOST_PARKED
+
+    def keeps_any(self) -> bool:
+        """Say whether jobs are kept that may be able to start soon."""
+        return bool(self._timers)
+
+    def waiting(self, *, queue: str | None = None, key: str | None = None) -> int:
+        """Return how many jobs are kept: of a queue, or with a key."""
+        if queue is not None:
+            return len(self._parked.get(queue, ()))
+        return sum(
+            any(one.key == key for one in self._policies(execution))
+            for parked in self._parked.values()
+            for execution in parked.values()
+        )
+
+    def ended(self, job_id: str) -> None:
+        """Free what a job held that was given out."""
+        permits = self._held.pop(job_id, None)
+        if permits is not None:
+            for permit in permits:
+                permit.release()
+        for one in self._keys.pop(job_id, ()):
+            self.active[one] -= 1
+            if self.active[one] <= 0:
+                del self.active[one]
+
+    def close(self) -> None:
+        """Give back what is kept."""
+        for queue in list(self._timers):
+            self._give_back(queue)
+
+    # Overrides. -------------------------------------------------------------------------------------------------
+
+    def override_of(self, key: str) -> Override | None:
+        """Return what is set for a key now."""
+        found = self.overrides.get(key)
+        if found is not None and found.ends_at is not None and found.ends_at <= self._loop.time():
+            del self.overrides[key]
+            return None
+        return found
+
+    def stop_until(self, key: str, seconds: float, expires_at: str) -> None:
+        """Start no job of a key for a while: what it calls has asked for that (section 9.1)."""
+        ends_at = self._loop.time() + seconds
+        self.overrides[key] = Override(concurrency=0, ends_at=ends_at, expires_at=expires_at)
+
+    def in_force(self, policy: RateLimitPolicy) -> RateLimitPolicy:
+        """Return a policy with what is set for its key."""
+        found = self.override_of(policy.key)
+        if found is None:
+            return policy
+        return msgspec.structs.replace(
+            policy,
+            concurrency=policy.concurrency if found.concurrency is None else found.concurrency,
+            rate=found.rate or policy.rate,
+            throttle=found.throttle or policy.throttle,
+        )
+
+    def pools_of(self, policy: RateLimitPolicy) -> dict[str, PermitPool]:
+        """Return the permits of a policy, by what they limit."""
+        found: dict[str, PermitPool] = {}
+        if policy.concurrency is not None:
+            found["concurrency"] = self._pool((policy.concurrency, None)).of(policy.key)
+        if policy.rate is not None:
+            found["rate"] = self._pool((policy.rate.limit, policy.rate.period)).of(policy.key)
+        if policy.throttle is not None:
+            found["throttle"] = self._pool((1, policy.throttle.period / policy.throttle.limit)).of(policy.key)
+        return found
+
+    # Permits. ---------------------------------------------------------------------------------------------------
+
+    def _policies(self, execution: Execution) -> list[RateLimitPolicy]:
+        found = []
+        if execution.envelope.rate_limit is not None:
+            found.append(read_rate_limit(execution.envelope.rate_limit))
+        of_queue = self.queues.get(execution.queue)
+        return found if of_queue is None else [*found, of_queue]
+
+    async def _take(self, execution: Execution, policies: list[RateLimitPolicy]) -> RateLimitPolicy | None:
+        """Take all permits of a job; the policy of which there is none, and then none is taken."""
+        taken: list[Permit] = []
+        for policy in policies:
+            self._note(policy)
+            in_force = self.in_force(policy)
+            is_free = in_force.concurrency != 0
+            # The permit that comes back first: one of a rate is used up, whether the job then starts or not.
+            for pool in self.pools_of(in_force).values() if is_free else ():
+                permit = await pool.take_now()
+                if permit is None:
+                    is_free = False
+                    break
+                taken.append(permit)
+            if not is_free:
+                for permit in taken:
+                    permit.release()
+                return in_force
+        job_id = execution.envelope.id
+        self._held[job_id] = taken
+        self._keys[job_id] = [policy.key for policy in policies]
+        self.active.update(self._keys[job_id])
+        return None
+
+    def _note(self, policy: RateLimitPolicy) -> None:
+        self.known[policy.key] = policy
+        self.known.move_to_end(policy.key)
+        if len(self.known) > KEYS_REMEMBERED:
+            self.known.popitem(last=False)
+
+    def _pool(self, setting: tuple[int, timedelta | None]) -> KeyedPermitPools:
+        found = self._pools.get(setting)
+        if found is None:
+            count, period = setting
+            seconds = None if period is None else max(period.total_seconds(), 0.001)
+            found = self._pools[setting] = KeyedPermitPools(self._jobs, count, seconds)
+            if len(self._pools) > POOLS_REMEMBERED:
+                self._pools.popitem(last=False)
+        self._pools.move_to_end(setting)
+        return found
+
+    def _hold_back(self, execution: Execution, policy: RateLimitPolicy) -> None:
+        """Do with a job that may not start what it wants."""
+        delivery = execution.delivery
+        if delivery not in self._late:
+            self._exceeded(execution, policy)
+        if policy.on_limit == "wait":
+            self._late.add(delivery)
+            self.keep(execution)
+            return
+        self._leave(execution.queue, delivery)
+        if policy.on_limit == "reschedule":
+            self._settlement.postponed(execution, _wait_seconds(policy))
+        else:
+            record = ErrorRecord(type="rate_limited", message=f"the limit of {policy.key} is reached")
+            self._settlement.failed(execution, Failure(record, ResponseCode.DISCARD), 0.0)
+
+    def _exceeded(self, execution: Execution, policy: RateLimitPolicy) -> None:
+        window = policy.rate or policy.throttle
+        limit = policy.concurrency if policy.concurrency is not None else 0 if window is None else window.limit
+        data = RateLimitExceeded(
+            key=policy.key,
+            strategy=_strategy(policy),
+            limit=limit,
+            current=self.active[policy.key],
+            job_id=execution.envelope.id,
+        )
+        self._events.record(policy.key, data)
+
+    # Jobs that wait. --------------------------------------------------------------------------------------------
+
+    def keep(self, execution: Execution) -> None:
+        """Keep a job for the next fetch."""
+        queue = execution.queue
+        self._parked[queue][execution.delivery] = execution
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[queue] = self._loop.call_later(KEPT_SECONDS, self._give_back, queue)
+
+    def _leave(self, queue: str, delivery: Delivery) -> None:
+        self._late.discard(delivery)
+        parked = self._parked.get(queue)
+        if parked is None:
+            return
+        parked.pop(delivery, None)
+        if not parked:
+            del self._parked[queue]
+            timer = self._timers.pop(queue, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _give_back(self, queue: str) -> None:
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        for delivery in list(self._parked.get(queue, ())):
+            if delivery in self._busy:
+                continue
+            self._leave(queue, delivery)
+            if delivery.is_current:
+                self._settlement.hand_back(delivery, queue)
+
+
+def _wait_seconds(policy: RateLimitPolicy) -> float:
+    """Return after how long a job that is put off may have its turn."""
+    windows = [one.period.total_seconds() / one.limit for one in (policy.rate, policy.throttle) if one is not None]
+    return max([1.0, *windows])
+
+
+def _rank(one: tuple[Delivery, Execution]) -> int:
+    """Order jobs by priority; those of one stay in the order in which they came."""
+    return -one[1].envelope.priority
+
+
+def _strategy(policy: RateLimitPolicy) -> str:
+    names = [name for name in ("concurrency", "rate", "throttle") if getattr(policy, name) is not None]
+    return names[0] if names else "concurrency"

@@ -1,0 +1,70 @@
+"""Pages of lists: a cursor says after what a page begins, so that nothing is missed or told twice.
+
+An offset, which the text has, counts from the present beginning.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request
+
+LIMIT: Final = 50
+MOST: Final = 1000
+MAX_OFFSET: Final = 10**9
+
+T = TypeVar("T")
+
+
+def cursor_of(request: Request) -> str:
+    """Return the key after which the page begins that is asked for, empty for the first. Raises RequestRefused."""
+    text = request.query.get("cursor", "")
+    try:
+        return base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode()
+    except (binascii.Error, UnicodeError):
+        details: Form = {"field": "cursor"}
+        raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details) from None
+
+
+def write_cursor(key: str) -> str:
+    """Return a key as clients send it back."""
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def limit_of(request: Request, default: int = LIMIT, most: int = MOST) -> int:
+    """Return how many a client wants. Raises RequestRefused."""
+    return request.number("limit", request.number("per_page", default, 1, most), 1, most)
+
+
+def offset_of(request: Request, limit: int) -> int:
+    """Return how many a client wants to skip: as many as it says, or pages. Raises RequestRefused."""
+    page = request.number("page", 1, 1, MAX_OFFSET)
+    return request.number("offset", (page - 1) * limit, 0, MAX_OFFSET)
+
+
+def pagination_of(total: int | None, limit: int, offset: int, next_key: str | None) -> Form:
+    """Return what is told of a page: `next_key` is the key of its last element, None if it is the last one."""
+    found: Form = {"limit": limit, "offset": offset, "has_more": next_key is not None}
+    if total is not None:
+        found["total"] = total
+    found |= {"page": offset // limit + 1, "per_page": limit}
+    if next_key is not None:
+        found["next_cursor"] = write_cursor(next_key)
+    return found
+
+
+def page_of(
+    request: Request, items: Sequence[T], key: Callable[[T], str], *, default: int = LIMIT, most: int = MOST
+) -> tuple[list[T], Form]:
+    """Return a page of a list in the order of its keys, and what is told of it. Raises RequestRefused."""
+    limit = limit_of(request, default, most)
+    after = cursor_of(request)
+    offset = sum(key(one) <= after for one in items) if after else offset_of(request, limit)
+    page = list(items[offset : offset + limit])
+    has_more = offset + limit < len(items)
+    return page, pagination_of(len(items), limit, offset, key(page[-1]) if has_more and page else None)

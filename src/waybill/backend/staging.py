@@ -1,0 +1,75 @@
+"""Jobs that wait to be activated: in the event stream now, in their queues later. See `coordinator.staged`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.ojs.coordinator.staged import Staged, staged_key
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
+from waybill.ojs.spec.states import State
+
+STAGED: Final = "job.staged"
+ENQUEUED: Final = "job.enqueued"
+
+
+class Staging:
+    """Those of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def stage(self, job: Form) -> Form:
+        """Keep a valid job until it is activated; returns it. Raises InvalidJob."""
+        backend = self._backend
+        envelope = backend.jobs.make(job).envelope
+        envelope.max_attempts = envelope.policy.max_attempts
+        envelope.created_at = backend.now()
+        body = _body_of(envelope)
+        data = JobStaged(job_type=envelope.type, queue=envelope.queue, job=msgspec.Raw(msgspec.json.encode(body)))
+        async with backend.folded([(STAGED, envelope.id)]):
+            backend.broker.events.record(envelope.id, data)
+        return {**body, "priority": envelope.priority, "max_attempts": envelope.max_attempts, "attempt": 0}
+
+    async def activate(self, job_id: str) -> None:
+        """Put a job that waits into its queue. Raises RequestRefused, PushFailed."""
+        backend = self._backend
+        key = staged_key(job_id)
+        event_id = f"evt_{new_id()}"
+        row = await backend.view.row(key, Staged)
+        if row is None:
+            raise _refused(job_id, "activated")
+        job = dict(row.job)
+        names = {"job_type": str(job.get("type")), "queue": str(job.get("queue"))}
+        events = backend.broker.events
+        await backend.view.folded(event_id, lambda: events.record(job_id, JobActivated(**names), event_id=event_id))
+        row = await backend.view.row(key, Staged)
+        if row is None or row.by != event_id:
+            raise _refused(job_id, "being activated")
+        job.pop("state", None)
+        async with backend.folded([(ENQUEUED, job_id)], is_certain=True):
+            pushed = await backend.jobs.push_job(job)
+            if pushed.id != job_id:
+                backend.view.forget(ENQUEUED, job_id)
+        events.record(job_id, JobUnstaged(**names))
+
+    def forget(self, job_id: str, job_type: str, queue: str) -> None:
+        """Take note that a job is not to be activated any more: it was cancelled."""
+        self._backend.broker.events.record(job_id, JobUnstaged(job_type=job_type, queue=queue))
+
+
+def _body_of(envelope: Envelope) -> Form:
+    body: Form = msgspec.json.decode(envelope.encode())
+    body["state"] = State.PENDING.value
+    return body
+
+
+def _refused(job_id: str, state: str) -> RequestRefused:
+    details: Form = {"job_id": job_id, "current_state": state}
+    return RequestRefused("conflict", f"Job {job_id} is {state} already.", details=details)

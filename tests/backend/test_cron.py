@@ -1,0 +1,116 @@
+"""Cron jobs over HTTP (ojs-cron section 8, ojs-http-binding section 13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client
+
+CRON = "/ojs/v1/cron"
+TEMPLATE = {"type": "report.make", "args": [1], "options": {"queue": "report"}}
+
+
+async def register(client: Client, name: str = "nightly", status: int = 201, **fields: object) -> Any:
+    body = {"name": name, "expression": "0 3 * * *", "job_template": TEMPLATE, **fields}
+    return (await client.ask("POST", CRON, body, status))["cron_job"]
+
+
+async def get(client: Client, name: str = "nightly") -> Any:
+    return (await client.ask("GET", f"{CRON}/{name}"))["cron_job"]
+
+
+async def test_the_flat_form_of_the_text(client: Client) -> None:
+    body = {"name": "daily", "cron": "@daily", "type": "report.make", "args": [2], "options": {"queue": "report"}}
+    made = await client.ask("POST", CRON, body, 201)
+    found = made["cron_job"]
+    assert (found["cron"], found["expression"]) == ("@daily", "@daily")
+    assert (found["type"], found["args"], found["queue"]) == ("report.make", [2], "report")
+    assert (found["enabled"], found["status"], found["last_run_at"]) == (True, "active", None)
+    assert found["next_run_at"]
+    assert made["name"] == "daily"
+
+
+async def test_registering_again_changes(client: Client) -> None:
+    await register(client)
+    assert (await register(client, status=200, expression="0 4 * * *"))["expression"] == "0 4 * * *"
+    assert len((await client.ask("GET", CRON))["cron_jobs"]) == 1
+
+
+async def test_patch_disables_and_enables(client: Client) -> None:
+    await register(client)
+    found = (await client.ask("PATCH", f"{CRON}/nightly", {"enabled": False}))["cron_job"]
+    assert (found["enabled"], found["next_run_at"]) == (False, None)
+    assert [one["name"] for one in (await client.ask("GET", f"{CRON}?enabled=false"))["crons"]] == ["nightly"]
+    assert (await client.ask("GET", f"{CRON}?enabled=true"))["crons"] == []
+    found = (await client.ask("PATCH", "/ojs/v1/crons/nightly", {"enabled": True}))["cron_job"]
+    assert found["enabled"]
+    assert found["next_run_at"]
+
+
+async def test_patch_changes_what_it_names(client: Client) -> None:
+    await register(client, overlap_policy="cancel", timezone="Asia/Tokyo")
+    await client.ask("PATCH", f"{CRON}/nightly", {"cron": "*/5 * * * *", "args": [9]})
+    found = await get(client)
+    assert (found["expression"], found["args"], found["timezone"]) == ("*/5 * * * *", [9], "Asia/Tokyo")
+    assert (found["type"], found["queue"], found["overlap_policy"]) == ("report.make", "report", "cancel_previous")
+
+
+async def test_trigger_enqueues_a_job_that_is_shown_whole(client: Client) -> None:
+    await register(client)
+    made = await client.ask("POST", f"{CRON}/nightly/trigger", status=201)
+    assert (made["job"]["args"], made["job"]["state"]) == ([1], "available")
+    (job,) = await client.fetch("report")
+    assert (job["id"], job["meta"]["cron_name"]) == (made["job_id"], "nightly")
+    await client.ack(job["id"])
+    runs = (await client.ask("GET", f"{CRON}/nightly/history"))["history"]
+    assert [(one["job_id"], one["kind"]) for one in runs] == [(job["id"], "manual")]
+    assert (await get(client))["run_count"] == 1
+
+
+async def test_the_list_has_pages(client: Client) -> None:
+    for name in "abcde":
+        await register(client, name)
+    page = await client.ask("GET", f"{CRON}?limit=2")
+    assert [one["name"] for one in page["crons"]] == ["a", "b"]
+    assert (page["pagination"]["total"], page["pagination"]["has_more"]) == (5, True)
+    await client.ask("DELETE", f"{CRON}/a")
+    page = await client.ask("GET", f"{CRON}?limit=2&cursor={page['pagination']['next_cursor']}")
+    assert [one["name"] for one in page["crons"]] == ["c", "d"]
+    assert [one["name"] for one in (await client.ask("GET", f"{CRON}?offset=3"))["crons"]] == ["e"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"expression": None},
+        {"expression": 3},
+        {"expression": "* * *"},
+        {"name": None},
+        {"name": "Not Good"},
+        {"timezone": "Mars/Olympus"},
+        {"timezone": 3},
+        {"overlap_policy": "sometimes"},
+        {"enabled": "yes"},
+        {"job_template": 3},
+        {"job_template": {"args": []}},
+        {"job_template": {"type": "a", "args": 3}},
+        {"job_template": {"type": "a", "options": {"queue": "UPPER"}}},
+    ],
+)
+async def test_what_is_wrong_is_refused(client: Client, fields: dict[str, object]) -> None:
+    body = {"name": "nightly", "expression": "0 3 * * *", "job_template": TEMPLATE, **fields}
+    found = await client.ask("POST", CRON, body, 400)
+    assert found["error"]["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize("body", [{"enabled": 3}, {"cron": "no"}, {"job_template": 3}, {"args": "x"}])
+async def test_a_change_that_is_wrong_is_refused(client: Client, body: object) -> None:
+    await register(client)
+    await client.ask("PATCH", f"{CRON}/nightly", body, 400)
+
+
+async def test_unknown(client: Client) -> None:
+    for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/trigger"), ("GET", "/history")):
+        await client.ask(method, f"{CRON}/nobody{path}", {} if method == "PATCH" else None, 404)

@@ -1,0 +1,256 @@
+"""What a push may say of a job: pending, unique, priorities, limits; and lists of jobs (levels 3 and 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client
+from waybill.backend.enqueue import envelope_of
+from waybill.backend.errors import RequestRefused
+
+JOBS = "/ojs/v1/jobs"
+
+
+async def push(client: Client, status: int = 201, args: object = None, **options: object) -> Any:
+    body = {"type": "email.send", "args": args or [], "options": {"queue": "email", **options}}
+    return await client.ask("POST", JOBS, body, status)
+
+
+# Pending. -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pending_job_waits_to_be_activated(client: Client) -> None:
+    made = (await push(client, args=[1], pending=True))["job"]
+    assert (made["state"], made["args"], made["attempt"]) == ("pending", [1], 0)
+    job_id = made["id"]
+    assert (await client.job(job_id))["state"] == "pending"
+    assert await client.fetch() == []
+    found = await client.ask("POST", f"{JOBS}/{job_id}/activate")
+    assert (found["job"]["state"], found["job"]["previous_state"]) == ("available", "pending")
+    assert found["activated_at"]
+    assert [(one["id"], one["args"]) for one in await client.fetch()] == [(job_id, [1])]
+    refused = await client.ask("POST", f"{JOBS}/{job_id}/activate", status=409)
+    assert refused["error"]["details"]["current_state"] == "active"
+    await client.ack(job_id)
+
+
+async def test_a_pending_job_can_be_cancelled(client: Client) -> None:
+    job_id = (await push(client, pending=True))["id"]
+    assert (await client.ask("DELETE", f"{JOBS}/{job_id}"))["job"]["state"] == "cancelled"
+    await client.ask("POST", f"{JOBS}/{job_id}/activate", status=409)
+    assert await client.fetch() == []
+
+
+async def test_only_one_activation_counts(client: Client) -> None:
+    job_id = (await push(client, pending=True))["id"]
+    first = client.send("POST", f"{JOBS}/{job_id}/activate")
+    second = client.send("POST", f"{JOBS}/{job_id}/activate")
+    statuses = sorted([(await first).status, (await second).status])
+    assert statuses == [200, 409]
+    assert len(await client.fetch(count=5)) == 1
+
+
+async def test_pending_jobs_of_a_batch(client: Client) -> None:
+    jobs = [{"type": "a", "args": [n], "options": {"queue": "email", "pending": n == 1}} for n in range(3)]
+    made = await client.ask("POST", f"{JOBS}/batch", {"jobs": jobs}, 201)
+    assert [(one["args"], one["state"]) for one in made["jobs"]] == [
+        ([0], "available"),
+        ([1], "pending"),
+        ([2], "available"),
+    ]
+    assert len(await client.fetch(count=5)) == 2
+
+
+async def test_pending_is_true_or_false(client: Client) -> None:
+    await push(client, 400, pending="yes")
+    await client.ask("POST", f"{JOBS}/019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f/activate", status=404)
+
+
+# Unique. ------------------------------------------------------------------------------------------------------------
+
+
+async def test_reject(client: Client) -> None:
+    policy = {"keys": ["type", "args"], "period": "PT1M", "on_conflict": "reject"}
+    first = (await push(client, args=[1], unique=policy))["job"]
+    assert first["args"] == [1]
+    details = (await push(client, 409, args=[1], unique=policy))["error"]["details"]
+    assert (details["existing_job_id"], details["existing_job_state"]) == (first["id"], "available")
+    await push(client, args=[2], unique=policy)
+    assert (await client.job(first["id"]))["args"] == [1]
+
+
+@pytest.mark.parametrize("conflict", ["ignore", "use_existing"])
+async def test_ignore(client: Client, conflict: str) -> None:
+    first = await push(client, args=[1], unique={"keys": ["type"], "on_conflict": conflict})
+    second = await push(client, 200, args=[2], unique={"keys": ["type"], "on_conflict": conflict})
+    assert (second["id"], second["deduplicated"], second["args"]) == (first["id"], True, [1])
+
+
+async def test_replace(client: Client) -> None:
+    policy = {"keys": ["type"], "on_conflict": "replace"}
+    first = await push(client, args=[1], unique=policy)
+    second = await push(client, args=[2], unique=policy)
+    assert (await client.job(first["id"]))["state"] == "cancelled"
+    assert [one["id"] for one in await client.fetch(count=5)] == [second["id"]]
+
+
+async def test_the_end_of_a_job_frees_its_place(client: Client) -> None:
+    policy = {"keys": ["type"], "states": ["available", "active"]}
+    await push(client, unique=policy)
+    (job,) = await client.fetch()
+    await push(client, 409, unique=policy)
+    await client.ack(job["id"])
+    await push(client, unique=policy)
+
+
+@pytest.mark.parametrize(
+    "unique",
+    [
+        {"keys": ["argz"]},
+        {"keys": ["meta"]},
+        {"keys": ["args"], "args_keys": ["missing"]},
+        {"on_conflict": "sometimes"},
+        {"period": "soon"},
+        {"key": 3},
+        {"states": ["asleep"]},
+    ],
+)
+async def test_a_policy_that_makes_no_sense_is_refused(client: Client, unique: object) -> None:
+    await push(client, 400, args=[{}], unique=unique)
+
+
+async def test_a_batch_says_which_of_its_jobs_are_there_already(client: Client) -> None:
+    policy = {"keys": ["type", "args"]}
+    await push(client, args=[1], unique=policy)
+    jobs = [{"type": "email.send", "args": [n], "options": {"queue": "email", "unique": policy}} for n in range(3)]
+    made = await client.ask("POST", f"{JOBS}/batch", {"jobs": jobs}, 201)
+    assert (made["count"], [one["args"] for one in made["jobs"]]) == (2, [[0], [2]])
+    assert [(one["index"], one["error"]["code"]) for one in made["errors"]] == [(1, "duplicate")]
+    refused = await client.ask("POST", f"{JOBS}/batch", {"jobs": jobs}, 409)
+    assert refused["error"]["code"] == "duplicate"
+
+
+# Priorities. --------------------------------------------------------------------------------------------------------
+
+
+async def test_higher_priorities_are_fetched_first(client: Client) -> None:
+    for priority in (1, "LOW", 50, "high", -5, 100):
+        await push(client, args=[priority], priority=priority)
+    fetched = await client.fetch(count=10)
+    assert [one["priority"] for one in fetched] == [100, 50, 3, 1, 1, -5]
+
+
+@pytest.mark.parametrize("priority", [101, 1.5, True, "urgent", [1]])
+async def test_other_priorities_are_refused(client: Client, priority: object) -> None:
+    await push(client, 400, priority=priority)
+
+
+# Forms. -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max_per_second": 5}, {"key": "queue:default", "rate": {"limit": 5, "period": "PT1S"}}),
+        ({"key": "k", "concurrency": 2, "on_limit": "drop"}, {"key": "k", "concurrency": 2, "on_limit": "drop"}),
+        ({"key": "k", "max_concurrent": 2}, {"key": "k", "concurrency": 2}),
+        ({"key": "k", "concurrency": {"limit": 3}}, {"key": "k", "concurrency": 3}),
+        ({"key": "k", "limit": 10, "period": "PT1M"}, {"key": "k", "rate": {"limit": 10, "period": "PT1M"}}),
+        ({"key": "k", "limit": 10, "window_ms": 500}, {"key": "k", "rate": {"limit": 10, "period": "PT0.500S"}}),
+        ({"key": "k", "requests": 4, "per": "minute"}, {"key": "k", "rate": {"limit": 4, "period": "PT1M"}}),
+        ({"key": "k", "limit": 10}, {"key": "k", "concurrency": 10}),
+        (
+            {"key": "k", "throttle": {"limit": 1, "period": "PT1S"}},
+            {"key": "k", "throttle": {"limit": 1, "period": "PT1S"}},
+        ),
+    ],
+)
+def test_limits_in_other_forms(given: object, expected: object) -> None:
+    assert envelope_of({"type": "a", "args": [], "rate_limit": given})["rate_limit"] == expected
+
+
+def test_options_in_other_forms() -> None:
+    job = envelope_of(
+        {
+            "type": "a",
+            "args": [],
+            "options": {
+                "retry_policy": {"backoff_type": "constant", "initial_interval_ms": 500},
+                "visibility_timeout": "PT30S",
+                "metadata": {"a": 1},
+                "unique": {"key": [], "period": 60, "conflict": "use_existing"},
+            },
+        }
+    )
+    assert job["retry"] == {"backoff_strategy": "none", "initial_interval": "PT0.500S"}
+    assert (job["visibility_timeout_ms"], job["meta"]) == (30_000, {"a": 1})
+    assert job["unique"] == {"period": "PT60.000S", "on_conflict": "ignore"}
+
+
+@pytest.mark.parametrize("given", ["5", [], True, {"key": "k", "limit": 1, "period": [1]}])
+def test_limits_that_make_no_sense(given: object) -> None:
+    with pytest.raises(RequestRefused):
+        envelope_of({"type": "a", "args": [], "rate_limit": given})
+
+
+@pytest.mark.parametrize(
+    "given", [{"key": "k", "concurrency": 0}, {"key": "a b", "concurrency": 1}, {"key": "k", "rate": {"limit": "x"}}]
+)
+async def test_limits_that_break_a_rule(client: Client, given: object) -> None:
+    await push(client, 400, rate_limit=given)
+
+
+# Lists. -------------------------------------------------------------------------------------------------------------
+
+
+async def test_pages_stay_what_they_were(client: Client) -> None:
+    ids = [(await push(client, args=[n]))["id"] for n in range(6)]
+    newest = ids[::-1]
+    page = await client.ask("GET", f"{JOBS}?limit=2")
+    assert [one["id"] for one in page["jobs"]] == newest[:2]
+    assert (page["pagination"]["total"], page["pagination"]["has_more"]) == (6, True)
+    await push(client, args=[7])
+    for job in await client.fetch(count=3):
+        await client.ack(job["id"])
+    page = await client.ask("GET", f"{JOBS}?limit=3&cursor={page['pagination']['next_cursor']}")
+    assert [one["id"] for one in page["jobs"]] == newest[2:5]
+    page = await client.ask("GET", f"{JOBS}?limit=3&cursor={page['pagination']['next_cursor']}")
+    assert [one["id"] for one in page["jobs"]] == newest[5:]
+    assert not page["pagination"]["has_more"]
+    page = await client.ask("GET", f"{JOBS}?limit=2&offset=1")
+    assert [one["id"] for one in page["jobs"]] == newest[:2]
+
+
+async def test_filters(client: Client) -> None:
+    done = await push(client)
+    (job,) = await client.fetch(worker="w9")
+    await client.ask("POST", JOBS, {"type": "other", "args": [], "options": {"queue": "more"}}, 201)
+    later = await push(client, scheduled_at="+PT1H")
+    assert [one["id"] for one in (await client.ask("GET", f"{JOBS}?worker_id=w9"))["jobs"]] == [job["id"]]
+    await client.ack(done["id"])
+    for query, expected in (
+        ("state=completed", [done["id"]]),
+        ("state=scheduled", [later["id"]]),
+        ("state=completed,scheduled", [later["id"], done["id"]]),
+        ("queue=email", [later["id"], done["id"]]),
+        ("queue=email&type=other", []),
+        ("state=available&queue=email", []),
+    ):
+        assert [one["id"] for one in (await client.ask("GET", f"{JOBS}?{query}"))["jobs"]] == expected
+    assert len((await client.ask("GET", f"{JOBS}?type=other"))["jobs"]) == 1
+
+
+@pytest.mark.parametrize("query", ["state=asleep", "limit=x", "offset=-1", "cursor=%FF"])
+async def test_questions_that_make_no_sense(client: Client, query: str) -> None:
+    await client.ask("GET", f"{JOBS}?{query}", status=400)
+
+
+async def test_the_result_and_the_failures_of_a_job(client: Client) -> None:
+    job_id = (await push(client, retry={"max_attempts": 2, "initial_interval": "PT1S", "jitter": False}))["id"]
+    (job,) = await client.fetch()
+    await client.nack(job["id"], requeue=False)
+    found = await client.ask("GET", f"{JOBS}/{job_id}/retries")
+    assert (found["state"], len(found["retries"])) == ("retryable", 1)
+    assert (await client.ask("GET", f"{JOBS}/{job_id}/result"))["result"] is None

@@ -1,0 +1,84 @@
+"""Limits of jobs where they are fetched (ojs-rate-limiting)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.backend.conftest import Client
+
+JOBS = "/ojs/v1/jobs"
+
+
+async def push(client: Client, limit: object, count: int = 1, queue: str = "email") -> list[str]:
+    ids = []
+    for number in range(count):
+        body = {"type": "email.send", "args": [number], "options": {"queue": queue, "rate_limit": limit}}
+        ids.append((await client.ask("POST", JOBS, body, 201))["id"])
+    return ids
+
+
+async def fetched(client: Client, wait_ms: int = 0) -> list[str]:
+    return [one["id"] for one in await client.fetch(count=10, wait_ms=wait_ms)]
+
+
+async def events(client: Client, kind: str, count: int) -> list[Any]:
+    while True:
+        found: list[Any] = (await client.ask("GET", f"/ojs/v1/events?types={kind}"))["events"]
+        if len(found) >= count:
+            return found
+        await client.ask("GET", "/ojs/v1/queues")
+
+
+async def test_so_many_at_a_time(client: Client) -> None:
+    ids = await push(client, {"key": "stripe", "concurrency": 2}, 4)
+    assert await fetched(client) == ids[:2]
+    assert await fetched(client) == []
+    assert {(await client.job(job_id))["state"] for job_id in ids[2:]} == {"available"}
+    await client.ack(ids[0])
+    assert await fetched(client) == ids[2:3]
+    await client.nack(ids[1], error={"code": "x", "message": "no", "retryable": False})
+    assert await fetched(client) == ids[3:]
+    (exceeded, *_) = await events(client, "rate_limit.exceeded", 2)
+    assert (exceeded["data"]["key"], exceeded["data"]["strategy"]) == ("stripe", "concurrency")
+    assert len(await events(client, "rate_limit.released", 2)) == 2
+
+
+async def test_others_pass_by(client: Client) -> None:
+    limited = await push(client, {"key": "stripe", "concurrency": 1}, 3)
+    free = [await client.push() for _ in range(2)]
+    other = await push(client, {"key": "paypal", "concurrency": 1})
+    assert await fetched(client) == [limited[0], *free, *other]
+    for job_id in limited:
+        await client.ack(job_id)
+        assert await fetched(client) in ([limited[1]], [limited[2]], [])
+
+
+async def test_so_many_starts_in_a_period(client: Client) -> None:
+    ids = await push(client, {"key": "mail", "rate": {"limit": 2, "period": "PT1S"}}, 3)
+    assert await fetched(client) == ids[:2]
+    for job_id in ids[:2]:
+        await client.ack(job_id)
+    assert await fetched(client) == []
+    assert await fetched(client, wait_ms=5000) == ids[2:]
+
+
+async def test_what_is_to_be_dropped_is(client: Client) -> None:
+    ids = await push(client, {"key": "push", "concurrency": 1, "on_limit": "drop"}, 2)
+    assert await fetched(client) == ids[:1]
+    assert (await client.job(ids[1]))["state"] == "discarded"
+
+
+async def test_what_is_to_be_put_off_is(client: Client) -> None:
+    ids = await push(client, {"key": "push", "concurrency": 1, "on_limit": "reschedule"}, 2)
+    assert await fetched(client) == ids[:1]
+    await client.ack(ids[0])
+    assert await fetched(client, wait_ms=5000) == ids[1:]
+
+
+async def test_a_cancelled_job_that_waits_never_starts(client: Client) -> None:
+    ids = await push(client, {"key": "stripe", "concurrency": 1}, 2)
+    assert await fetched(client) == ids[:1]
+    await client.ask("DELETE", f"{JOBS}/{ids[1]}")
+    await client.ack(ids[0])
+    assert await fetched(client) == []
+    assert (await client.job(ids[1]))["state"] == "cancelled"
