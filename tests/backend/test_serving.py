@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from waybill.backend.asgi import MAX_BODY_BYTES
+from waybill.backend.server.limits import MAX_BODY_BYTES
 from waybill.backend.serving import Serving
 from waybill.broker import Broker
 from waybill.ojs import Jobs
@@ -78,7 +78,7 @@ async def test_what_is_odd_gets_the_right_status(serving: Serving) -> None:
         (b"BREW /ojs/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         (b"GET /ojs/v1/jobs?limit=x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-        (b"GET /ojs/v1/jobs?" + b"&".join([b"a=b"] * 500) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"GET /ojs/v1/jobs?" + b"&".join([b"a=b"] * 500) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"no http at all\r\n\r\n", 400),
     ):
         assert (await exchange(serving, request))[0][0] == expected, request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -29,9 +30,38 @@ class Application:
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request. Raises nothing but what cancels it."""
+        begun = self.begin(request)
+        if isinstance(begun, Response):
+            return begun
+        try:
+            await asyncio.wait([begun])
+        except asyncio.CancelledError:
+            begun.cancel()
+            raise
+        return self.conclude(request, begun)
+
+    def begin(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Return the answer to a request, or what will have it: `conclude` makes the answer of that then."""
         request.id = _request_id(request.headers.get("x-request-id", ""))
         try:
-            response = await self._route(request)
+            found = self._route(request)
+            if isinstance(found, Response):
+                return _finish(request, found)
+            if found.quick is not None:
+                answer = found.quick(request)
+                if answer is not None:
+                    return answer if isinstance(answer, asyncio.Future) else _finish(request, answer)
+            return asyncio.get_running_loop().create_task(found.handler(request))
+        except RequestRefused as error:
+            return _finish(request, _refusal(request, error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            return _finish(request, _refusal(request, _explained(error, request)))
+
+    @staticmethod
+    def conclude(request: Request, answer: asyncio.Future[Response]) -> Response:
+        """Return the answer that `begin` has promised, now that it is done. Raises CancelledError."""
+        try:
+            response = answer.result()
         except RequestRefused as error:
             response = _refusal(request, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
@@ -44,7 +74,8 @@ class Application:
         request.id = _request_id(request.headers.get("x-request-id", ""))
         return _finish(request, _refusal(request, RequestRefused(code, message)))
 
-    async def _route(self, request: Request) -> Response:
+    def _route(self, request: Request) -> Response | Route:
+        """Return what answers a request that is allowed, or the answer. Raises RequestRefused."""
         found = self._router.find(request.path)
         if found is None:
             details: dict[str, object] = {"resource_type": "path", "resource_id": request.path[:300]}
@@ -62,7 +93,7 @@ class Application:
             _check_origin(request)
         elif route.role != OPEN:
             self._keys.check(request.headers, route.role)
-        return await route.handler(request)
+        return route
 
 
 def _check_origin(request: Request) -> None:
@@ -80,13 +111,12 @@ def _check_origin(request: Request) -> None:
 
 def _finish(request: Request, response: Response) -> Response:
     """Add what every answer has."""
-    client = request.headers.get("user-agent", "")
-    media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
-    response.headers += (
-        ("Content-Type", media_type),
-        ("OJS-Version", SPEC_VERSION),
-        ("X-Request-ID", request.id),
-    )
+    if response.stream is None:
+        client = request.headers.get("user-agent", "")
+        media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
+        if not any(name.lower() == "content-type" for name, _ in response.headers):
+            response.headers.append(("Content-Type", media_type))
+    response.headers += (("OJS-Version", SPEC_VERSION), ("X-Request-ID", request.id))
     return response
 
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
 
 from waybill.backend.application import Application
-from waybill.backend.message import Request, Response
+from waybill.backend.errors import RequestRefused
+from waybill.backend.message import Request, Response, read_query
+from waybill.backend.server.limits import MAX_BODY_BYTES, body_limit
+from waybill.backend.streams import close_stream
 
-MAX_BODY_BYTES: Final = 1024 * 1024
-"""What the specification gives as the default limit of a job."""
-MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
-MAX_QUERY_FIELDS: Final = 100
 DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
 """How much of a body that is too large is read before the answer: a client that still sends would not read it."""
-BATCH_PATH: Final = "/ojs/v1/jobs/batch"
 WAITING_PATHS: Final = frozenset({"/ojs/v1/workers/fetch"})
 """Where an answer may take long, so that nobody may be there any more who wants it."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-
-_log = logging.getLogger("waybill.backend")
 
 
 class _TooLarge(Exception):
@@ -51,10 +45,12 @@ class AsgiApplication:
                 await send({"type": "websocket.close", "code": 1000})
             return
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        request = Request(scope["method"], path, _query(scope["query_string"]), _headers(scope["headers"]))
+        request = Request(scope["method"], path, {}, _headers(scope["headers"]))
         try:
-            most = MAX_BATCH_BYTES if path == BATCH_PATH else MAX_BODY_BYTES
-            request.body = await _body(receive, request, most)
+            request.body = await _body(receive, request, body_limit(path))
+            request.query = read_query(scope["query_string"])
+        except RequestRefused as error:
+            response = self._application.refuse(request, error.code, error.message)
         except _TooLarge:
             response = self._application.refuse(request, "payload_too_large", "The body is too large.")
         except _Gone:
@@ -64,7 +60,10 @@ class AsgiApplication:
             if found is None:
                 return
             response = found
-        await _send(send, response, is_head=request.method == "HEAD")
+        if response.stream is None:
+            await _send(send, response, is_head=request.method == "HEAD")
+        else:
+            await _stream(send, receive, response, response.stream, is_head=request.method == "HEAD")
 
     async def _answer(self, request: Request, receive: Receive) -> Response | None:
         """Return the answer, None if the client has gone before it was there."""
@@ -109,8 +108,37 @@ async def _body(receive: Receive, request: Request, most: int) -> bytes:
     return b"".join(chunks) if len(chunks) != 1 else chunks[0]
 
 
+async def _stream(
+    send: Send, receive: Receive, response: Response, stream: AsyncIterator[bytes], *, is_head: bool
+) -> None:
+    """Send the pieces of a stream as they come, until its end or until the client has gone; then close it."""
+    pumping = asyncio.ensure_future(_pump(send, response, stream, is_head=is_head))
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({pumping, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (pumping, leaving):
+            task.cancel()
+        ended, _ = await asyncio.gather(pumping, leaving, return_exceptions=True)
+        await close_stream(stream)
+    if isinstance(ended, Exception):
+        raise ended
+
+
+async def _pump(send: Send, response: Response, stream: AsyncIterator[bytes], *, is_head: bool) -> None:
+    await send({"type": "http.response.start", "status": response.status, "headers": _encoded(response)})
+    if not is_head:
+        async for piece in stream:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _encoded(response: Response) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in response.headers]
+
+
 async def _send(send: Send, response: Response, *, is_head: bool) -> None:
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in response.headers]
+    headers = _encoded(response)
     if response.status == 204:
         headers = [one for one in headers if one[0] != b"content-type"]
     else:
@@ -121,14 +149,3 @@ async def _send(send: Send, response: Response, *, is_head: bool) -> None:
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-
-
-def _query(raw: bytes) -> dict[str, str]:
-    if not raw:
-        return {}
-    try:
-        fields = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
-    except ValueError:
-        _log.debug("a query has more than %d fields and is left out", MAX_QUERY_FIELDS)
-        return {}
-    return {unquote(name): value for name, value in fields}

@@ -31,14 +31,20 @@ KINDS: Final[dict[str, Kind]] = {
     "method_not_allowed": Kind(405, "The header Allow lists the methods of this path."),
     "conflict": Kind(409, "Look at the present state with GET.", "invalid_state_transition"),
     "duplicate": Kind(409, "Use the job in details.existing_job_id, or another unique key."),
+    "request_timeout": Kind(408, "Send the request in one go.", is_retryable=True),
     "payload_too_large": Kind(413, "Store large data elsewhere, and send a reference to it."),
+    "uri_too_long": Kind(414, "Send a shorter path and query."),
+    "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
     "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "rate_limited": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "headers_too_large": Kind(431, "Send shorter headers."),
     "backend_error": Kind(500, "Try again; if it happens again, the log of the server says why.", is_retryable=True),
+    "not_implemented": Kind(501, "Send the body chunked, or with its Content-Length."),
+    "overloaded": Kind(503, "Try again after the time in the header Retry-After.", is_retryable=True),
     "backend_unavailable": Kind(503, "Try again: the server has no connection to its broker.", is_retryable=True),
     "backend_timeout": Kind(504, "Try again, or ask with GET what became of the request.", is_retryable=True),
+    "version_not_supported": Kind(505, "Use HTTP/1.1."),
 }
 
 OF_JOBS: Final = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -15,6 +17,7 @@ CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
 """For clients that drop bodies whose type does not contain application/json."""
 ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
 SPEC_VERSION: Final = "1.0"
+MAX_QUERY_FIELDS: Final = 100
 
 
 @dataclass(slots=True)
@@ -66,11 +69,27 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """What a client gets."""
+    """What a client gets: a body, or a stream of its pieces instead, which is closed when the client goes away."""
 
     status: int
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
+    stream: AsyncIterator[bytes] | None = None
+
+
+def read_query(raw: bytes) -> dict[str, str]:
+    """Return the fields of a query, of those with one name the last. Raises RequestRefused for too many."""
+    if not raw:
+        return {}
+    try:
+        return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
+    except ValueError:
+        raise RequestRefused("invalid_request", f"The query has more than {MAX_QUERY_FIELDS} fields.") from None
+
+
+def streamed(stream: AsyncIterator[bytes], media_type: str, status: int = 200) -> Response:
+    """Return an answer that goes on as long as its stream does, for server-sent events: each piece is sent at once."""
+    return Response(status, headers=[("Content-Type", media_type), ("Cache-Control", "no-store")], stream=stream)
 
 
 def answer(body: object, status: int = 200, headers: list[tuple[str, str]] | None = None) -> Response:

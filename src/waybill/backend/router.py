@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
 from waybill.backend.message import Request, Response
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Quick = Callable[[Request], "Response | asyncio.Future[Response] | None"]
+"""Answers what is usual without a task of its own: at once, or together with others. None leaves it to the handler."""
 
 READ: Final = "read"
 OPERATE: Final = "operate"
@@ -23,6 +26,7 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     role: str
+    quick: Quick | None = None
 
 
 class _Node:

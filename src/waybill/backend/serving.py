@@ -1,49 +1,35 @@
-"""A backend behind a port: uvicorn, and, for conformance tests, the way to begin anew."""
+"""A backend behind a port, and, for conformance tests, the way to begin anew."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
 
 from waybill.backend.application import Application
-from waybill.backend.asgi import AsgiApplication
+from waybill.backend.asgi import WAITING_PATHS
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, Route
 from waybill.backend.routes import routes_of
+from waybill.backend.server.limits import Limits
+from waybill.backend.server.server import HttpServer
 from waybill.ojs.client import Jobs
-
-try:
-    import uvicorn
-except ImportError as error:
-    raise ImportError("serving HTTP needs the package uvicorn: pip install 'waybill[http]'") from error
 
 MakeJobs = Callable[[], AbstractAsyncContextManager[Jobs]]
 
-BACKLOG: Final = 2048
-KEEP_ALIVE_SECONDS: Final = 75
 GRACE_SECONDS: Final = 5
-
-
-class _Server(uvicorn.Server):
-    """One whose signals are in other hands."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them there."""
-        yield
 
 
 class Serving:
     """Serves a backend: `async with Serving(make_jobs, "127.0.0.1", 8080) as serving: ...`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,
         make_jobs: MakeJobs,
         host: str,
@@ -51,6 +37,8 @@ class Serving:
         *,
         database: str = ":memory:",
         keys: KeyRing | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
         is_test: bool = False,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test."""
@@ -62,53 +50,35 @@ class Serving:
         self._is_test = is_test
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._server: _Server | None = None
+        self._tls = tls
+        self._limits = limits
+        self._server: HttpServer | None = None
         self._resetting = asyncio.Lock()
         self.url = ""
 
     async def start(self) -> None:
         """Listen when the backend is ready. Raises OSError, ClientError."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((self._host, self._port), family=family)
         try:
             await self._begin()
         except BaseException:
             listening.close()
             raise
         host = f"[{self._host}]" if family == socket.AF_INET6 else self._host
-        self.url = f"http://{host}:{listening.getsockname()[1]}"
-        config = uvicorn.Config(
-            self._answer,
-            loop="none",
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-        self._server = _Server(config)
-        self._running = asyncio.get_running_loop().create_task(self._server.serve([listening]))
-        # The socket listens already: whoever connects now is answered in a moment.
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://{host}:{listening.getsockname()[1]}"
+        self._server = HttpServer(self._application, WAITING_PATHS, self._limits, self._tls)
+        await self._server.start(listening)
 
     async def close(self) -> None:
         """Accept nothing more, answer what waits, and give back what is given out."""
-        if self._server is not None and self._running is not None:
-            self._server.should_exit = True
+        server, self._server = self._server, None
+        if server is not None:
             if self._backend is not None:
                 await self._backend.fetcher.close()
-            await self._running
-            self._server = self._running = None
+            await server.close(GRACE_SECONDS)
         await self._stack.aclose()
-
-    async def wait_ended(self) -> None:
-        """Return when the server has ended by itself."""
-        if self._running is not None:
-            await asyncio.shield(self._running)
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -128,7 +98,9 @@ class Serving:
         routes = routes_of(backend)
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
-        self._asgi = AsgiApplication(Application(routes, self._keys))
+        self._application = Application(routes, self._keys)
+        if self._server is not None:
+            self._server.connections.application = self._application
 
     async def _reset(self, _request: Request) -> Response:
         """Begin anew, with an empty broker."""
@@ -137,6 +109,3 @@ class Serving:
             await old.aclose()
             await self._begin()
         return answer({"reset": True})
-
-    async def _answer(self, scope: dict[str, object], receive: object, send: object) -> None:
-        await self._asgi(scope, receive, send)  # type: ignore[arg-type]

@@ -152,9 +152,4 @@ async def _serve(
 async def _until_stopped(serving: Serving, stopping: asyncio.Event) -> None:
     collect_rarely(young=50_000, whole_heap=1000)
     click.echo(f"ready {serving.url}")
-    stopped = asyncio.ensure_future(stopping.wait())
-    ended = asyncio.ensure_future(serving.wait_ended())
-    await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
-    for one in (stopped, ended):
-        one.cancel()
-    await asyncio.gather(stopped, ended, return_exceptions=True)
+    await stopping.wait()

@@ -1,0 +1,74 @@
+"""Answers as octets."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final
+
+from waybill.backend.message import Response
+
+_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+NO_BODY: Final = frozenset({204, 304})
+
+
+class Dates:
+    """The field Date, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._field = ""
+
+    def field(self) -> str:
+        """Return the whole line."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._field = f"Date: {formatdate(second, usegmt=True)}\r\n"
+        return self._field
+
+
+_dates = Dates()
+
+
+def encode_answer(response: Response, *, is_head: bool, stays: bool, is_old: bool = False) -> bytes:
+    """Return an answer with its body; `stays` says whether the connection does."""
+    body = response.body
+    if response.status in NO_BODY:
+        return _head(response, "" if stays else "Connection: close\r\n", has_type=False)
+    closing = _closing(stays=stays, is_old=is_old)
+    head = _head(response, f"Content-Length: {len(body)}\r\n{closing}")
+    return head if is_head else head + body
+
+
+def encode_stream_head(response: Response, *, is_chunked: bool, stays: bool) -> bytes:
+    """Return what comes before the pieces of a stream; one that is not chunked ends with the connection."""
+    framing = "Transfer-Encoding: chunked\r\n" if is_chunked else ""
+    return _head(response, framing + _closing(stays=stays and is_chunked, is_old=False))
+
+
+def chunk(piece: bytes) -> bytes:
+    """Return a piece of a stream as a chunk."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+def _closing(*, stays: bool, is_old: bool) -> str:
+    if not stays:
+        return "Connection: close\r\n"
+    return "Connection: keep-alive\r\n" if is_old else ""
+
+
+def _head(response: Response, framing: str, *, has_type: bool = True) -> bytes:
+    lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"]
+    for name, value in response.headers:
+        if has_type or name != "Content-Type":
+            lines.append(f"{name}: {value}\r\n")
+    text = "".join((*lines, _dates.field(), framing))
+    count = len(lines) + 1 + framing.count("\n")
+    if text.count("\n") != count or text.count("\r") != count:
+        # Whoever could write a line end into a header could write another answer.
+        text = "".join(one.replace("\r", " ").replace("\n", " ")[:-2] + "\r\n" for one in (*lines, _dates.field()))
+        text += framing
+    return f"{text}\r\n".encode("latin-1", "replace")

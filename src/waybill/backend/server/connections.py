@@ -1,0 +1,91 @@
+"""What the connections of one server share: the application, the limits, the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import Any, Protocol
+
+from waybill.backend.application import Application
+from waybill.backend.server.head import HeadReader
+from waybill.backend.server.limits import Limits
+
+
+class Looked(Protocol):
+    """A connection, as those who look after it see it."""
+
+    def look(self, now: float) -> None:
+        """End what takes too long."""
+
+    def shut_down(self) -> None:
+        """Close when the present request is answered."""
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+
+
+class Connections:
+    """The connections of one server."""
+
+    def __init__(self, application: Application, waiting_paths: Collection[str], limits: Limits) -> None:
+        """A client of one of `waiting_paths` that goes away wants no answer any more: its request is cancelled."""
+        self.application = application
+        self.limits = limits
+        self.heads = HeadReader()
+        self.now = asyncio.get_running_loop().time()
+        """The time of the last round, by the clock of the loop."""
+        self.is_closing = False
+        self.is_empty = asyncio.Event()
+        self.is_empty.set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._waiting_paths = frozenset(waiting_paths)
+        self._connections: set[Looked] = set()
+        self._reserved = 0
+
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._connections)
+
+    def all(self) -> list[Looked]:
+        """Return the connections that there are now."""
+        return list(self._connections)
+
+    def join(self, connection: Looked) -> bool:
+        """Take a new connection; False if there are too many."""
+        self._connections.add(connection)
+        self.is_empty.clear()
+        return len(self._connections) <= self.limits.connections
+
+    def leave(self, connection: Looked) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self.is_empty.set()
+
+    def look(self, now: float) -> None:
+        """End whatever takes too long."""
+        self.now = now
+        for connection in self.all():
+            connection.look(now)
+
+    def reserve(self, size: int) -> bool:
+        """Take room for a large body; False if there is none."""
+        if self._reserved + size > self.limits.body_bytes:
+            return False
+        self._reserved += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Give room back."""
+        self._reserved -= size
+
+    def is_waiting(self, path: str) -> bool:
+        """Say whether a request waits for something, and ends with its client."""
+        return path in self._waiting_paths
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something beside the connections."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
