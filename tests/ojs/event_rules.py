@@ -78,6 +78,7 @@ OURS: Final = frozenset(
         "workflow.forgotten",
         "job.staged", "job.activated", "job.unstaged", "rate_limit.exceeded", "rate_limit.released",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
+        "record.put", "record.removed",
     }
 )  # fmt: skip
 """The types beside the catalogue: how coordinators agree (docs/reference/events.md)."""

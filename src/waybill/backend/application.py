@@ -92,7 +92,7 @@ class Application:
         if self._keys is None:
             _check_origin(request)
         elif route.role != OPEN:
-            self._keys.check(request.headers, route.role)
+            request.actor = self._keys.check(request.headers, route.role).name
         return route
 
 

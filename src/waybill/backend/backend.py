@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
+from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import Limits
@@ -48,6 +49,7 @@ class Backend:
     limits: Limits
     fetcher: Fetcher
     events: RecentEvents
+    extensions: Extensions
 
     def __init__(self, jobs: Jobs, *, database: str = ":memory:", is_test: bool = False) -> None:
         """`jobs` is a client of its own, without handlers. `database` is where the state of jobs is: see `Coordinator`.
@@ -67,7 +69,7 @@ class Backend:
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
         self.directives: dict[str, str] = {}
-        """What workers are told in their heartbeats: quiet, terminate."""
+        """What workers are told in their heartbeats, quiet or terminate, for as long as this server runs."""
 
     async def start(self) -> None:
         """Connect, and read the events so far. Raises ClientError."""
@@ -85,6 +87,8 @@ class Backend:
             await self.fetcher.start()
             self.events = RecentEvents()
             await self.events.start(broker)
+            self.extensions = Extensions(broker, self._coordinator)
+            await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:
                 await self.know_queue(queue)
         except BaseException:
@@ -99,6 +103,8 @@ class Backend:
             await self._settlement.drain(DRAIN_SECONDS)
             self._settlement = None
         coordinator, self._coordinator = self._coordinator, None
+        if hasattr(self, "extensions"):
+            await self.extensions.close()
         if coordinator is not None:
             await coordinator.close()
         self._broker = None

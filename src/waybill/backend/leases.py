@@ -139,6 +139,15 @@ class Leases:
         if lease is not None:
             self._settlement.cancelled(lease.execution)
 
+    def of_worker(self, worker_id: str) -> list[Lease]:
+        """Return the leases of a worker."""
+        return [lease for lease in self._leases.values() if lease.worker_id == worker_id]
+
+    def expire(self, lease: Lease) -> None:
+        """End a lease as if nothing had been heard of its worker."""
+        if self.end(lease.execution.envelope.id) is lease:
+            self._expire(lease, is_timeout=False)
+
     def give_back_all(self) -> None:
         """Let others have what is given out: this backend ends. Their workers may still be at it."""
         for job_id in list(self._leases):

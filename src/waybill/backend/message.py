@@ -31,6 +31,8 @@ class Request:
     body: bytes = b""
     parameters: dict[str, str] = field(default_factory=dict)
     id: str = ""
+    actor: str = ""
+    """The name of the API key that it shows, empty without one."""
 
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. None is an empty one unless it is required.

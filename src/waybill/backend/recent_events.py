@@ -15,6 +15,8 @@ from waybill.ojs.spec.events import ReceivedEvent, read_events
 MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
 PREFETCH: Final = 100
+OWN: Final = "record."
+"""Begins the types of events that are a server's own business."""
 
 
 class RecentEvents:
@@ -39,7 +41,8 @@ class RecentEvents:
         for body in reversed(self._messages):
             for event in reversed(read_events(body)[0]):
                 if (
-                    (not types or event.type in types)
+                    not event.type.startswith(OWN)
+                    and (not types or event.type in types)
                     and (not queues or event.data.get("queue") in queues)
                     and (subject is None or event.subject == subject)
                 ):
@@ -47,6 +50,10 @@ class RecentEvents:
                     if len(found) >= limit:
                         return found
         return found
+
+    def read(self) -> list[ReceivedEvent]:
+        """Return all that are kept, in the order of the stream."""
+        return [event for body in self._messages for event in read_events(body)[0]]
 
     def _take(self, delivery: Delivery) -> None:
         delivery.ack()

@@ -120,6 +120,8 @@ REQUIRED: dict[str, set[str]] = {
     "job.unstaged": {"job_type", "queue"},
     "rate_limit.exceeded": {"key", "strategy", "limit", "current", "job_id"},
     "rate_limit.released": {"key", "strategy", "job_id"},
+    "record.put": {"value"},
+    "record.removed": set(),
     "cron.triggered": {"cron_name", "cron_expr", "job_type", "job_id", "scheduled_at"},
     "cron.skipped": {"cron_name", "cron_expr", "job_type", "reason"},
 }  # fmt: skip

@@ -11,9 +11,11 @@ from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
+from waybill.backend.routes.wrapping import wrapped
 
 
 def routes_of(backend: Backend) -> list[Route]:
     """Return all routes."""
     kinds = (SystemRoutes, JobRoutes, WorkerRoutes, QueueRoutes, DeadLetterRoutes, CronRoutes, WorkflowRoutes)
-    return [route for kind in kinds for route in kind(backend).routes()]
+    routes = [route for kind in kinds for route in kind(backend).routes()]
+    return [wrapped(route, backend) for route in routes]

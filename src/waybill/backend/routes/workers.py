@@ -62,6 +62,7 @@ class WorkerRoutes:
         wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         worker_id = _text(body, "worker_id")
         backend = self._backend
+        backend.extensions.workers.note(worker_id, queues)
         for queue in queues:
             check_queue(queue)
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
@@ -193,8 +194,10 @@ class WorkerRoutes:
             raise _invalid("worker_id", "must be a string")
         visibility = _seconds(body, "visibility_timeout_ms")
         backend = self._backend
+        backend.extensions.workers.note(worker_id, None, body)
         extended: list[str] = []
-        state = backend.directives.get(worker_id, "running")
+        told = backend.extensions.directives.get(worker_id)
+        state = backend.directives.get(worker_id, "running") if told is None else told.directive
         for job_id in dict.fromkeys(ids):
             lease = backend.leases.extend(job_id, worker_id, visibility)
             if lease is not None:

@@ -27,6 +27,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
+from waybill.ojs.coordinator.records import RecordFold
 from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.coordinator.wait_requests import MAX_OPEN, WaitRequests
 from waybill.ojs.spec.control_message import read_request
@@ -132,6 +133,11 @@ class Coordinator:
     def queues(self) -> list[str]:
         """The queues that it coordinates."""
         return list(self._queues)
+
+    @property
+    def records(self) -> RecordFold:
+        """What says which records have changed."""
+        return self._features.records
 
     @property
     def view(self) -> JobView:

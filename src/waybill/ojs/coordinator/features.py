@@ -17,6 +17,7 @@ from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.markers import MarkerFold
+from waybill.ojs.coordinator.records import RecordFold
 from waybill.ojs.coordinator.staged import StagedFold
 from waybill.ojs.cron.cron_fold import CronFold
 from waybill.ojs.cron.cron_requests import CronRequests
@@ -33,8 +34,9 @@ class Features:
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
         self._workflows = WorkflowFold()
+        self.records = RecordFold(is_trusted)
         self.folds = FeatureFolds(
-            [CronFold(is_trusted), self._workflows, StagedFold(), ClaimFold(is_trusted), MarkerFold()]
+            [CronFold(is_trusted), self._workflows, StagedFold(), ClaimFold(is_trusted), self.records, MarkerFold()]
         )
         self._is_trusted = is_trusted
         self._leader: Leader | None = None

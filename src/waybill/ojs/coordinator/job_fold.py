@@ -222,7 +222,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     elif event.type == "job.started" and job.attempt <= attempt:
         job.started_at = event.time
         job.worker_id = _text(data.get("worker_id"))
-        job.progress = job.progress_message = None
+        job.progress = job.progress_message = job.progress_data = job.progress_at = None
     if job.rank < rank:
         job.state = state
         job.attempt = attempt
@@ -260,7 +260,7 @@ def _begin_anew(job: JobRecord) -> None:
     _let_go(job)
     job.errors = None
     job.error = job.result = job.result_expires_at = job.worker_id = None
-    job.progress = job.progress_message = job.checkpoint = None
+    job.progress = job.progress_message = job.progress_data = job.progress_at = job.checkpoint = None
 
 
 def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
@@ -272,6 +272,10 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
     if isinstance(percent, int | float):
         job.progress = max(job.progress or 0.0, min(percent, 100) / 100)
     job.progress_message = _text(data.get("progress_message")) or job.progress_message
+    job.progress_data = _object(data.get("progress_data")) or job.progress_data
+    job.progress_at = event.time
+    if data.get("checkpoint_removed") is True:
+        job.checkpoint = None
     job.checkpoint = read_checkpoint(data.get("checkpoint")) or job.checkpoint
 
 

@@ -31,10 +31,10 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-_VERSION: Final = 9
+_VERSION: Final = 10
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
-_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors")
+_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 
 _metadata: Final = sql.MetaData()
 _jobs: Final = sql.Table(
@@ -51,7 +51,7 @@ _jobs: Final = sql.Table(
         for name in (
             "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
             "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
-            "owner", "message", "result_expires_at", "envelope", "errors",
+            "owner", "message", "result_expires_at", "envelope", "errors", "progress_data", "progress_at",
         )
     ),
     sql.Column("progress", sql.Float),

@@ -28,6 +28,7 @@ from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
 from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
 
 BATCH_TYPE: Final = "ojs.events"
@@ -166,7 +167,11 @@ class JobProgress(JobEventData, frozen=True, kw_only=True):
     attempt: int
     progress_percent: float
     progress_message: str | None = None
+    progress_data: msgspec.Raw | None = None
+    """A JSON object with details of the application's own."""
     checkpoint: Checkpoint | None = None
+    checkpoint_removed: bool | None = None
+    """The next attempt is to begin from the start."""
 
 
 class QueuePaused(EventData, frozen=True, kw_only=True):
@@ -387,6 +392,8 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     CronRemoved: "cron.removed",
     CronClaimed: "cron.claimed",
     CronTold: "cron.told",
+    RecordPut: "record.put",
+    RecordRemoved: "record.removed",
 }
 
 

@@ -82,6 +82,8 @@ async def next_checkpoint(control: Control, execution: Execution, failure: Failu
     carried = read_checkpoint(execution.envelope.checkpoint)
     if execution.context is not None:
         return execution.context.current_checkpoint
+    if execution.has_told_checkpoint:
+        return execution.checkpoint
     if failure.record.type != LOST:
         return carried
     try:

@@ -13,6 +13,7 @@ from waybill.client import Delivery
 from waybill.ojs.errors import InvalidJob, JobError, ProcessLost, RemoteTraceback, ResponseCode
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
+from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
 
@@ -45,8 +46,8 @@ class Execution:
     """An attempt. `attempt` counts from 1; `started` and `deadline` are seconds of the loop's clock."""
 
     __slots__ = (
-        "attempt", "context", "deadline", "delivery", "ending", "envelope", "future", "handler", "queue", "settled",
-        "started",
+        "attempt", "checkpoint", "context", "deadline", "delivery", "ending", "envelope", "future", "handler",
+        "has_told_checkpoint", "queue", "settled", "started",
     )  # fmt: skip
 
     def __init__(self, delivery: Delivery, queue: str, envelope: Envelope, attempt: int) -> None:
@@ -61,6 +62,9 @@ class Execution:
         self.deadline = 0.0
         self.ending: Ending | None = None
         self.settled = False
+        self.checkpoint: Checkpoint | None = None
+        self.has_told_checkpoint = False
+        """Whether a worker without a context here has said what the next attempt shall find."""
 
     @property
     def key(self) -> AttemptKey:

@@ -1,0 +1,49 @@
+"""The audit log: who has changed what, and when. An entry is a record that is kept for thirty days.
+
+Jobs themselves are no entries: the events tell of them. Bodies are not in it, as they may have secrets.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request
+from waybill.ojs.coordinator.records import Records
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import format_timestamp
+
+KIND: Final = "audit/"
+KEPT: Final = timedelta(days=30)
+_LAST_MILLISECOND: Final = 2**48 - 1
+MOST_PATH: Final = 500
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """A change. `actor` is the name of the API key; empty where the server has none."""
+
+    time: str
+    actor: str
+    method: str
+    path: str
+    status: int
+    request_id: str
+
+
+def note(records: Records, request: Request, status: int) -> None:
+    """Take note of a change."""
+    now = datetime.now(UTC)
+    entry = Entry(format_timestamp(now), request.actor, request.method, request.path[:MOST_PATH], status, request.id)
+    # The newest comes first: keys are listed in ascending order.
+    key = f"{KIND}{_LAST_MILLISECOND - time.time_ns() // 1_000_000:012x}-{new_id()[19:]}"
+    records.put_soon(key, entry, expires_at=format_timestamp(now + KEPT))
+
+
+async def entries(records: Records, limit: int, after: str) -> list[Form]:
+    """Return the newest entries, those before the one with the id `after` if it is given."""
+    found = await records.list(KIND, limit, KIND + after if after and len(after) < 100 else "")
+    return [{"id": one.key.removeprefix(KIND), **msgspec.to_builtins(one.read(Entry))} for one in found]

@@ -1,0 +1,79 @@
+"""What a server does beside the jobs themselves, and keeps as records: answers under keys, and what operators set."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.history import History
+from waybill.backend.idempotency import Idempotency
+from waybill.backend.presence import Presence
+from waybill.backend.settings import Settings
+from waybill.backend.workers import HttpWorkers
+from waybill.client import ClientError
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.coordinator import Coordinator
+from waybill.ojs.coordinator.records import SWEPT_HOURS, Records
+
+SWEEP_SECONDS: Final = 600.0
+SAMPLE_SECONDS: Final = 60.0
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Directive(msgspec.Struct):
+    """What a worker is told in its heartbeats: quiet or terminate."""
+
+    directive: str
+
+
+class Extensions:
+    """Those of one server."""
+
+    def __init__(self, broker: BrokerConnection, coordinator: Coordinator) -> None:
+        """`coordinator` is started."""
+        view = coordinator.view
+        self.records = Records(view, broker.events)
+        self.presence = Presence(broker)
+        self.idempotency = Idempotency(self.records, view, self.presence)
+        self.settings = Settings(self.records, coordinator.records)
+        self.directives = self.settings.shelf("directive", Directive)
+        self.workers = HttpWorkers()
+        self.history = History()
+        view.on_feature.append(self.settings.on_folded)
+        self._view = view
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin. Raises ClientError."""
+        await self.presence.start()
+        await self.settings.start()
+        loop = asyncio.get_running_loop()
+        self._tasks += [loop.create_task(self._sweep()), loop.create_task(self._sample())]
+
+    async def close(self) -> None:
+        """End."""
+        await self.settings.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        since = datetime.now(UTC) - timedelta(hours=SWEPT_HOURS)
+        while True:
+            now = datetime.now(UTC)
+            try:
+                await self.records.sweep(since, now)
+                since = now - timedelta(hours=1)
+            except (ClientError, TimeoutError) as error:
+                _log.warning("what has expired is removed later: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _sample(self) -> None:
+        while True:
+            self.history.add(await self._view.read(lambda store: store.counts()))
+            await asyncio.sleep(SAMPLE_SECONDS)

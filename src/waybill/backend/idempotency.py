@@ -1,0 +1,201 @@
+"""Idempotency keys: a change that is asked for twice under one key is made once, and answered twice with the same.
+
+    1. A claim is written under the key: the digest of the request, and from what the ids of its jobs are made.
+    2. The change is made. Jobs without ids of their own get those.
+    3. The answer is written beside the claim.
+
+Whoever comes with the same key meanwhile waits. A server that dies between 1 and 3 leaves a claim without an answer.
+The next request under the key takes it over once that server's connection is gone, and makes the change again with the
+same ids: a job that is known by then is not pushed twice, and the answer says how it is now.
+
+Answers other than 2xx are not kept: nothing was changed, and the same may work later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import zlib
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.presence import Presence
+from waybill.backend.router import Handler
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.records import Records
+from waybill.ojs.spec.identifiers import DERIVED, new_id
+from waybill.ojs.spec.timestamps import format_timestamp
+
+HEADER: Final = "idempotency-key"
+MAX_KEY: Final = 256
+KEPT: Final = timedelta(hours=25)
+"""The specification asks for 24 hours."""
+MAX_KEPT_BYTES: Final = 256 * 1024
+"""Of an answer, packed. What is larger is told again as it is then."""
+PACKED_FROM_BYTES: Final = 1024
+WAIT_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.25
+METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+REPLAYED: Final = ("Idempotency-Replayed", "true")
+KIND: Final = "idempotency/"
+ONE_JOB: Final = frozenset({"/ojs/v1/jobs"})
+MANY_JOBS: Final = frozenset({"/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
+UNKEYED: Final = frozenset({"/ojs/v1/workers/fetch", "/ojs/v1/workers/heartbeat"})
+"""Where the same answer twice would be wrong."""
+
+
+class Claim(msgspec.Struct, omit_defaults=True):
+    """What is kept under a key. `by` is who has made the claim; a `status` of 0 stands for no answer yet."""
+
+    digest: str
+    seed: str
+    by: str
+    status: int = 0
+    location: str = ""
+    body: bytes = b""
+    is_packed: bool = False
+    is_too_large: bool = False
+
+
+class Idempotency:
+    """Makes changes once."""
+
+    def __init__(self, records: Records, view: JobView, presence: Presence) -> None:
+        self._records = records
+        self._view = view
+        self._presence = presence
+        self._under_way: dict[str, asyncio.Lock] = {}
+
+    async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
+        """Return the answer to a request with a key. `owner` is whose key it is: others may use the same text."""
+        given = request.headers[HEADER]
+        if not 0 < len(given) <= MAX_KEY or not given.isprintable():
+            text = f"The header Idempotency-Key must have 1 to {MAX_KEY} printable characters."
+            raise RequestRefused("invalid_request", text, details={"field": "Idempotency-Key"})
+        key = KIND + _digest(owner, request.method, request.path, given)
+        digest = _digest(request.body.decode("latin-1"), *(f"{name}={text}" for name, text in request.query.items()))
+        lock = self._under_way.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._once(key, digest, request, handler)
+        finally:
+            if not lock.locked():
+                self._under_way.pop(key, None)
+
+    async def _once(self, key: str, digest: str, request: Request, handler: Handler) -> Response:
+        claim, is_first = await self._claimed(key, digest)
+        if claim.status and not claim.is_too_large:
+            return _replayed(claim)
+        ids: list[str] = []
+        try:
+            ids = _name_jobs(request, claim.seed)
+            response = await handler(request)
+        except RequestRefused as error:
+            if is_first or error.code != "duplicate" or error.details.get("existing_job_id") not in ids:
+                if error.kind.status < 500:
+                    await self._records.remove(key)
+                raise
+            response = await self._again(request, ids, handler)
+        if response.status >= 300:
+            await self._records.remove(key)
+        else:
+            self._records.put_soon(key, _answered(claim, response), expires_at=_expiry())
+        return response
+
+    async def _claimed(self, key: str, digest: str) -> tuple[Claim, bool]:
+        """Return the claim that has an answer, or else ours, and whether nobody had one before."""
+        while True:
+            before, version = await self._found(key)
+            if before is not None and before.digest != digest:
+                text = "This idempotency key was used for another request."
+                raise RequestRefused("conflict", text, hint="Use a new key for each change.")
+            if before is not None and before.status and not before.is_too_large:
+                return before, False
+            claim = Claim(digest, new_id() if before is None else before.seed, self._presence.name)
+            if await self._records.put(key, claim, expected=version, expires_at=_expiry()):
+                return claim, before is None
+
+    async def _found(self, key: str) -> tuple[Claim | None, int]:
+        """Return the claim under a key, with its version; one that somebody else is at is waited for."""
+        ends_at = asyncio.get_running_loop().time() + WAIT_SECONDS
+        while True:
+            record = await self._records.get(key)
+            if record is None:
+                return None, 0
+            claim = record.read(Claim)
+            if claim.status or claim.by == self._presence.name or not await self._presence.is_there(claim.by):
+                return claim, record.version
+            if asyncio.get_running_loop().time() >= ends_at:
+                text = "Another server is still at this request."
+                raise RequestRefused("conflict", text, hint="Ask again in a moment.")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
+        """Push what is missing of jobs of which some are there, and tell how all are now."""
+        known = {info.id for info in await self._view.many(ids)}
+        if request.path in MANY_JOBS and len(known) < len(ids):
+            body = request.json()
+            jobs = body["jobs"]
+            if isinstance(jobs, list):
+                body["jobs"] = [job for job in jobs if isinstance(job, dict) and job.get("id") not in known]
+            request.body = msgspec.json.encode(body)
+            await handler(request)
+        now = datetime.now(UTC)
+        forms: dict[str, Form] = {one.info.id: form_of(one, now) for one in await self._view.details(ids)}
+        found = [forms[job_id] for job_id in ids if job_id in forms]
+        if request.path in ONE_JOB:
+            return answer({**found[0], "job": found[0]}, 201, [("Location", f"/ojs/v1/jobs/{ids[0]}")])
+        items = [{"index": index, "status": "created", "job": form} for index, form in enumerate(found)]
+        counts = {"count": len(found), "total": len(found), "succeeded": len(found), "failed": 0}
+        return answer({"jobs": found, "items": items, **counts}, 201)
+
+
+def _name_jobs(request: Request, seed: str) -> list[str]:
+    """Give ids to the jobs of a request that have none; returns the ids of all."""
+    if request.method != "POST" or request.path not in ONE_JOB | MANY_JOBS:
+        return []
+    body = request.json(required=True)
+    given = [body] if request.path in ONE_JOB else body.get("jobs")
+    jobs = [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
+    for index, job in enumerate(jobs):
+        if job.get("id") is None:
+            job["id"] = _seeded_id(seed, index)
+    request.body = msgspec.json.encode(body)
+    return [job["id"] for job in jobs if isinstance(job["id"], str)]
+
+
+def _seeded_id(seed: str, index: int) -> str:
+    """Return a UUIDv7 of the time of another, ascending with the index."""
+    count = (int(seed[15:18], 16) + index) % int(DERIVED, 16)
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8])
+    tail = f"{(2 << 62) | (number & ((1 << 62) - 1)):016x}"
+    return f"{seed[:14]}7{count:03x}-{tail[:4]}-{tail[4:]}"
+
+
+def _answered(claim: Claim, response: Response) -> Claim:
+    location = next((value for name, value in response.headers if name == "Location"), "")
+    is_packed = len(response.body) >= PACKED_FROM_BYTES
+    body = zlib.compress(response.body, 1) if is_packed else response.body
+    if len(body) > MAX_KEPT_BYTES:
+        return Claim(claim.digest, claim.seed, claim.by, response.status, is_too_large=True)
+    return Claim(claim.digest, claim.seed, claim.by, response.status, location, body, is_packed=is_packed)
+
+
+def _replayed(claim: Claim) -> Response:
+    body = zlib.decompress(claim.body) if claim.is_packed else claim.body
+    headers = [REPLAYED, *([("Location", claim.location)] if claim.location else [])]
+    return Response(claim.status, body, headers)
+
+
+def _digest(*texts: str) -> str:
+    named = "".join(f"{len(text)}:{text}" for text in texts)
+    return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
+
+
+def _expiry() -> str:
+    return format_timestamp(datetime.now(UTC) + KEPT)

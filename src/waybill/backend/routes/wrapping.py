@@ -1,0 +1,54 @@
+"""What comes before the handlers of routes: plain functions, so that who wants nothing of it pays nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from waybill.backend import audit
+from waybill.backend.backend import Backend
+from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
+from waybill.backend.message import Request, Response
+from waybill.backend.router import Route
+
+UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
+"""Of whom jobs' own events tell."""
+_PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk", "/ojs/v1/workflows"})
+
+
+def wrapped(route: Route, backend: Backend) -> Route:
+    """Return a route with what comes before and after its handler."""
+    if route.method not in METHODS:
+        return route
+    is_push = route.method == "POST" and route.path in _PUSHES
+    if not is_push and not route.path.startswith(UNAUDITED):
+        route = _audited(route, backend)
+    return route if route.path in UNKEYED else _keyed(route, backend)
+
+
+def _keyed(route: Route, backend: Backend) -> Route:
+    """Make changes once for each idempotency key."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        if HEADER in request.headers:
+            return backend.extensions.idempotency.handle(request, request.actor, handler)
+        return handler(request)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return None if HEADER in request.headers or quick is None else quick(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+
+
+def _audited(route: Route, backend: Backend) -> Route:
+    """Note each change that was made."""
+    handler = route.handler
+
+    async def handle(request: Request) -> Response:
+        response = await handler(request)
+        audit.note(backend.extensions.records, request, response.status)
+        return response
+
+    return route._replace(handler=handle, quick=None)

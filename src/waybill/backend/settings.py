@@ -1,0 +1,135 @@
+"""What operators set, kept as records and known to each server without asking: schemas, bounds of queues, tenants.
+
+A server reads them when it starts, and again when the stream tells of a change. They are few, and small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.ojs.coordinator.records import Record, RecordFold, Records
+
+MOST: Final = 10_000
+"""Of one kind."""
+LOOK_SECONDS: Final = 5.0
+"""Between two looks for what another server has folded into a database that they share."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Shelf(Generic[T]):
+    """All settings of one kind, by name."""
+
+    def __init__(self, records: Records, kind: str, value: type[T]) -> None:
+        """`kind` begins the keys."""
+        self._records = records
+        self._prefix = f"{kind}/"
+        self._value = value
+        self._known: dict[str, T] = {}
+        self._raw: dict[str, Record] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._known)
+
+    def get(self, name: str) -> T | None:
+        """Return one, None if there is none."""
+        return self._known.get(name)
+
+    def items(self) -> list[tuple[str, T]]:
+        """Return all, in the order of their names."""
+        return sorted(self._known.items())
+
+    def created_at(self, name: str) -> str:
+        """Return since when there is one."""
+        return self._raw[name].created_at
+
+    def updated_at(self, name: str) -> str:
+        """Return when one was changed."""
+        return self._raw[name].updated_at
+
+    async def put(self, name: str, value: T, *, is_new: bool = False) -> bool:
+        """Set one; False if it was to be new and is not. Raises RequestRefused if there are too many, TimeoutError."""
+        if name not in self._known and len(self._known) >= MOST:
+            raise RequestRefused("conflict", f"There are {MOST} of these already.")
+        is_put = await self._records.put(self._prefix + name, value, expected=0 if is_new else None)
+        await self.look()
+        return is_put
+
+    async def remove(self, name: str) -> bool:
+        """Remove one; False if there is none. Raises TimeoutError."""
+        if name not in self._known:
+            return False
+        await self._records.remove(self._prefix + name)
+        await self.look()
+        return True
+
+    async def look(self) -> None:
+        """Read all."""
+        found: dict[str, T] = {}
+        raw: dict[str, Record] = {}
+        for record in await self._records.list(self._prefix, MOST):
+            name = record.key.removeprefix(self._prefix)
+            before = self._raw.get(name)
+            raw[name] = record
+            if before is not None and before.raw == record.raw and name in self._known:
+                found[name] = self._known[name]
+                continue
+            try:
+                found[name] = record.read(self._value)
+            except msgspec.ValidationError as error:
+                _log.warning("the setting %s cannot be read by this version and is left out: %s", record.key, error)
+        self._known, self._raw = found, raw
+
+
+class Settings:
+    """The shelves of one server."""
+
+    def __init__(self, records: Records, fold: RecordFold) -> None:
+        self.records = records
+        self._fold = fold
+        self._shelves: list[Shelf[msgspec.Struct]] = []
+        self._changed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+
+    def shelf(self, kind: str, value: type[T]) -> Shelf[T]:
+        """Return the shelf for a kind. Call it before `start`."""
+        made = Shelf(self.records, kind, value)
+        self._shelves.append(made)  # type: ignore[arg-type]
+        return made
+
+    async def start(self) -> None:
+        """Read all, and follow changes."""
+        for shelf in self._shelves:
+            await shelf.look()
+        self._following = asyncio.get_running_loop().create_task(self._follow())
+
+    async def close(self) -> None:
+        """Follow no more."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    def on_folded(self) -> None:
+        """Take note that the view has folded something."""
+        if self._fold.changed:
+            self._fold.changed.clear()
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            for shelf in self._shelves:
+                await shelf.look()

@@ -1,0 +1,193 @@
+"""Records: values under keys, the same in every coordinator's view, for features that need no fold of their own.
+
+    put       the value counts from its place in the stream on; with an expected version only if nobody was faster
+    remove    it is gone
+    expire    it is as if it were gone once its time is over; whoever looks for such records removes them
+
+Key and value are the writer's business; events count from trusted users only. A key is a kind, a slash and a name;
+its row is `record-{key}`. What expires is marked with the hour in which it does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+import msgspec
+
+from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
+from waybill.ojs.spec.events import ReceivedEvent, ViewMarked
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
+from waybill.ojs.spec.timestamps import format_timestamp
+
+RECORD: Final = "record-"
+EXPIRES: Final = "record-expires/"
+"""The mark of rows that expire, with the first characters of the time."""
+HOUR: Final = 13
+"""Characters of a time up to its hour."""
+NOTED: Final = 1000
+SWEPT_AT_ONCE: Final = 500
+SWEPT_HOURS: Final = 48
+"""How far back a server looks, when it starts, for what nobody has removed."""
+MAX_KEY_LENGTH: Final = MAX_ID_LENGTH
+
+_TYPES: Final = frozenset({"record.put", "record.removed"})
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class RecordRow(msgspec.Struct, omit_defaults=True):
+    """A record. `by` is the id of the event that has written it."""
+
+    value: msgspec.Raw
+    version: int
+    by: str
+    created_at: str
+    updated_at: str
+    expires_at: str | None = None
+
+
+class RecordFold(FeatureFold):
+    """Folds records."""
+
+    def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
+        """`is_trusted` says of a user whether it may be a coordinator's."""
+        self._is_trusted = is_trusted
+        self.changed: set[str] = set()
+        """The keys of what was folded, but of what expires, until somebody takes them from here."""
+
+    def keys(self, event: ReceivedEvent) -> Sequence[str]:
+        """Return the row of a record."""
+        return (RECORD + event.subject,) if event.type in _TYPES and self._is_trusted(event.user) else ()
+
+    def fold(self, rows: Rows, event: ReceivedEvent) -> None:
+        """Change a record as an event says."""
+        key = RECORD + event.subject
+        row = rows.get(key, RecordRow)
+        if row is not None and row.by == event.id:
+            return
+        data = event.data
+        is_there = row is not None and not _is_over(row, event.time)
+        expected = data.get("expected")
+        if event.type == "record.removed":
+            if row is not None and expected in {None, row.version}:
+                rows.delete(key)
+                self._note(event.subject, row)
+            return
+        if isinstance(expected, int) and expected != (row.version if row is not None and is_there else 0):
+            return
+        expires_at = data.get("expires_at")
+        made = RecordRow(
+            value=msgspec.Raw(msgspec.json.encode(data.get("value"))),
+            version=1 if row is None else row.version + 1,
+            by=event.id,
+            created_at=row.created_at if row is not None and is_there else event.time,
+            updated_at=event.time,
+            expires_at=expires_at if isinstance(expires_at, str) and expires_at.isascii() else None,
+        )
+        rows.put(key, made, None if made.expires_at is None else EXPIRES + made.expires_at[:HOUR])
+        self._note(event.subject, made)
+
+    def _note(self, key: str, row: RecordRow) -> None:
+        if row.expires_at is None and len(self.changed) < NOTED:
+            self.changed.add(key)
+
+
+class Record(msgspec.Struct):
+    """A record that was read: its key, its value as JSON, and its version."""
+
+    key: str
+    raw: bytes
+    version: int
+    created_at: str
+    updated_at: str
+
+    def read(self, kind: type[T]) -> T:
+        """Return the value. Raises msgspec.ValidationError if it is another."""
+        return msgspec.json.decode(self.raw, type=kind)
+
+
+class Records:
+    """Reads and writes records."""
+
+    def __init__(self, view: JobView, events: EventWriter) -> None:
+        """`events` writes as a user whom coordinators trust."""
+        self._view = view
+        self._events = events
+
+    async def get(self, key: str) -> Record | None:
+        """Return a record, None if there is none."""
+        row = await self._view.row(RECORD + key, RecordRow)
+        return None if row is None or _is_over(row, _now()) else _record(RECORD + key, row)
+
+    async def list(self, prefix: str, limit: int, after: str = "") -> list[Record]:
+        """Return the records whose keys begin with `prefix`, in the order of their keys, after the key `after`."""
+        found = await self._view.listed(RECORD + prefix, RecordRow, limit, RECORD + after if after else "")
+        now = _now()
+        return [_record(key, row) for key, row in found if not _is_over(row, now)]
+
+    async def sweep(self, since: datetime, until: datetime) -> None:
+        """Remove what has expired in these hours, but in the last of them."""
+        hour = since.replace(minute=0, second=0, microsecond=0)
+        while hour + timedelta(hours=1) <= until:
+            mark = EXPIRES + format_timestamp(hour)[:HOUR]
+            before: list[str] = []
+            while found := await self._view.marked(mark, RecordRow, SWEPT_AT_ONCE):
+                keys = [key for key, _ in found]
+                if keys == before:
+                    # Coordinators do not trust this server.
+                    return
+                before = keys
+                for key, row in found:
+                    self._events.record(key.removeprefix(RECORD), RecordRemoved(expected=row.version))
+                event_id = f"evt_{new_id()}"
+                await self._view.folded(event_id, functools.partial(self._mark, event_id))
+            hour += timedelta(hours=1)
+
+    def _mark(self, event_id: str) -> None:
+        self._events.record(event_id, ViewMarked(), event_id=event_id)
+
+    async def put(
+        self, key: str, value: msgspec.Struct, *, expected: int | None = None, expires_at: str | None = None
+    ) -> bool:
+        """Write a record; True once every view that reads on will have it, False if `expected` was wrong.
+
+        Raises TimeoutError, and ValueError for a key that is too long.
+        """
+        if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
+            raise ValueError("a record cannot have this key")
+        event_id = f"evt_{new_id()}"
+        data = RecordPut(value=msgspec.Raw(msgspec.json.encode(value)), expected=expected, expires_at=expires_at)
+        await self._view.folded(event_id, lambda: self._events.record(key, data, event_id=event_id))
+        if expected is None:
+            return True
+        row = await self._view.row(RECORD + key, RecordRow)
+        return row is not None and row.by == event_id
+
+    def put_soon(self, key: str, value: msgspec.Struct, *, expires_at: str | None = None) -> None:
+        """Write a record without waiting: it is lost if this process dies within moments."""
+        data = RecordPut(value=msgspec.Raw(msgspec.json.encode(value)), expires_at=expires_at)
+        self._events.record(key, data)
+
+    async def remove(self, key: str) -> None:
+        """Remove a record. Raises TimeoutError."""
+        event_id = f"evt_{new_id()}"
+        await self._view.folded(event_id, lambda: self._events.record(key, RecordRemoved(), event_id=event_id))
+
+
+def _record(key: str, row: RecordRow) -> Record:
+    return Record(key.removeprefix(RECORD), bytes(row.value), row.version, row.created_at, row.updated_at)
+
+
+def _is_over(row: RecordRow, now: str) -> bool:
+    return row.expires_at is not None and row.expires_at <= now
+
+
+def _now() -> str:
+    return format_timestamp(datetime.now(UTC))
