@@ -82,3 +82,63 @@ async def test_a_cancelled_job_that_waits_never_starts(client: Client) -> None:
     await client.ack(ids[0])
     assert await fetched(client) == []
     assert (await client.job(ids[1]))["state"] == "cancelled"
+
+
+# What is set beside the jobs. -----------------------------------------------------------------------------------------
+
+LIMITS = "/ojs/v1/rate-limits"
+
+
+async def test_limits_are_shown(client: Client) -> None:
+    await client.ask("GET", f"{LIMITS}/stripe", status=404)
+    await push(client, {"key": "stripe", "concurrency": 2, "rate": {"limit": 10, "period": "PT1M"}}, 3)
+    await fetched(client)
+    found = await client.ask("GET", f"{LIMITS}/stripe")
+    assert found["concurrency"] == {"limit": 2, "active": 2, "available": 0}
+    assert (found["rate"]["limit"], found["rate"]["period"], found["rate"]["current_count"]) == (10, "PT60S", 2)
+    assert found["waiting_count"] == 1
+    assert [one["key"] for one in (await client.ask("GET", LIMITS))["items"]] == ["stripe"]
+
+
+async def test_a_limit_is_overridden(client: Client) -> None:
+    await push(client, {"key": "stripe", "concurrency": 5}, 2)
+    await client.ask("PUT", f"{LIMITS}/stripe", {"concurrency": 0})
+    assert await fetched(client) == []
+    assert (await client.ask("GET", f"{LIMITS}/stripe"))["concurrency"] == {"limit": 0, "active": 0, "available": 0}
+    await client.ask("PUT", f"{LIMITS}/stripe/override", {"concurrency": 1})
+    assert len(await fetched(client)) == 1
+    await client.ask("DELETE", f"{LIMITS}/stripe")
+    assert len(await fetched(client)) == 1
+    await client.ask("DELETE", f"{LIMITS}/stripe", status=404)
+    await client.ask("PUT", f"{LIMITS}/stripe", {"concurrency": 0, "expires_at": "2020-01-01T00:00:00Z"})
+    assert "override" not in await client.ask("GET", f"{LIMITS}/stripe")
+    bodies: list[object] = [
+        {},
+        {"concurrency": -1},
+        {"concurrency": "x"},
+        {"concurrency": 1, "expires_at": "x"},
+        {"rate": {}},
+    ]
+    for body in bodies:
+        await client.ask("PUT", f"{LIMITS}/stripe", body, 400)
+
+
+async def test_a_job_that_was_told_to_wait_holds_its_key_back(client: Client) -> None:
+    ids = await push(client, {"key": "stripe", "concurrency": 2}, 3)
+    assert await fetched(client) == ids[:2]
+    error = {"code": "RateLimitExceeded", "message": "429", "rate_limit_until": "2099-01-01T00:00:00Z"}
+    await client.nack(ids[0], error=error)
+    await client.nack(ids[1], error={**error, "rate_limit_until": "nonsense"})
+    assert await fetched(client) == []
+    assert (await client.ask("GET", f"{LIMITS}/stripe"))["override"]["expires_at"] == "2099-01-01T00:00:00Z"
+
+
+async def test_a_queue_has_a_limit(client: Client) -> None:
+    path = "/ojs/v1/admin/queues/email/rate-limit"
+    await client.ask("GET", path, status=404)
+    assert (await client.ask("PUT", path, {"concurrency": 1}))["concurrency"] == 1
+    first, second = await client.push(), await client.push()
+    assert await fetched(client) == [first]
+    await client.ask("DELETE", path)
+    assert await fetched(client) == [second]
+    await client.ask("PUT", path, {}, 400)

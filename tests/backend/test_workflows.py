@@ -167,9 +167,8 @@ async def test_the_list_is_stable_while_workflows_begin(client: Client) -> None:
 STEP = {"id": "a", "type": "a", "args": []}
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+async def test_what_is_wrong_is_named(client: Client) -> None:
+    cases: list[tuple[object, str]] = [
         ({}, "steps"),
         ({"type": "ring", "steps": [STEP]}, "type"),
         ({"type": 3, "steps": [STEP]}, "type"),
@@ -193,12 +192,11 @@ STEP = {"id": "a", "type": "a", "args": []}
         ({"type": "chain", "name": 3, "steps": [STEP]}, "name"),
         ({"type": "chain", "name": "x" * 300, "steps": [STEP]}, "workflow"),
         ({"type": "chain", "options": 3, "steps": [STEP]}, "options"),
-    ],
-)
-async def test_what_is_wrong_is_named(client: Client, body: object, field: str) -> None:
-    found = await client.ask("POST", WORKFLOWS, body, 400)
-    assert found["error"]["code"] == "invalid_request"
-    assert found["error"]["details"]["field"] == field
+    ]
+    for body, field in cases:
+        found = await client.ask("POST", WORKFLOWS, body, 400)
+        assert found["error"]["code"] == "invalid_request"
+        assert found["error"]["details"]["field"] == field
 
 
 async def test_nested_too_deeply(client: Client) -> None:
@@ -208,10 +206,11 @@ async def test_nested_too_deeply(client: Client) -> None:
     await client.ask("POST", WORKFLOWS, body, 400)
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_unknown(client: Client, method: str) -> None:
-    await client.ask(method, f"{WORKFLOWS}/019461a8-1a2b-7c3d-8e4f-5a6b00000000", status=404)
-    await client.ask(method, f"{WORKFLOWS}/nobody", status=404)
+async def test_unknown(client: Client) -> None:
+    cases: list[str] = ["GET", "DELETE"]
+    for method in cases:
+        await client.ask(method, f"{WORKFLOWS}/019461a8-1a2b-7c3d-8e4f-5a6b00000000", status=404)
+        await client.ask(method, f"{WORKFLOWS}/nobody", status=404)
 
 
 async def test_a_cursor_of_something_else_is_refused(client: Client) -> None:

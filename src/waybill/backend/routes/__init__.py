@@ -8,6 +8,7 @@ from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
 from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.queues import QueueRoutes
+from waybill.backend.routes.rate_limits import RateLimitRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
@@ -16,6 +17,15 @@ from waybill.backend.routes.wrapping import wrapped
 
 def routes_of(backend: Backend) -> list[Route]:
     """Return all routes."""
-    kinds = (SystemRoutes, JobRoutes, WorkerRoutes, QueueRoutes, DeadLetterRoutes, CronRoutes, WorkflowRoutes)
+    kinds = (
+        SystemRoutes,
+        JobRoutes,
+        WorkerRoutes,
+        QueueRoutes,
+        DeadLetterRoutes,
+        CronRoutes,
+        WorkflowRoutes,
+        RateLimitRoutes,
+    )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     return [wrapped(route, backend) for route in routes]

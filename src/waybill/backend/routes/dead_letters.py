@@ -1,25 +1,24 @@
-"""Dead letters: list, show, retry and discard them (ojs-http-binding section 12).
-
-They are what is in the dead letter queues. One request at a time looks there: what one holds, another would not see.
-"""
+"""Dead letters: list, show, retry and discard them, one or many (ojs-http-binding section 12, ojs-dead-letter)."""
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
+from waybill.backend.dead_letter_list import DeadLetterList, filter_of, key_of
+from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.router import OPERATE, READ, Route
-from waybill.client import Inspector
-from waybill.ojs.dead_letters import DeadJob, DeadLetters
+from waybill.backend.pages import page_of
+from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.ojs.spec.states import State
 
-LIMIT: Final = 50
-MOST: Final = 1000
+BASES: Final = ("/ojs/v1/dead-letter", "/ojs/v1/admin/dead-letter")
+
+_OVERRIDES: Final = ("args", "meta", "priority", "retry", "tags", "timeout", "timeout_ms")
 
 
 class DeadLetterRoutes:
@@ -27,68 +26,104 @@ class DeadLetterRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._looking = asyncio.Lock()
+        self._dead = DeadLetterList(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [
-            Route("GET", "/ojs/v1/dead-letter", self._list, READ),
-            Route("GET", "/ojs/v1/dead-letter/{id}", self._get, READ),
-            Route("POST", "/ojs/v1/dead-letter/{id}/retry", self._retry, OPERATE),
-            Route("DELETE", "/ojs/v1/dead-letter/{id}", self._discard, OPERATE),
+            route
+            for base in BASES
+            for route in (
+                Route("GET", base, self._list, READ),
+                Route("DELETE", base, self._purge, ADMIN),
+                Route("POST", f"{base}/purge", self._purge, ADMIN),
+                Route("POST", f"{base}/retry", self._retry_many, OPERATE),
+                Route("GET", f"{base}/stats", self._stats, READ),
+                Route("GET", f"{base}/{{id}}", self._get, READ),
+                Route("POST", f"{base}/{{id}}/retry", self._retry, OPERATE),
+                Route("DELETE", f"{base}/{{id}}", self._discard, OPERATE),
+            )
         ]
 
     async def _list(self, request: Request) -> Response:
-        limit = request.number("limit", LIMIT, 1, MOST)
-        offset = request.number("offset", 0, 0, 10**6)
-        named = request.query.get("queue")
-        forms: list[Form] = []
-        total = 0
-        async with self._looking:
-            for queue in [named] if named else await self._backend.queues():
-                count = await self._count(queue)
-                skipped = max(0, offset - total)
-                total += count
-                wanted = min(count, skipped + limit - len(forms))
-                if wanted > skipped:
-                    async with DeadLetters(self._backend.jobs, queue) as dead:
-                        forms += await self._forms(queue, (await dead.peek(wanted))[skipped:])
-        pagination = {"total": total, "limit": limit, "offset": offset, "has_more": offset + len(forms) < total}
-        return answer({"jobs": forms, "items": forms, "pagination": pagination})
+        forms = await self._dead.find(filter_of(request.query))
+        page, pagination = page_of(request, forms, key_of)
+        return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
         job_id = request.parameters["id"]
-        queue = await self._queue_of(job_id)
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
-            found = [one for one in await dead.peek() if one.id == job_id]
-        if not found:
+        form = await self._dead.one(await self._queue_of(job_id), job_id)
+        if form is None:
             raise not_found("dead letter", job_id)
-        form = (await self._forms(queue, found))[0]
         return answer({**form, "job": form})
 
     async def _retry(self, request: Request) -> Response:
         job_id = request.parameters["id"]
+        changes = _changes(request.json())
         queue = await self._queue_of(job_id)
-        folded = self._backend.folded([("job.enqueued", job_id)])
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead, folded:
-            if not await dead.retry([job_id]):
-                raise not_found("dead letter", job_id)
+        if not await self._dead.retry(queue, [job_id], changes):
+            raise not_found("dead letter", job_id)
         found = await self._backend.detail(job_id)
         form: Form = {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
+        form["re_enqueued_at"] = form.get("enqueued_at", self._backend.now())
         return answer({**form, "job": form})
 
     async def _discard(self, request: Request) -> Response:
         job_id = request.parameters["id"]
         queue = await self._queue_of(job_id)
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
-            if not await dead.discard([job_id]):
-                raise not_found("dead letter", job_id)
+        if not await self._dead.discard(queue, [job_id]):
+            raise not_found("dead letter", job_id)
         return answer({"deleted": True, "id": job_id, "job_id": job_id})
 
-    async def _count(self, queue: str) -> int:
-        broker = self._backend.broker
-        found = await Inspector(broker.connection).queue(broker.declarer.topology.dead_letter_queue(queue))
-        return 0 if found is None else found.message_count
+    # Many. ------------------------------------------------------------------------------------------------------
+
+    async def _retry_many(self, request: Request) -> Response:
+        body = request.json()
+        found, is_dry = await self._selected(body, is_destructive=False)
+        done = 0 if is_dry else sum([await self._dead.retry(queue, ids) for queue, ids in found.items()])
+        return answer({"retried": done, "retried_count": done, "matched": _count(found), "dry_run": is_dry})
+
+    async def _purge(self, request: Request) -> Response:
+        body = request.json()
+        found, is_dry = await self._selected(body, is_destructive=True)
+        done = 0 if is_dry else sum([await self._dead.discard(queue, ids) for queue, ids in found.items()])
+        counts: Form = dict.fromkeys(("purged", "purged_count", "deleted", "deleted_count"), done)
+        return answer({**counts, "matched": _count(found), "dry_run": is_dry})
+
+    async def _selected(self, body: Form, *, is_destructive: bool) -> tuple[dict[str, list[str]], bool]:
+        """Return the ids that a request is about, by queue, and whether it only asks. Raises RequestRefused."""
+        given, ids, is_dry = body.get("filter", body), body.get("ids", body.get("job_ids")), body.get("dry_run", False)
+        if not isinstance(given, dict):
+            raise _invalid("filter", "must be an object")
+        if ids is not None and not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
+            raise _invalid("ids", "must be an array of strings")
+        if not isinstance(is_dry, bool):
+            raise _invalid("dry_run", "must be true or false")
+        if is_destructive and not is_dry and body.get("confirm") is not True:
+            raise _invalid("confirm", "must be true, as this cannot be undone")
+        found: dict[str, list[str]] = {}
+        for form in await self._dead.find(filter_of(given)):
+            if ids is None or form["id"] in ids:
+                found.setdefault(str(form["queue"]), []).append(str(form["id"]))
+        return found, is_dry
+
+    async def _stats(self, _request: Request) -> Response:
+        """Count them: by queue as the broker does, by type and error as far as they are looked at."""
+        counts = await self._dead.counts()
+        forms = await self._dead.find(filter_of({}))
+        errors = (form.get("error") for form in forms)
+        died = sorted(str(form.get("discarded_at") or form.get("died_at") or "") for form in forms)
+        found: Form = {
+            "total": sum(counts.values()),
+            "by_queue": counts,
+            "by_type": Counter(str(form.get("type")) for form in forms),
+            "by_error_type": Counter(
+                str(one.get("type") or one.get("code")) for one in errors if isinstance(one, dict)
+            ),
+        }
+        if died:
+            found |= {"oldest_at": died[0], "newest_at": died[-1]}
+        return answer({**found, "stats": found})
 
     async def _queue_of(self, job_id: str) -> str:
         """Return the queue of a job. Raises RequestRefused for one that is no dead letter."""
@@ -101,16 +136,24 @@ class DeadLetterRoutes:
             raise RequestRefused("not_found", f"Job {job_id} is no dead letter: it is {state}.", details=details)
         return found.info.queue
 
-    async def _forms(self, queue: str, dead: list[DeadJob]) -> list[Form]:
-        """Return dead letters as jobs: with what the events say, or as the message is where they say nothing."""
-        now = datetime.now(UTC)
-        known = {one.info.id: one for one in await self._backend.view.details([one.id for one in dead])}
-        forms = []
-        for one in dead:
-            form: Form = {"id": one.id, "type": one.type, "queue": queue, **(one.envelope or {})}
-            found = known.get(one.id)
-            if found is not None:
-                form |= form_of(found, now)
-            form |= {"state": State.DISCARDED.value, "reason": one.reason, "died_at": one.died_at}
-            forms.append({name: value for name, value in form.items() if value is not None})
-        return forms
+
+def _changes(body: Form) -> Form:
+    """Return the fields that a job is to have anew (ojs-dead-letter section 6.3). Raises RequestRefused."""
+    given = body.get("override")
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise _invalid("override", "must be an object")
+    unknown = sorted(set(given) - set(_OVERRIDES))
+    if unknown:
+        raise RequestRefused("unsupported", f"override.{unknown[0]} cannot be set.", details={"field": unknown[0]})
+    made = envelope_of({"type": "override", "args": [], **given})
+    return {name: made[name] for name in (*_OVERRIDES, "timeout_ms") if name in made and name in given}
+
+
+def _count(found: dict[str, list[str]]) -> int:
+    return sum(map(len, found.values()))
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

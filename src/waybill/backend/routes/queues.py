@@ -1,19 +1,26 @@
-"""Queues: list them, count what is in one, pause and resume it, purge it (ojs-http-binding section 11)."""
+"""Queues: list, make, count, pause, resume, purge and delete them (ojs-http-binding section 11, ojs-queue-config)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import not_found
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.router import OPERATE, READ, Route
-from waybill.client import Inspector
+from waybill.backend.pages import page_of
+from waybill.backend.queue_stats import stats_of
+from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.ojs.coordinator.job_store import JobFilter
+from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
 
-LIMIT: Final = 50
-MOST: Final = 500
+MOST_PURGED: Final = 10_000
+AT_A_TIME: Final = 100
+OPEN_STATES: Final = frozenset(state.value for state in State) - TERMINAL
+PURGED: Final = OPEN_STATES - {State.ACTIVE.value}
 
 
 class QueueRoutes:
@@ -21,58 +28,76 @@ class QueueRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._deleted: dict[str, int] = {}
+        """Queues that were deleted here, with how many jobs they had had: one that gets more is there again."""
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [
             Route("GET", "/ojs/v1/queues", self._list, READ),
+            Route("POST", "/ojs/v1/queues", self._make, OPERATE),
             Route("GET", "/ojs/v1/queues/{name}", self._stats, READ),
+            Route("DELETE", "/ojs/v1/queues/{name}", self._delete, ADMIN),
             Route("GET", "/ojs/v1/queues/{name}/stats", self._stats, READ),
+            Route("GET", "/ojs/v1/queues/{name}/priority-stats", self._priorities, READ),
             Route("POST", "/ojs/v1/queues/{name}/pause", self._pause, OPERATE),
             Route("POST", "/ojs/v1/queues/{name}/resume", self._resume, OPERATE),
+            Route("POST", "/ojs/v1/queues/{name}/purge", self._purge, ADMIN),
         ]
 
     async def _list(self, request: Request) -> Response:
-        limit = request.number("limit", LIMIT, 1, MOST)
-        offset = request.number("offset", 0, 0, 10**9)
-        names = await self._backend.queues()
-        page = names[offset : offset + limit]
-        paused = await asyncio.gather(*(self._backend.jobs.is_paused(name) for name in page))
+        totals = _totals(await self._backend.counts())
+        known = [name for name in await self._backend.queues() if self._deleted.get(name) != totals[name]]
+        names, pagination = page_of(request, known, lambda name: name)
+        paused = await asyncio.gather(*(self._backend.jobs.is_paused(name) for name in names))
         queues = [
             {"name": name, "status": "paused" if is_paused else "active", "paused": is_paused}
-            for name, is_paused in zip(page, paused, strict=True)
+            for name, is_paused in zip(names, paused, strict=True)
         ]
-        has_more = offset + limit < len(names)
-        pagination = {"total": len(names), "limit": limit, "offset": offset, "has_more": has_more}
-        return answer({"queues": queues, "pagination": pagination})
+        return answer({"queues": queues, "items": queues, "count": len(queues), "pagination": pagination})
+
+    async def _make(self, request: Request) -> Response:
+        name = request.json(required=True).get("name")
+        if not isinstance(name, str):
+            raise RequestRefused("invalid_request", "name: must be a string.", details={"field": "name"})
+        check_queue(name)
+        await self._backend.fetcher.has_queue(name, creates=True)
+        await self._backend.know_queue(name)
+        self._deleted.pop(name, None)
+        form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
+        form["created_at"] = self._backend.now()
+        return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:
         """Count the jobs of a queue: those that wait as the broker does, the others as the events do."""
         name = request.parameters["name"]
-        backend = self._backend
-        topology = backend.broker.declarer.topology
-        inspector = Inspector(backend.broker.connection)
-        ready, dead = await asyncio.gather(
-            inspector.queue(topology.job_queue(name)), inspector.queue(topology.dead_letter_queue(name))
-        )
-        counts = {state: count for (queue, state), count in (await backend.counts()).items() if queue == name}
-        if ready is None and not counts:
-            raise not_found("queue", name)
-        is_paused = await backend.jobs.is_paused(name)
-        stats = {state.value: counts.get(state.value, 0) for state in State}
-        stats["available"] = 0 if ready is None else ready.message_count
-        stats["dead_letter"] = 0 if dead is None else dead.message_count
+        stats, is_paused = await stats_of(self._backend, name)
+        shown = {state: stats[state] for state in ("available", "active", "completed")}
         return answer(
             {
                 "queue": name,
                 "name": name,
                 "status": "paused" if is_paused else "active",
+                "state": "paused" if is_paused else "active",
                 "paused": is_paused,
                 "depth": stats["available"],
+                **shown,
                 "stats": stats,
-                "computed_at": backend.now(),
+                "computed_at": self._backend.now(),
             }
         )
+
+    async def _priorities(self, request: Request) -> Response:
+        """Count the jobs that can be fetched by their priorities, the newest of them."""
+        name = request.parameters["name"]
+        await stats_of(self._backend, name)
+        wanted = JobFilter(name, frozenset({State.AVAILABLE.value}))
+        found = await self._backend.view.read(lambda store: store.page(wanted, "", MOST_PURGED))
+        counts: dict[str, int] = {}
+        for job in found:
+            priority = str((job.envelope or {}).get("priority", 0))
+            counts[priority] = counts.get(priority, 0) + 1
+        return answer({"queue": name, "counts_by_priority": counts, "total": len(found)})
 
     async def _pause(self, request: Request) -> Response:
         name = request.parameters["name"]
@@ -89,3 +114,58 @@ class QueueRoutes:
     def _told(self, name: str, status: str, when: str) -> Response:
         found = {"name": name, "status": status, "paused": status == "paused", when: self._backend.now()}
         return answer({"queue": name, **found})
+
+    # Empty them. ------------------------------------------------------------------------------------------------
+
+    async def _purge(self, request: Request) -> Response:
+        """Cancel the jobs of a queue that have not begun."""
+        name, body = request.parameters["name"], request.json()
+        states = body.get("states", sorted(PURGED))
+        if not isinstance(states, list) or not states or not all(one in PURGED for one in states):
+            text = f"states: must be some of {', '.join(sorted(PURGED))}."
+            raise RequestRefused("invalid_request", text, details={"field": "states"})
+        await stats_of(self._backend, name)
+        done = await self._cancel_all(name, frozenset(states))
+        left = await self._open_jobs(name, frozenset(states))
+        counts: Form = dict.fromkeys(("purged", "purged_count", "deleted", "jobs_affected"), done)
+        return answer({"queue": name, **counts, "has_more": left > 0})
+
+    async def _delete(self, request: Request) -> Response:
+        """Forget a queue in which nothing is left to do; with the strategy discard, cancel what is."""
+        name, body = request.parameters["name"], request.json()
+        strategy = body.get("strategy", request.query.get("strategy", "reject"))
+        if strategy not in {"reject", "discard"}:
+            details: Form = {"field": "strategy"}
+            raise RequestRefused("unsupported", "strategy: reject and discard are supported.", details=details)
+        stats, _ = await stats_of(self._backend, name)
+        done = await self._cancel_all(name, PURGED) if strategy == "discard" else 0
+        left = await self._open_jobs(name, OPEN_STATES) if done else sum(int(str(stats[one])) for one in OPEN_STATES)
+        if left:
+            details = {"queue": name, "jobs": left}
+            raise RequestRefused("conflict", f"Queue {name} has {left} jobs that have not ended.", details=details)
+        self._deleted[name] = _totals(await self._backend.counts())[name]
+        return answer({"queue": name, "name": name, "deleted": True, "strategy": strategy, "jobs_affected": done})
+
+    async def _cancel_all(self, name: str, states: frozenset[str]) -> int:
+        coordinator, view = self._backend.coordinator, self._backend.view
+        before, done = "", 0
+        wanted = JobFilter(name, states)
+        while done < MOST_PURGED:
+            found = await view.read(lambda store, after=before: store.page(wanted, after, AT_A_TIME))  # type: ignore[misc]
+            if not found:
+                break
+            await asyncio.gather(*(coordinator.cancel(job.info.id, name) for job in found))
+            done += len(found)
+            before = found[-1].info.id
+        return done
+
+    async def _open_jobs(self, name: str, states: frozenset[str]) -> int:
+        counts = await self._backend.counts()
+        return sum(count for (queue, state), count in counts.items() if queue == name and state in states)
+
+
+def _totals(counts: dict[tuple[str, str], int]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for (queue, _), count in counts.items():
+        totals[queue] += count
+    return totals

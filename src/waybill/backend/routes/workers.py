@@ -20,6 +20,7 @@ from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_queue
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.worker.attempt_ends import delay_of, gets_another
 
 MOST_QUEUES: Final = 100
@@ -114,6 +115,7 @@ class WorkerRoutes:
         envelope = execution.envelope
         failure = failure_of(given or {}, execution, backend.now())
         again = gets_another(execution, failure)
+        self._heed(given or {}, lease)
         delay = delay_of(execution) if again else None
         duration = backend.loop_time() - execution.started
         async with backend.folded([("job.retrying" if again else "job.discarded", envelope.id)]):
@@ -136,6 +138,20 @@ class WorkerRoutes:
             ended = form.get("discarded_at") or backend.now()
             found |= {"discarded_at": ended, "completed_at": ended}
         return answer(found)
+
+    def _heed(self, error: Form, lease: Lease) -> None:
+        """Start no more jobs of a limit's key for as long as what they call has asked for (ojs-rate-limiting 9.1)."""
+        policy = lease.execution.envelope.rate_limit
+        details = error.get("details")
+        until = error.get("rate_limit_until", details.get("rate_limit_until") if isinstance(details, dict) else None)
+        if policy is None or not isinstance(until, str):
+            return
+        try:
+            left = parse_timestamp(until, "rate_limit_until") - datetime.now(UTC)
+        except ValueError:
+            # The attempt has failed, whatever else is said of it.
+            return
+        self._backend.limits.stop_until(str(policy.get("key")), left.total_seconds(), until)
 
     async def _requeue(self, lease: Lease, delay_seconds: float) -> Response:
         """Put a job back that its worker has not done: the same attempt, for whoever fetches next, or later."""

@@ -1,0 +1,164 @@
+"""What is in the dead letter queues, as jobs, with filters (ojs-dead-letter section 9).
+
+One request at a time looks there: what one holds, another would not see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form, form_of
+from waybill.client import Inspector
+from waybill.ojs.dead_letters import DeadJob, DeadLetters
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+MOST_LOOKED_AT: Final = 10_000
+"""Dead letters of one queue."""
+
+_FIELDS: Final = ("queue", "type", "error_type", "since", "until", "older_than", "search")
+
+
+class DeadFilter(NamedTuple):
+    """Which dead letters are wanted; what is empty says nothing."""
+
+    queue: str = ""
+    type: str = ""
+    error_type: str = ""
+    search: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, form: Form) -> bool:
+        """Say whether a dead letter is one of these."""
+        error = form.get("error")
+        names = {error.get("type"), error.get("code")} if isinstance(error, dict) else set()
+        if self.type not in {"", form.get("type")} or (self.error_type and self.error_type not in names):
+            return False
+        if self.search and self.search not in msgspec.json.encode(form.get("args", [])).decode():
+            return False
+        if self.since is None and self.until is None:
+            return True
+        try:
+            died = parse_timestamp(str(form.get("discarded_at") or form.get("died_at")), "time")
+        except InvalidJob:
+            return False
+        return (self.since is None or died >= self.since) and (self.until is None or died < self.until)
+
+
+def filter_of(given: Mapping[str, object]) -> DeadFilter:
+    """Read a filter of a query or of a body. Raises RequestRefused."""
+    found: dict[str, str] = {}
+    for name in _FIELDS:
+        value = given.get(name)
+        if value is not None and not isinstance(value, str):
+            raise _invalid(name, "must be a string")
+        found[name] = value or ""
+    until = found["until"] or found["older_than"]
+    return DeadFilter(
+        found["queue"],
+        found["type"],
+        found["error_type"],
+        found["search"],
+        _moment(found["since"], "since"),
+        _moment(until, "until" if found["until"] else "older_than"),
+    )
+
+
+class DeadLetterList:
+    """Those of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._looking = asyncio.Lock()
+
+    async def find(self, wanted: DeadFilter) -> list[Form]:
+        """Return the dead letters that match, by queue, then the oldest first."""
+        return [form for form in await self._all(wanted.queue) if wanted.matches(form)]
+
+    async def one(self, queue: str, job_id: str) -> Form | None:
+        """Return a dead letter, None if it is not there."""
+        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+            found = [one for one in await dead.peek() if one.id == job_id]
+        return (await self._forms(queue, found))[0] if found else None
+
+    async def counts(self) -> dict[str, int]:
+        """Return how many dead letters each queue has that has some."""
+        names = await self._backend.queues()
+        counts = await asyncio.gather(*(self._count(name) for name in names))
+        return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+    async def retry(self, queue: str, ids: list[str], changes: Form | None = None) -> int:
+        """Put dead letters back into their queue; returns how many were there. Raises InvalidJob."""
+        folded = self._backend.folded([("job.enqueued", one) for one in ids[:MOST_LOOKED_AT]])
+        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+            if len(ids) > 1:
+                return await dead.retry(ids, changes=changes)
+            async with folded:
+                done = await dead.retry(ids, changes=changes)
+                if not done:
+                    self._backend.view.forget("job.enqueued", ids[0])
+        return done
+
+    async def discard(self, queue: str, ids: list[str]) -> int:
+        """Drop dead letters for good; returns how many were there."""
+        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+            return await dead.discard(ids)
+
+    async def _all(self, queue: str) -> list[Form]:
+        counts = await self.counts() if not queue else {queue: await self._count(queue)}
+        forms: list[Form] = []
+        async with self._looking:
+            for name, count in sorted(counts.items()):
+                if count:
+                    async with DeadLetters(self._backend.jobs, name) as dead:
+                        forms += await self._forms(name, await dead.peek(MOST_LOOKED_AT))
+        return sorted(forms, key=key_of)
+
+    async def _count(self, queue: str) -> int:
+        broker = self._backend.broker
+        found = await Inspector(broker.connection).queue(broker.declarer.topology.dead_letter_queue(queue))
+        return 0 if found is None else found.message_count
+
+    async def _forms(self, queue: str, dead: list[DeadJob]) -> list[Form]:
+        """Return dead letters as jobs: with what the events say, or as the message is where they say nothing."""
+        now = datetime.now(UTC)
+        known = {one.info.id: one for one in await self._backend.view.details([one.id for one in dead])}
+        forms = []
+        for one in dead:
+            form: Form = {"id": one.id, "type": one.type, "queue": queue, **(one.envelope or {})}
+            found = known.get(one.id)
+            if found is not None:
+                told = form_of(found, now)
+                if told.pop("args_known", True) is False:
+                    del told["args"]
+                form |= told
+            form |= {"state": State.DISCARDED.value, "reason": one.reason, "died_at": one.died_at, "queue": queue}
+            forms.append({name: value for name, value in form.items() if value is not None})
+        return forms
+
+
+def key_of(form: Form) -> str:
+    """Return what dead letters are ordered by: nothing about one that stays changes it."""
+    return f"{form.get('queue')}/{form.get('died_at', '')}/{form['id']}"
+
+
+def _moment(text: str, field: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return parse_timestamp(text, field)
+    except InvalidJob:
+        raise _invalid(field, "must be an RFC 3339 time") from None
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,86 @@
+"""How many jobs a queue has in which state, and how fast they go (ojs-http-binding section 11.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import not_found
+from waybill.backend.job_form import Form, state_of
+from waybill.client import Inspector
+from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+MOST_LOOKED_AT: Final = 500
+"""Jobs that wait for their time: more are counted as the events tell, though the time of some may have come."""
+SAMPLE: Final = 50
+"""Jobs that have ended, of which the mean times are taken."""
+
+_LATER: Final = (State.SCHEDULED.value, State.RETRYABLE.value)
+
+
+async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
+    """Return the counts of a queue, and whether it is paused. Raises RequestRefused if there is no such queue."""
+    topology = backend.broker.declarer.topology
+    inspector = Inspector(backend.broker.connection)
+    ready, dead, paused, all_counts = await asyncio.gather(
+        inspector.queue(topology.job_queue(name)),
+        inspector.queue(topology.dead_letter_queue(name)),
+        backend.jobs.is_paused(name),
+        backend.counts(),
+    )
+    counts = {state: count for (queue, state), count in all_counts.items() if queue == name}
+    if ready is None and not counts:
+        raise not_found("queue", name)
+    stats: Form = {state.value: counts.get(state.value, 0) for state in State}
+    stats |= await _waiting(backend, name, counts)
+    # What nobody has told of is there, too; and what is kept here for a moment is as available as the others.
+    stats["available"] = (0 if ready is None else ready.message_count) + backend.limits.waiting(queue=name)
+    stats["dead_letter"] = 0 if dead is None else dead.message_count
+    stats["total"] = sum(int(str(stats[state.value])) for state in State)
+    rate = backend.throughput.rate(name, all_counts)
+    stats |= {
+        "completed_last_hour": rate.completed,
+        "failed_last_hour": rate.failed,
+        "throughput_per_second": round(rate.completed / rate.seconds, 3),
+    }
+    return stats | await _means(backend, name), paused
+
+
+async def _waiting(backend: Backend, name: str, counts: dict[str, int]) -> Form:
+    """Count the jobs that wait for their time, without those whose time has come."""
+    if not 0 < sum(counts.get(state, 0) for state in _LATER) <= MOST_LOOKED_AT:
+        return {}
+    wanted = JobFilter(name, frozenset(_LATER))
+    now = datetime.now(UTC)
+    found = await backend.view.read(lambda store: store.page(wanted, "", MOST_LOOKED_AT))
+    states = Counter(state_of(one.info, (one.envelope or {}).get("expires_at"), now) for one in found)
+    return {state: states[state] for state in _LATER}
+
+
+async def _means(backend: Backend, name: str) -> Form:
+    """Return the mean times of the last jobs: how long they ran, and how long they waited before."""
+    wanted = JobFilter(name, frozenset({State.COMPLETED.value}))
+    found = await backend.view.read(lambda store: store.page(wanted, "", SAMPLE))
+    ran = [one for one in (_between(job, "started_at", "ended_at") for job in found) if one is not None]
+    waited = [one for one in (_between(job, "enqueued_at", "started_at") for job in found) if one is not None]
+    return {
+        "avg_duration_ms": round(sum(ran) / len(ran)) if ran else 0,
+        "avg_wait_ms": round(sum(waited) / len(waited)) if waited else 0,
+    }
+
+
+def _between(job: JobDetail, first: str, second: str) -> float | None:
+    begins, ends = getattr(job.info, first), getattr(job.info, second)
+    if begins is None or ends is None:
+        return None
+    try:
+        passed = parse_timestamp(ends, second) - parse_timestamp(begins, first)
+    except InvalidJob:
+        return None
+    return max(0.0, passed.total_seconds() * 1000)

@@ -1,0 +1,140 @@
+"""Queues and dead letters over HTTP (ojs-http-binding sections 11 and 12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.backend.conftest import Client
+
+QUEUES = "/ojs/v1/queues"
+DEAD = "/ojs/v1/dead-letter"
+
+
+async def stats(client: Client, name: str = "email") -> Any:
+    return (await client.ask("GET", f"{QUEUES}/{name}/stats"))["stats"]
+
+
+async def test_counts_by_state(client: Client) -> None:
+    for _ in range(3):
+        await client.push()
+    await client.push(scheduled_at="+PT1H")
+    await client.push(pending=True)
+    first, second = await client.fetch(count=2)
+    await client.ack(first["id"])
+    found = await stats(client)
+    expected = {"available": 1, "active": 1, "completed": 1, "scheduled": 1, "pending": 1, "retryable": 0, "total": 5}
+    assert {name: found[name] for name in expected} == expected
+    assert (found["completed_last_hour"], found["failed_last_hour"]) == (1, 0)
+    assert found["throughput_per_second"] > 0
+    await client.nack(second["id"])
+    assert (await stats(client))["retryable"] == 1
+    whole = await client.ask("GET", f"{QUEUES}/email")
+    assert (whole["queue"], whole["depth"], whole["status"], whole["available"]) == ("email", 1, "active", 1)
+
+
+async def test_a_job_whose_time_has_come_is_not_scheduled(client: Client) -> None:
+    await client.push(scheduled_at="+PT0.1S")
+    while (found := await stats(client))["available"] == 0:
+        assert found["scheduled"] <= 1
+    assert (await stats(client))["scheduled"] == 0
+
+
+async def test_purge_cancels_what_has_not_begun(client: Client) -> None:
+    ids = [await client.push() for _ in range(3)]
+    ids.append(await client.push(scheduled_at="+PT1H"))
+    (running,) = await client.fetch()
+    assert (await client.ask("POST", f"{QUEUES}/email/purge"))["purged"] == 3
+    assert await client.fetch(count=5) == []
+    assert (await client.job(ids[2]))["state"] == (await client.job(ids[3]))["state"] == "cancelled"
+    await client.ack(running["id"])
+    assert (await stats(client))["cancelled"] == 3
+    await client.ask("POST", f"{QUEUES}/email/purge", {"states": ["active"]}, 400)
+    await client.ask("POST", f"{QUEUES}/nobody/purge", status=404)
+
+
+async def test_queues_are_made_and_deleted(client: Client) -> None:
+    assert (await client.ask("POST", QUEUES, {"name": "fresh"}, 201))["queue"]["name"] == "fresh"
+    assert (await stats(client, "fresh"))["total"] == 0
+    job_id = await client.push("fresh")
+    await client.ask("DELETE", f"{QUEUES}/fresh", status=409)
+    assert (await client.ask("DELETE", f"{QUEUES}/fresh", {"strategy": "discard"}))["jobs_affected"] == 1
+    assert (await client.job(job_id))["state"] == "cancelled"
+    assert (await client.ask("GET", QUEUES))["queues"] == []
+    await client.push("fresh")
+    assert [one["name"] for one in (await client.ask("GET", QUEUES))["queues"]] == ["fresh"]
+    for body in ({}, {"name": 3}, {"name": "Not Good"}):
+        await client.ask("POST", QUEUES, body, 400)
+
+
+async def test_priorities_are_counted(client: Client) -> None:
+    for priority in (5, 5, -1):
+        await client.push(priority=priority)
+    found = await client.ask("GET", f"{QUEUES}/email/priority-stats")
+    assert (found["counts_by_priority"], found["total"]) == ({"5": 2, "-1": 1}, 3)
+
+
+async def die(client: Client, count: int, queue: str = "email", job_type: str = "email.send") -> list[str]:
+    ids = []
+    for _ in range(count):
+        job_id = await client.push(queue, job_type, retry={"max_attempts": 1})
+        await client.fetch(queue)
+        await client.nack(job_id, error={"type": "SmtpError", "message": "gone", "code": "smtp"})
+        ids.append(job_id)
+    while len((await client.ask("GET", f"{DEAD}?queue={queue}"))["jobs"]) < count:
+        pass
+    return ids
+
+
+async def test_dead_letters_are_found(client: Client) -> None:
+    ids = await die(client, 2)
+    other = await die(client, 1, "report", "report.make")
+    found = await client.ask("GET", DEAD)
+    assert sorted(one["id"] for one in found["jobs"]) == sorted(ids + other)
+    assert found["pagination"]["total"] == 3
+    assert {one["state"] for one in found["jobs"]} == {"discarded"}
+    for query, expected in (
+        ("queue=report", other),
+        ("type=report.make", other),
+        ("error_type=SmtpError&queue=report", other),
+        ("error_type=Nothing", []),
+        ("until=2000-01-01T00:00:00Z", []),
+        ("search=nobody", []),
+    ):
+        assert [one["id"] for one in (await client.ask("GET", f"{DEAD}?{query}"))["jobs"]] == expected
+    page = await client.ask("GET", f"{DEAD}?limit=2")
+    rest = await client.ask("GET", f"{DEAD}?limit=2&cursor={page['pagination']['next_cursor']}")
+    assert [one["id"] for one in page["jobs"] + rest["jobs"]] == [one["id"] for one in found["jobs"]]
+    counts = await client.ask("GET", f"{DEAD}/stats")
+    assert (counts["total"], counts["by_queue"]) == (3, {"email": 2, "report": 1})
+    assert counts["by_error_type"] == {"SmtpError": 3}
+
+
+async def test_many_dead_letters_are_retried_or_dropped(client: Client) -> None:
+    await die(client, 2)
+    other = await die(client, 1, "report", "report.make")
+    dry = await client.ask("POST", f"{DEAD}/retry", {"filter": {"queue": "email"}, "dry_run": True})
+    assert (dry["matched"], dry["retried"]) == (2, 0)
+    assert (await client.ask("POST", f"{DEAD}/retry", {"filter": {"queue": "email"}}))["retried"] == 2
+    assert len(await client.fetch(count=5)) == 2
+    await client.ask("DELETE", DEAD, {}, 400)
+    assert (await client.ask("DELETE", DEAD, {"confirm": True}))["purged_count"] == 1
+    await client.ask("GET", f"{DEAD}/{other[0]}", status=404)
+
+
+async def test_a_dead_letter_is_retried_with_changes(client: Client) -> None:
+    (job_id,) = await die(client, 1)
+    found = await client.ask("POST", f"{DEAD}/{job_id}/retry", {"override": {"args": ["new"], "priority": 5}})
+    assert (found["job"]["state"], found["job"]["attempt"]) == ("available", 0)
+    assert found["job"]["re_enqueued_at"]
+    (job,) = await client.fetch()
+    assert (job["args"], job["priority"], job["attempt"]) == (["new"], 5, 1)
+    await client.nack(job["id"], error={"message": "again", "retryable": False})
+    for body in ({"override": 3}, {"override": {"args": 3}}, {"override": {"priority": "x"}}):
+        await client.ask("POST", f"{DEAD}/{job_id}/retry", body, 400)
+    await client.ask("POST", f"{DEAD}/{job_id}/retry", {"override": {"queue": "x"}}, 422)
+
+
+async def test_questions_that_make_no_sense(client: Client) -> None:
+    cases: list[object] = [{"filter": 3}, {"filter": {"type": 3}}, {"ids": 3}, {"since": "x"}, {"dry_run": 1}]
+    for body in cases:
+        await client.ask("POST", f"{DEAD}/retry", body, 400)
