@@ -3,6 +3,8 @@
 On a developer's machine a test may skip and say what to install; with CI=true nothing may.
 """
 
+import functools
+import hashlib
 import os
 import socket
 from collections.abc import Generator
@@ -53,6 +55,15 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
     """Say which worker runs which test, where `--dist loadfile` asks for files."""
     return SparkTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hashed_once() -> Generator[None]:
+    """Compute the hash of a password and a salt once: it is slow on purpose, and thousands of tests start a broker."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("scrypt", "pbkdf2_hmac"):
+            patch.setattr(hashlib, name, functools.lru_cache(getattr(hashlib, name)))
+        yield
 
 
 @pytest.fixture

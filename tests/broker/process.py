@@ -1,6 +1,5 @@
 """`waybill broker` as a process of its own, to be killed and started again over the same directory."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -11,6 +10,8 @@ from typing import Final, Self
 
 import pytest
 
+from tests.program_environment import program_environment
+
 READY: Final = "ready amqp://"
 READY_TLS: Final = "ready amqps://"
 STOP_TIMEOUT_S: Final = 20.0
@@ -18,12 +19,6 @@ STOP_TIMEOUT_S: Final = 20.0
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "waybill", "broker", *arguments]
-
-
-def environment(repository: Path) -> dict[str, str]:
-    """Finds the package that is tested, installed or only checked out."""
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(repository / "src"))))
-    return {**os.environ, "PYTHONPATH": path}
 
 
 class BrokerProcess:
@@ -65,7 +60,7 @@ class BrokerProcess:
                     *self._limited,
                     *command("--port", str(self.port), "--data-dir", str(self.directory / "data"), *self._arguments),
                 ],
-                env=environment(self.repository),
+                env=program_environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

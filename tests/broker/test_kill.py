@@ -13,8 +13,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.broker.process import BrokerProcess, command, environment
+from tests.broker.process import BrokerProcess, command
 from tests.conformance.requirement import requirement
+from tests.program_environment import program_environment
 
 ROUNDS = 20
 QUEUE = "killed"
@@ -243,7 +244,7 @@ def test_redelivered_flags_survive_a_stop_in_order(broker: BrokerProcess) -> Non
 def test_two_brokers_cannot_share_a_directory(broker: BrokerProcess, repository: Path) -> None:
     second = subprocess.run(
         command("--port", "0", "--data-dir", str(broker.directory / "data")),
-        env=environment(repository),
+        env=program_environment(),
         capture_output=True,
         text=True,
         timeout=30,
@@ -257,7 +258,7 @@ def test_two_brokers_cannot_share_a_directory(broker: BrokerProcess, repository:
 def test_a_port_in_use_is_an_error(broker: BrokerProcess, repository: Path) -> None:
     second = subprocess.run(
         command("--port", str(broker.port), "--memory"),
-        env=environment(repository),
+        env=program_environment(),
         capture_output=True,
         text=True,
         timeout=30,

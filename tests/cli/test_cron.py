@@ -1,7 +1,6 @@
 """`waybill cron` against a coordinator of a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.ojs.conftest import waybill_uri
+from tests.program_environment import program_environment
 from waybill.cli.cron import command
 
 __all__ = ["waybill_uri"]
@@ -30,7 +30,7 @@ async def report() -> None: ...
 @pytest.fixture(scope="module")
 def coordinated_uri(waybill_uri: str, repository: Path) -> Iterator[str]:
     """A broker with a coordinator."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     arguments = [sys.executable, "-m", "waybill", "coordinator", "cli-cron", "--uri", waybill_uri]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
         assert process.stdout is not None

@@ -1,7 +1,6 @@
 """`waybill pipeline`: run and report, as a user starts them."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.histories import history
-from tests.pipeline.own_broker import SOURCES, OwnBroker
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
+from tests.program_environment import program_environment
 
 EVENTS = history(31, 20)
 
 
 def waybill(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+    environment = program_environment()
     command = [sys.executable, "-m", "waybill", "pipeline", *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180, check=False)
 

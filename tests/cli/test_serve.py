@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
 import subprocess
 import sys
@@ -12,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.program_environment import program_environment
 from waybill.cli.main import main
 
 
 def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
     command = [sys.executable, "-m", "waybill", "serve", "--memory", "--port", "0"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(repository / "src"), *sys.path])
+    environment = {name: value for name, value in program_environment().items() if not name.startswith("WAYBILL_")}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 from click.testing import CliRunner
 
 from tests.ojs.conftest import waybill_uri
 from tests.ojs.eye import until
+from tests.program_environment import program_environment
 from waybill.cli.main import main
 from waybill.ojs import Jobs, Retry, Worker
 
@@ -56,10 +56,10 @@ def test_without_events_it_says_why(waybill_uri: str) -> None:
     assert "there is no event stream nobody.ojs.events" in result.output
 
 
-def test_ctrl_c_ends_the_live_view_cleanly(waybill_uri: str, repository: Path) -> None:
+def test_ctrl_c_ends_the_live_view_cleanly(waybill_uri: str) -> None:
     asyncio.run(work(waybill_uri))
     master, slave = pty.openpty()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path]), "TERM": "xterm"}
+    environment = program_environment(TERM="xterm")
     command = [sys.executable, "-m", "waybill", "top", "--uri", waybill_uri, "--interval", "0.1"]
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=environment) as process:
         os.close(slave)

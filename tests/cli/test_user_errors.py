@@ -1,7 +1,6 @@
 """What users get wrong: a line with the cause, the documented exit code, JSON for machines, and never a traceback."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.program_environment import program_environment
 from waybill.cli.main import main
 
 BAD_URI = "the host of the AMQP URI is malformed"
@@ -167,9 +167,7 @@ sys.stdin.read()
     with subprocess.Popen(silent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "listening\n"
-        with subprocess.Popen(
-            asking, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        ) as process:
+        with subprocess.Popen(asking, stderr=subprocess.PIPE, text=True, env=program_environment()) as process:
             assert server.stdout.readline() == "waits\n"
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=30)

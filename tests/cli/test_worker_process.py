@@ -1,7 +1,6 @@
 """`waybill worker` as those see it who run it: probes, signals, reload."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.ojs.conftest import waybill_uri
+from tests.program_environment import program_environment
 from waybill.cli.worker import command, read_queues
 
 __all__ = ["waybill_uri"]
@@ -75,13 +75,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def environment(repository: Path) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
-
-
 def push(repository: Path, uri: str, job_type: str, queue: str) -> None:
     arguments = [sys.executable, "-m", "waybill", "job", "push", "--create", job_type, "--queue", queue, "--uri", uri]
-    subprocess.run(arguments, env=environment(repository), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(arguments, env=program_environment(), check=True, stdout=subprocess.DEVNULL)
 
 
 @contextmanager
@@ -89,7 +85,7 @@ def working(repository: Path, directory: Path, *options: str) -> Iterator[subpro
     with subprocess.Popen(
         [sys.executable, "-m", "waybill", "worker", "program:jobs", *options],
         cwd=directory,
-        env=environment(repository),
+        env=program_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -192,7 +188,7 @@ def test_a_broker_that_is_not_there_is_an_error_without_a_traceback(
     (tmp_path / "program.py").write_text(PROGRAM.format(uri=uri, queue="probe", text="x"), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "waybill", "worker", "program:jobs"],
-        cwd=tmp_path, env=environment(repository), capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=program_environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -1,6 +1,5 @@
 """Both brokers: what the client promises holds on RabbitMQ and on ours."""
 
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.program_environment import program_environment
 from tests.rabbitmq import RabbitMQ, rabbitmq
 from waybill.client import Channel, Connection, ReconnectPolicy, connect
 
@@ -23,7 +23,7 @@ _numbers = count(1)
 def waybill_uri(repository: Path) -> Iterator[str]:
     """Our broker as a process of its own, in memory."""
     command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--memory"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.program_environment import program_environment
+
 END: Final = "--- end of output ---"
 START_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 30.0
@@ -32,9 +34,8 @@ class Shell:
             script = programs / name
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
             script.chmod(0o755)
-        environment = os.environ | {
+        environment = program_environment() | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([*sys.path, str(repository / "src")]),
             "HOME": str(directory),
             "XDG_CONFIG_HOME": str(directory / ".config"),
             "COLUMNS": "200",

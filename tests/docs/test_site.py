@@ -1,6 +1,5 @@
 """The site is built, with warnings as errors, and has what its readers look for."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import DOCS, pages
+from tests.program_environment import program_environment
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)],
         cwd=repository,
-        env=os.environ | {"PYTHONPATH": str(repository / "src"), "NO_MKDOCS_2_WARNING": "1"},
+        env=program_environment(NO_MKDOCS_2_WARNING="1"),
         capture_output=True,
         text=True,
         check=False,

@@ -1,7 +1,6 @@
 """The Django example with the real framework: transactions, the outbox, commands, the admin, on a real broker."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.program_environment import program_environment
 from waybill.testing import TestBroker
 
 SCRIPT = Path(__file__).with_name("django_scenario.py")
@@ -21,12 +21,11 @@ def broker() -> Iterator[TestBroker]:
 
 
 def environment(broker: TestBroker, repository: Path, tmp_path: Path) -> dict[str, str]:
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(repository), str(repository / "src"), *sys.path]),
-        "DJANGO_SETTINGS_MODULE": "examples.web.django_shop.settings",
-        "SHOP_DATABASE": str(tmp_path / "shop.sqlite"),
-        "WAYBILL_URL": broker.uri(),
-    }
+    return program_environment(
+        DJANGO_SETTINGS_MODULE="examples.web.django_shop.settings",
+        SHOP_DATABASE=str(tmp_path / "shop.sqlite"),
+        WAYBILL_URL=broker.uri(),
+    )
 
 
 def test_the_shop(broker: TestBroker, repository: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """py-amqp, kombu and Celery: a task goes through a real worker."""
 
-import os
 import subprocess
 import sys
 import uuid
@@ -12,7 +11,8 @@ import amqp.exceptions
 import kombu
 import pytest
 
-from tests.broker.process import BrokerProcess, environment
+from tests.broker.process import BrokerProcess
+from tests.program_environment import program_environment
 
 TASKS = """
 import celery
@@ -103,7 +103,7 @@ def test_celery_runs_tasks_through_a_worker(broker: BrokerProcess, tmp_path: Pat
     worker = subprocess.Popen(
         [sys.executable, "-m", "celery", "-A", name, "worker", "--pool", "solo", "--loglevel", "INFO"],
         cwd=tmp_path,
-        env={**environment(repository), "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
+        env=program_environment(PYTHONPATH=str(tmp_path), HOME=str(tmp_path)),
         stdout=log,
         stderr=subprocess.STDOUT,
     )
@@ -119,7 +119,7 @@ def test_celery_runs_tasks_through_a_worker(broker: BrokerProcess, tmp_path: Pat
                 ),
             ],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            env=program_environment(PYTHONPATH=str(tmp_path)),
             capture_output=True,
             text=True,
             timeout=120,

@@ -1,10 +1,10 @@
 """Our broker as a process with a data directory, to be killed and started again on its port."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.program_environment import program_environment
 from tests.rabbitmq import free_port
 
 
@@ -14,7 +14,7 @@ class BrokerProcess:
     def __init__(self, repository: Path, directory: Path) -> None:
         self.port = free_port()
         self._directory = directory
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+        self._environment = program_environment()
         self._process: subprocess.Popen[str] | None = None
 
     def uri(self, virtual_host: str) -> str:

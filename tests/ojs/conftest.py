@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 
 from tests.ojs.databases import database, postgresql
 from tests.ojs.eye import Eye
+from tests.program_environment import program_environment
 from tests.rabbitmq import RabbitMQ, rabbitmq
 
 __all__ = ["database", "postgresql", "rabbitmq"]
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 def waybill_uri(repository: Path) -> Iterator[str]:
     """Our broker as a process of its own, so that a blocking client of the test's thread can talk to it."""
     command = [sys.executable, "-m", "waybill", "broker", "--port", "0", "--memory"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:

@@ -1,7 +1,6 @@
 """Dead letters: found with their errors, tried again without a loss, on both brokers."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -9,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.ojs.eye import Eye, until
+from tests.program_environment import program_environment
 from waybill.ojs import DeadLetters, InvalidJob, Jobs, Retry, Worker, current_job
 
 TWICE = Retry(max_attempts=2, initial_interval=timedelta(milliseconds=1))
@@ -152,7 +152,7 @@ async def test_a_killed_retry_loses_nothing(jobs: Jobs, broker_uri: str, eye: Ey
     async with Worker(jobs, concurrency=10) as worker:
         await until(lambda: worker.counts["discarded"] == 60)
     command = [sys.executable, "-m", "waybill", "dlq", "retry", "--all", "--rate", "100", "--queue", queue_name]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", *sys.path])}
+    environment = program_environment()
     process = await asyncio.create_subprocess_exec(*command, "--uri", broker_uri, env=environment)
     while await eye.count(f"ojs.queue.{queue_name}") < 5:
         await asyncio.sleep(0.005)

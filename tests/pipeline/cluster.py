@@ -17,8 +17,9 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+import waybill
 from tests.pipeline.histories import history
-from tests.pipeline.own_broker import SOURCES, OwnBroker
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from tests.pipeline.test_dead_letters import Morgue
@@ -82,7 +83,14 @@ def submit(*words: str) -> dict[str, object]:
     """What `waybill pipeline WORDS` prints as JSON."""
     spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     master = f"local-cluster[{PROCESSES},1,1024]"
-    command = [str(spark_submit), "--master", master, str(SOURCES / "waybill" / "__main__.py"), "pipeline", *words]
+    command = [
+        str(spark_submit),
+        "--master",
+        master,
+        str(Path(waybill.__file__).parent / "__main__.py"),
+        "pipeline",
+        *words,
+    ]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if ended.returncode:

@@ -18,9 +18,9 @@ from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import Event, history
-from tests.pipeline.own_broker import SOURCES
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
+from tests.program_environment import program_environment
 from waybill.pipeline import tables
 from waybill.pipeline.offsets import OffsetRange
 from waybill.pipeline.run import REFRESHED, Settings, run_continuously, run_once
@@ -62,7 +62,7 @@ class Driver:
 
     def __init__(self, uri: str, stream: str, directory: Path) -> None:
         command = [sys.executable, "-m", "tests.pipeline.kills", uri, stream, str(directory)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), str(ROOT)])}
+        environment = program_environment()
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
         )

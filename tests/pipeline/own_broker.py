@@ -1,6 +1,5 @@
 """Our broker as a process of its own, which can be killed and started again at the same address."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+from tests.program_environment import program_environment
 
 
 class OwnBroker:
@@ -46,7 +45,7 @@ class OwnBroker:
             "--data-dir",
             str(self._directory),
         ]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+        environment = program_environment()
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         )

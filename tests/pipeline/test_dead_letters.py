@@ -2,12 +2,10 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -15,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from tests.pipeline.own_broker import OwnBroker
+from tests.program_environment import program_environment
 from waybill.client import BasicProperties, blocking
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
@@ -22,7 +21,6 @@ from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Se
 pytestmark = pytest.mark.spark
 
 _numbers = itertools.count(1)
-SOURCES = Path(__file__).resolve().parents[2] / "src"
 DEAD_LETTER_EXCHANGE = "ojs.exchange.dlx"
 
 
@@ -119,7 +117,7 @@ def test_odd_letters_are_rows_like_others(own_broker: OwnBroker) -> None:
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+    return program_environment()
 
 
 @pytest.fixture

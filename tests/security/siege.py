@@ -20,7 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.broker.process import BrokerProcess, environment
+from tests.broker.process import BrokerProcess
+from tests.program_environment import program_environment
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import (
     ChannelOpen,
@@ -110,7 +111,7 @@ class Bystander(threading.Thread):
         self.trouble = ""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.security.served", str(broker.port), str(broker.process.pid)],
-            env=environment(broker.repository),
+            env=program_environment(),
             cwd=broker.repository,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

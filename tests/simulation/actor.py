@@ -3,8 +3,9 @@
 It knows no protocol. What it does with a connection is the business of a `Peer`, one class for each protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
 from typing import Final
 
@@ -51,6 +52,20 @@ class Habits:
     protocol: str = AMQP091
     resumes: bool = False
     tends: tuple[QueueSpec, ...] = ()
+
+
+class Choice:
+    """What to choose an action from, by its weight."""
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._names = list(weights)
+        self._cumulative_weights = list(accumulate(weights.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def choose(self, random: Random) -> str:
+        return random.choices(self._names, cum_weights=self._cumulative_weights)[0]
 
 
 class Peer:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.simulation.actor import FANOUT, Actor, Peer
+from tests.simulation.actor import FANOUT, Actor, Choice, Peer
 from tests.simulation.amqp091_channel import Channel
 from tests.simulation.amqp091_frames import FRAME_MAX, Content, FrameCodec
 from tests.simulation.ledger import Arrival
@@ -84,7 +84,9 @@ class Client(Peer):
         self.removal: Removal | None = None
         self.is_blocked = False
         self._actions = actions
-        self._restless = restless
+        weights = actor.habits.weights
+        self._choice = Choice(weights)
+        self._calm_choice = Choice({name: weight for name, weight in weights.items() if name not in restless})
         self._asked_at = self.sent_after = self.now
         self._received_at = self._sent_at = self.now
         self._heartbeat_s = 0
@@ -418,12 +420,9 @@ class Client(Peer):
         if self._missing and not self.is_talking:
             self.converse(self._resubscribe())
         else:
-            weights = self.actor.habits.weights
-            if self.actor.is_calm:
-                weights = {name: weight for name, weight in weights.items() if name not in self._restless}
-            if weights:
-                action = self.random.choices(list(weights), list(weights.values()))[0]
-                self._actions[action](self)
+            choice = self._calm_choice if self.actor.is_calm else self._choice
+            if choice:
+                self._actions[choice.choose(self.random)](self)
         self.flush()
         self._schedule()
 
@@ -464,8 +463,9 @@ class Client(Peer):
     @property
     def is_at_rest(self) -> bool:
         channel = self.channel
-        has_work = bool(channel.pending_count or channel.outstanding or channel.missing_copies(self.now))
-        return self.is_running and not self.is_talking and not has_work
+        if not self.is_running or self.is_talking:
+            return False
+        return not (channel.pending_count or channel.outstanding or channel.missing_copies(self.now))
 
     def check_calm(self) -> None:
         for copy in self.channel.missing_copies(self.now):

@@ -8,7 +8,7 @@ answers. What it does on its own account is in `amqp10_actions`.
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from tests.simulation.actor import FANOUT, Actor, Peer
+from tests.simulation.actor import FANOUT, Actor, Choice, Peer
 from tests.simulation.amqp10_coordinator import attach_coordinator
 from tests.simulation.amqp10_frames import FrameCodec, read_message
 from tests.simulation.amqp10_links import (
@@ -79,7 +79,9 @@ class Client(Peer):
         self.is_running = False
         self.began_in_calm = False
         self._actions = actions
-        self._restless = restless
+        weights = actor.habits.weights
+        self._choice = Choice(weights)
+        self._calm_choice = Choice({name: weight for name, weight in weights.items() if name not in restless})
         self._asked_at = self.sent_after = self.now
         self._received_at = self._sent_at = self.now
         self._idle_s = 0.0
@@ -641,12 +643,9 @@ class Client(Peer):
         if self._missing and not self.is_talking and self.random.random() < 0.3:
             self.converse(self.reattach(self._missing.pop()))
         else:
-            weights = self.actor.habits.weights
-            if self.actor.is_calm:
-                weights = {name: weight for name, weight in weights.items() if name not in self._restless}
-            if weights and self._has_session:
-                action = self.random.choices(list(weights), list(weights.values()))[0]
-                self._actions[action](self)
+            choice = self._calm_choice if self.actor.is_calm else self._choice
+            if choice and self._has_session:
+                self._actions[choice.choose(self.random)](self)
         self.flush()
         self._schedule()
 
@@ -674,7 +673,7 @@ class Client(Peer):
 
     @property
     def unconfirmed_count(self) -> int:
-        return sum(len(link.pending) for link in self.senders.values())
+        return sum([len(link.sending.unsettled) for link in self.senders.values()])
 
     @property
     def pending_count(self) -> int:
@@ -683,12 +682,13 @@ class Client(Peer):
 
     @property
     def outstanding_count(self) -> int:
-        return sum(len(link.holding.unsettled) for link in self.receivers.values())
+        return sum([len(link.holding.unsettled) for link in self.receivers.values()])
 
     @property
     def is_at_rest(self) -> bool:
-        has_work = bool(self.pending_count or self.outstanding_count or self._missing)
-        return self.is_running and not self.is_talking and not has_work
+        if not self.is_running or self.is_talking or self._missing:
+            return False
+        return not (self.outstanding_count or self.pending_count)
 
     def check_calm(self) -> None: ...
     def ask_counts(self, counts: dict[str, int]) -> None: ...

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.program_environment import program_environment
 from waybill.transport.disk import CommitThread, DataDirectoryInUse, DirectoryLock, DiskFilesystem
 
 
@@ -109,17 +110,15 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 def test_a_data_directory_has_one_user_and_the_error_names_it(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     program = "import pathlib, sys, waybill.transport.disk as disk; disk.DirectoryLock(pathlib.Path(sys.argv[1]))"
-    source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "PYTHONPATH": source}
     command = [sys.executable, "-c", program, str(tmp_path)]
-    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    second = subprocess.run(command, env=program_environment(), capture_output=True, text=True, check=False)
     assert second.returncode != 0
     assert f"in use by process {os.getpid()}" in second.stderr
     with pytest.raises(DataDirectoryInUse, match=str(os.getpid())):
         DirectoryLock(tmp_path)
     lock.release()
     lock.release()
-    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    assert subprocess.run(command, env=program_environment(), check=False).returncode == 0
 
 
 async def test_jobs_run_in_order_and_report_on_the_loop() -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.client.breaking import until
 from tests.ojs.broker_process import BrokerProcess
 from tests.ojs.control.unique_program import KEYS, program, push
+from tests.program_environment import program_environment
 from waybill.ojs import Worker
 
 KILLS = int(os.environ.get("WAYBILL_KILLS", "3"))
@@ -36,7 +37,7 @@ def broker(repository: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
 async def test_jobs_stay_unique_whoever_is_killed(broker: BrokerProcess, repository: Path, tmp_path: Path) -> None:
     log, uri = tmp_path / "log", broker.uri("/ojs")
     log.touch()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), str(repository), *sys.path])}
+    environment = program_environment()
 
     def start(role: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.ojs.control.unique_program", role, uri, str(log)]

@@ -1,6 +1,5 @@
 """Coordinators as processes, killed by kill -9 while they lead: every tick runs once, on both brokers."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.breaking import until
+from tests.program_environment import program_environment
 from waybill.ojs import CronJob, Jobs, Worker, current_job
 
 COORDINATORS = 3
@@ -22,7 +22,7 @@ TICKS_BETWEEN_KILLS = 2
 @pytest.fixture
 def coordinators(broker_uri: str, repository: Path, queue_name: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Three coordinators, the first of which leads."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     arguments = [sys.executable, "-m", "waybill", "coordinator", queue_name, "--uri", broker_uri]
     with ExitStack() as stack:
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from tests.client.breaking import until
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye
+from tests.program_environment import program_environment
 from waybill.client import connect
 from waybill.ojs import Jobs, Retry, Worker, current_job
 from waybill.ojs.middleware import (
@@ -308,7 +308,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    environment = os.environ | {"PYTHONPATH": str(repository / "src")}
+    environment = program_environment()
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=environment
     )

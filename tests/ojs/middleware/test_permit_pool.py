@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import pytest
 from tests.client.breaking import until
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye
+from tests.program_environment import program_environment
 from waybill.ojs import Coordinator, InvalidJob, Jobs, PostponeJob, Worker, current_job
 from waybill.ojs.middleware import ConcurrencyLimit, JobRateLimits, Patience, RateLimit
 from waybill.ojs.middleware.permit_pool import PermitPool
@@ -67,7 +67,7 @@ async def main():
 
 asyncio.run(main())
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env=environment
     )

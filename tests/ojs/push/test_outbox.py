@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from tests.client.breaking import until
 from tests.ojs.eye import Eye
+from tests.program_environment import program_environment
 from waybill.ojs import InvalidJob, Jobs
 from waybill.ojs.middleware import Tracing
 from waybill.ojs.push.outbox import Outbox, OutboxRelay
@@ -113,7 +113,7 @@ async def main():
 
 asyncio.run(main())
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     seen: list[int] = []
     for _ in range(2):
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment)

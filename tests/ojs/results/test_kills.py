@@ -1,7 +1,6 @@
 """kill -9 of the coordinator while somebody waits for a result: the next one tells it, on both brokers."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.client.breaking import until
+from tests.program_environment import program_environment
 from waybill.ojs import Jobs, Worker
 
 
 @contextmanager
 def coordinator(repository: Path, uri: str, queue: str) -> Iterator[subprocess.Popen[str]]:
     """A coordinator as a process, ready; killed in the end if the test has not done so."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     command = [sys.executable, "-m", "waybill", "coordinator", queue, "--uri", uri]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment

@@ -1,7 +1,6 @@
 """Jobs move to other names, another prefix and another queue type, on both brokers, and none is lost on the way."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ojs.eye import Eye, until
+from tests.program_environment import program_environment
 from waybill.client import Inspector, connect
 from waybill.ojs import WEB, DeadLetters, Jobs, Migration, MigrationBlocked, NewJob, Retry, Standing, Topology, Worker
 from waybill.ojs import check_topology as check
@@ -141,7 +141,7 @@ async def test_a_killed_migration_is_finished_by_the_next(
         ids = {envelope.id for envelope in await jobs.push_many(wait)}
     command = [sys.executable, "-m", "waybill", "topology", "migrate", queue_name, "--uri", broker_uri]
     command += ["--prefix", prefix, "--to-names", "web", "--rate", "400", "--json"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     holding = f"{prefix}ojs.queue.{queue_name}.migrating"
     async with connect(broker_uri) as connection:
         channel = await connection.channel()

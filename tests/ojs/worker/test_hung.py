@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
+from tests.program_environment import program_environment
 from waybill.ojs import Coordinator, JobInfo, Jobs, Retry, Worker, current_job
 
 SOON = Retry(max_attempts=2, jitter=False)
@@ -71,7 +71,7 @@ async def stopped(path: str) -> str:
 def worker_program(directory: Path, repository: Path, uri: str, queue: str) -> Iterator[subprocess.Popen[str]]:
     """A worker in a process of its own, which is killed at the end, stopped or not."""
     (directory / "program.py").write_text(PROGRAM.format(uri=uri, queue=queue), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     with subprocess.Popen(
         [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "1"],
         cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

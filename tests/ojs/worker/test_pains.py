@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import sys
 import tracemalloc
 from collections import Counter
@@ -16,6 +15,7 @@ import pytest
 
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
+from tests.program_environment import program_environment
 from tests.rabbitmq import INSTALL_HINT, RabbitMQ, installed
 from waybill.client import ReconnectPolicy
 from waybill.ojs import Coordinator, Declaration, Jobs, PushFailed, Retry, Topology, Worker
@@ -37,11 +37,7 @@ def runs_in(directory: Path) -> int:
 
 @asynccontextmanager
 async def worker_process(uri: str, queue: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(["src", *sys.path]),
-        "PAINS_URI": uri,
-        "PAINS_QUEUE": queue,
-    }
+    environment = program_environment(PAINS_URI=uri, PAINS_QUEUE=queue)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "waybill", "worker", "tests.ojs.pains_program:jobs", "--queues", queue, env=environment
     )

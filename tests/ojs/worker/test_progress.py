@@ -1,7 +1,6 @@
 """Progress and checkpoints (ojs-progress, ojs-durable-execution), on both brokers."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ojs.eye import Eye, until
+from tests.program_environment import program_environment
 from waybill.client import connect
 from waybill.ojs import Coordinator, JobInfo, Jobs, Retry, Worker, current_job
 from waybill.ojs.spec.events import ReceivedEvent, decode_events
@@ -147,7 +147,7 @@ async def test_after_a_crash_the_coordinator_hands_the_checkpoint_on(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(uri=broker_uri, queue=queue_name), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     seen: list[object] = []
     async with Jobs(broker_uri) as jobs, Coordinator(jobs, queues=[queue_name]):
 

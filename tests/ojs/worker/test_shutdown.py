@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
+from tests.program_environment import program_environment
 from waybill.ojs import Jobs, Retry, Worker, current_job
 
 
@@ -162,7 +162,7 @@ async def test_the_command_drains_on_sigterm_and_says_what_it_did(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(uri=broker_uri, queue=queue_name), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     with subprocess.Popen(  # noqa: ASYNC220 - it starts in a moment
         [sys.executable, "-m", "waybill", "worker", "program:jobs", "--concurrency", "2", "--json"],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -185,7 +185,7 @@ async def test_the_job_of_a_worker_that_was_killed_is_tried_again_elsewhere(
     broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, repository: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(uri=broker_uri, queue=queue_name), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository / "src"), *sys.path])}
+    environment = program_environment()
     attempts: list[int] = []
     async with Jobs(broker_uri) as jobs:
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.ojs.broker_process import BrokerProcess
 from tests.ojs.workflow.kill_program import KillJobs
+from tests.program_environment import program_environment
 from tests.rabbitmq import RabbitMQ
 from waybill.client import ClientError, connect
 from waybill.ojs import (
@@ -52,8 +53,7 @@ class Program:
 
     def __init__(self, repository: Path, role: str, uri: str) -> None:
         self._command = [sys.executable, "-m", "tests.ojs.workflow.kill_program", role, uri, QUEUE]
-        path = os.pathsep.join([str(repository / "src"), str(repository), *sys.path])
-        self._environment = os.environ | {"PYTHONPATH": path}
+        self._environment = program_environment()
         self._repository = repository
         self.start()
 

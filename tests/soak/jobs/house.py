@@ -1,6 +1,5 @@
 """The processes of the run: a broker, workers and a coordinator, each of which can be killed and started again."""
 
-import os
 import random
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.ojs.broker_process import BrokerProcess
+from tests.program_environment import program_environment
 from tests.rabbitmq import RabbitMQ
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -100,7 +100,7 @@ class House:
         self._coordinator = self._spawn(program)
 
     def _spawn(self, arguments: list[str], stdin: int | None = None) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(REPOSITORY)])} | self.environment
+        environment = program_environment() | self.environment
         return subprocess.Popen(
             [sys.executable, *arguments],
             stdin=stdin,
