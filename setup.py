@@ -6,6 +6,7 @@
 import contextlib
 import io
 import os
+import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ COMPILED = (
     *("model", "wire", "engine", "storage", "node"),
     *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/commit_loop.py"),
 )
+# mypyc writes an integer literal as a C int: shifted by a native integer, it loses the bits above the lowest 32.
+NARROW_SHIFT = re.compile(r"= -?\d+ << cpy_")
 # An editable install and the metadata steps of a build run this file too: there, nothing is to be compiled.
 BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
 
@@ -109,7 +112,15 @@ def compiled_extensions() -> list[Extension]:
     except (Exception, SystemExit) as error:
         # mypyc leaves by SystemExit when the types do not hold.
         raise PlainBuildError(first_line(output.getvalue() or str(error))) from error
+    refuse_narrow_shifts(cast("list[Extension]", extensions))
     return cast("list[Extension]", extensions)
+
+
+def refuse_narrow_shifts(extensions: list[Extension]) -> None:
+    """Raise PlainBuildError if a literal is shifted by a native integer."""
+    for source in (source for extension in extensions for source in extension.sources):
+        if NARROW_SHIFT.search(Path(source).read_text(encoding="utf-8")):
+            raise PlainBuildError(f"{Path(source).name}: an integer literal is shifted by a native integer")
 
 
 def extensions() -> list[Extension]:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+from waybill.model import runtime
+
 NO_SKIPS: Final = os.environ.get("CI") == "true"
 SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")
 
@@ -29,6 +31,14 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} ({call.when}): CI=true allows no skipped test: {reason}"
     return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests that need the plain source to the run that has it."""
+    if not runtime.__file__.endswith(".py"):
+        impossible = [item for item in items if item.get_closest_marker("plain_source") is not None]
+        config.hook.pytest_deselected(items=impossible)
+        items[:] = [item for item in items if item not in impossible]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,6 +38,14 @@ def tree(tmp_path: Path, repository: Path) -> Path:
     return tmp_path
 
 
+SHIFT = """from mypy_extensions import i64
+
+
+def power(exponent: i64) -> i64:
+    return 1 << exponent
+"""
+
+
 @pytest.fixture
 def c_compiler() -> str:
     found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -105,3 +113,14 @@ def test_a_failing_c_compiler_leaves_plain_python(tree: Path, c_compiler: str) -
     assert line.startswith(PLAIN + "the C compiler failed")
     assert result.extension_count == 0
     assert any(name.endswith("waybill/model/number.py") for name in result.files)
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_a_shift_that_would_lose_bits_is_refused(tree: Path) -> None:
+    """In C, what mypyc makes of the literal has 32 bits."""
+    (tree / "src/waybill/model/number.py").write_text(SHIFT)
+    built = build(tree)
+    assert built.extension_count == 0
+    assert built.plain_lines == [
+        f"{PLAIN}__native_waybill___model___number.c: an integer literal is shifted by a native integer"
+    ]

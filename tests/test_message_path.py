@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+import pytest
+
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -82,6 +84,7 @@ def warm_up(publisher: Channel, consumer: Channel) -> None:
         consumer.ack(consumer.delivery().tag)
 
 
+@pytest.mark.plain_source
 def test_one_message_takes_the_frames_of_the_table_and_no_call_leads_up() -> None:
     bench = NodeBench(Cut.WHOLE)
     publisher, consumer = bench.channel(), bench.channel()

@@ -23,6 +23,7 @@ class FailingEngine(ServerEngine):
         raise ValueError("the engine fails")
 
 
+@pytest.mark.plain_source
 def test_an_engine_that_fails_leaves_the_output_of_others(node_bench: NodeBench) -> None:
     node = node_bench.node
     first, second = node_bench.channel(), node_bench.channel()
@@ -41,6 +42,7 @@ def test_an_engine_that_fails_leaves_the_output_of_others(node_bench: NodeBench)
     assert second.take_all("q") == [b"1"]
 
 
+@pytest.mark.plain_source
 async def test_a_transport_that_fails_leaves_the_output_of_others(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,9 +113,9 @@ async def test_what_a_foreign_worker_takes_is_uncertain(jobs: Jobs, foreigner: F
 async def test_what_a_foreign_worker_takes_after_a_delay_is_uncertain(
     jobs: Jobs, foreigner: Foreigner, eye: Eye, queue_name: str
 ) -> None:
-    job = await jobs.push("foreign.job", queue=queue_name, delay=timedelta(seconds=1))
-    assert (await info(jobs, job.id)).state == "scheduled"
-    assert (await info(jobs, job.id)).certain
+    job = await jobs.push("foreign.job", queue=queue_name, delay=timedelta(seconds=3))
+    waiting = await info(jobs, job.id)
+    assert (waiting.state, waiting.certain) == ("scheduled", True)
     await eye.wait_for(f"ojs.queue.{queue_name}")
     assert await uncertain(jobs, job.id) == "scheduled"
 

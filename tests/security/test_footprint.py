@@ -29,7 +29,7 @@ LONG: Final = "x" * 200
 SOME: Final = 200
 # Counted may be so much less than what is allocated, and so much more: compiled objects are half as large.
 LEAST: Final = 0.7
-MOST: Final = 4.0
+MOST: Final = 5.0
 
 Make = Callable[[int], Method]
 

@@ -1,5 +1,7 @@
 """What is looked at again and again, or for many at once: each look is charged, and stops where the turn is over."""
 
+import pytest
+
 from tests.engine.amqp091.peer import Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
 from waybill.engine.server_engine import ServerEngine
@@ -25,6 +27,7 @@ class Asked(ServerEngine):
         self.is_asked = True
 
 
+@pytest.mark.plain_source
 def test_connections_are_asked_in_turns_for_what_they_hold_too_long() -> None:
     bench = NodeBench(Cut.WHOLE)
     node = bench.node

@@ -167,6 +167,7 @@ def test_many_readers_of_a_stream_take_turns_to_read_and_to_leave() -> None:
     assert not stream.consumers
 
 
+@pytest.mark.plain_source
 def test_who_is_first_of_many_consumers_is_known_at_once() -> None:
     consumers = consumers_in_order(has_single=True)
     waiting = [ChannelLess(str(number)) for number in range(60_000)]
@@ -180,6 +181,7 @@ def test_who_is_first_of_many_consumers_is_known_at_once() -> None:
     assert time.process_time() - began < 0.25
 
 
+@pytest.mark.plain_source
 def test_consumers_of_many_priorities_leave_a_line_for_the_same_each() -> None:
     line = ConsumerLine()
     consumers = [ChannelLess("c", priority) for priority in range(10_000)]

@@ -125,7 +125,7 @@ async def test_a_running_coroutine_is_cancelled(broker_uri: str, jobs: Jobs, eye
         await state_of(jobs, job_id, queue_name, "cancelled")
         await until(lambda: bool(kinds) and kinds[-1][1] == "job.cancelled")
         assert worker.counts["cancelled"] == 1
-    assert sorted(kind for _, kind in kinds) == ["job.cancelled", "job.enqueued", "job.started"]
+    assert sorted({kind for _, kind in kinds} - {"job.heartbeat"}) == ["job.cancelled", "job.enqueued", "job.started"]
     assert await eye.count(f"ojs.queue.{queue_name}") == 0
 
 

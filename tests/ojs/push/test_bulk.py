@@ -125,7 +125,7 @@ async def test_jobs_of_a_lost_connection_are_pushed_again(broker_uri: str, eye: 
 async def test_a_broker_that_does_not_come_back_fails_the_jobs(broker_uri: str, queue_name: str) -> None:
     async with (
         Proxy(broker_uri) as proxy,
-        Jobs(proxy.uri, push_timeout=0.3, reconnect=SOON, create_queues=True) as jobs,
+        Jobs(proxy.uri, push_timeout=3.0, reconnect=SOON, create_queues=True) as jobs,
     ):
         kind = jobs.kind("bulk.item", {"queue": queue_name})
         push = await jobs.bulk()

@@ -302,7 +302,7 @@ async def test_nothing_is_declared_when_the_application_may_not(broker_uri: str,
 
 @requirement("OJS-025", "OJS-115")
 async def test_a_push_whose_confirm_never_comes_fails(broker_uri: str, eye: Eye, queue_name: str) -> None:
-    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST, push_timeout=1.0) as jobs:
+    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST, push_timeout=3.0) as jobs:
         await jobs.push("push.first", queue=queue_name)
         proxy.swallowing_answers = True
         pushing = asyncio.get_running_loop().create_task(jobs.push("push.second", queue=queue_name))

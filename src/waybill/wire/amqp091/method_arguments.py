@@ -68,6 +68,7 @@ class Arguments:
     def encode(self, out: BytesWriter, method: object) -> None:
         """Write the arguments that are attributes of `method`. Raises EncodeError, which names the argument."""
         bits: i64 = 0
+        bit: i64 = 1
         bit_count: i64 = 0
         for index in range(len(self.names)):
             name = self.names[index]
@@ -75,11 +76,13 @@ class Arguments:
             value: object = EMPTY[kind] if name == RESERVED else getattr(method, name)
             if kind == BIT:
                 if value:
-                    bits |= 1 << bit_count
+                    bits |= bit
                 bit_count += 1
+                bit += bit
             if bit_count == BITS_AN_OCTET or (bit_count and kind != BIT):
                 out.append(bits)
                 bits = 0
+                bit = 1
                 bit_count = 0
             if kind != BIT:
                 _write(out, name, kind, value)

@@ -37,7 +37,7 @@ def skip_data(data: bytes, offset: i64, end: i64, code: i64) -> i64:
         raise DecodeError(f"unknown format code {code:#04x}")
     if category <= CATEGORY_FIXED_16:
         if category > CATEGORY_FIXED_0:
-            o += i64(1) << (category - CATEGORY_FIXED_0 - 1)
+            o += i64(16) >> (CATEGORY_FIXED_16 - category)
     elif category & 1:
         if end - o < 4:
             raise DecodeError(f"a size is cut off at {o}")

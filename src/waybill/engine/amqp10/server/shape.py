@@ -246,5 +246,8 @@ class AcceptedShape:
         self._size = end - start
         self._head = read_i64_be(data, start) >> 8
         self._tail_size = tail_size
-        self._tail_mask = (1 << 8 * tail_size) - 1
+        mask: i64 = 0
+        for _ in range(tail_size):
+            mask = mask << 8 | 0xFF
+        self._tail_mask = mask
         self._tail = read_i64_be(data, end - 8) & self._tail_mask
