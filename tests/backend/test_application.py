@@ -195,10 +195,13 @@ _values = st.recursive(
 FIELDS = """
 id type args meta options queue priority retry unique scheduled_at delay_until expires_at timeout_ms tags schema
 visibility_timeout_ms specversion queues count worker_id wait job_id error requeue active_jobs jobs name cron
-expression job_template timezone initial_interval_ms max_attempts key period_ms keys max_interval
+steps depends_on callbacks on_success rate_limit concurrency limit period on_limit pending states strategy filter ids
+confirm override unique on_conflict enabled expires_at rate_limit_until expression job_template timezone
+initial_interval_ms max_attempts key period_ms keys max_interval
 """
 PATHS = """
 jobs jobs/batch workers/fetch workers/ack workers/nack workers/heartbeat cron cron/x/pause queues/x/pause
+queues/x/purge queues workflows rate-limits/x dead-letter/retry dead-letter/purge jobs/x/activate
 queues/%00/resume dead-letter/x/retry jobs/x
 """
 _fields = st.sampled_from(FIELDS.split())

@@ -9,6 +9,7 @@ import pytest
 from tests.backend.conftest import Client
 from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused
+from waybill.ojs import Jobs
 
 JOBS = "/ojs/v1/jobs"
 
@@ -257,3 +258,19 @@ async def test_the_result_and_the_failures_of_a_job(client: Client) -> None:
     found = await client.ask("GET", f"{JOBS}/{job_id}/retries")
     assert (found["state"], len(found["retries"])) == ("retryable", 1)
     assert (await client.ask("GET", f"{JOBS}/{job_id}/result"))["result"] is None
+
+
+async def test_what_was_pushed_over_amqp_is_shown_as_far_as_it_is_known(client: Client) -> None:
+    jobs = client.backend.jobs
+    async with Jobs(jobs.uri, results=False, create_queues=True) as pusher:
+        job_id = (await pusher.push("a", [7], queue="email")).id
+    found = await client.job(job_id)
+    assert (found["args"], found["args_known"], found["state"]) == ([], False, "available")
+    (job,) = await client.fetch()
+    found = await client.job(job_id)
+    assert (found["args"], found["state"], found["attempt"]) == ([7], "active", 1)
+    assert "args_known" not in found
+    await client.nack(job["id"], error={"message": "no", "retryable": False})
+    while not (dead := (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"]):
+        pass
+    assert dead[0]["args"] == [7]

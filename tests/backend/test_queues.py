@@ -117,6 +117,7 @@ async def test_many_dead_letters_are_retried_or_dropped(client: Client) -> None:
     assert (await client.ask("POST", f"{DEAD}/retry", {"filter": {"queue": "email"}}))["retried"] == 2
     assert len(await client.fetch(count=5)) == 2
     await client.ask("DELETE", DEAD, {}, 400)
+    assert (await client.ask("POST", f"{DEAD}/purge", {"dry_run": True}))["matched"] == 1
     assert (await client.ask("DELETE", DEAD, {"confirm": True}))["purged_count"] == 1
     await client.ask("GET", f"{DEAD}/{other[0]}", status=404)
 

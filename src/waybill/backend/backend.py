@@ -28,6 +28,7 @@ from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.settlement import Settlement
@@ -160,6 +161,9 @@ class Backend:
 
     async def detail(self, job_id: str) -> JobDetail | None:
         """Return a job, None if nobody knows it; one of another backend may need a moment."""
+        if not job_id.isprintable() or len(job_id) > MAX_ID_LENGTH:
+            # No database would take it.
+            return None
         found = await self.view.detail(job_id)
         if found is None:
             await self.view.settled(job_id, lambda job: job is not None, UNKNOWN_SECONDS)

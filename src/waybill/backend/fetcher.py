@@ -201,6 +201,9 @@ class Fetcher:
         had it, which counts as an attempt (ojs-retry section 9.2). One that never began is as new.
         """
         settlement = self._settlement
+        if execution.key in self._cancellations.replaced:
+            settlement.replaced(execution)
+            return True
         if settlement.settled_before(execution):
             return True
         await catch_up(self._view, self._broker.events)

@@ -64,7 +64,15 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     if info.result is not None:
         form["result"] = info.result
     _add_end(form, info, state)
+    list_parents(form)
     return {name: value for name, value in form.items() if value is not None}
+
+
+def list_parents(form: Form) -> None:
+    """Have the results of the steps before a job be a list, as the binding's clients want it, and by step as well."""
+    parents = form.get("parent_results")
+    if isinstance(parents, dict):
+        form |= {"parent_results": list(parents.values()), "parent_results_by_step": parents}
 
 
 def state_of(info: JobInfo, expires_at: object, now: datetime) -> str:

@@ -37,6 +37,9 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
         details: Form = {"field": "state"}
         text = f"state: must be one of {', '.join(sorted(STATES))}."
         raise RequestRefused("invalid_request", text, details=details)
+    for name in ("queue", "type"):
+        if not query.get(name, "").isprintable():
+            raise RequestRefused("invalid_request", f"{name}: is no name.", details={"field": name})
     stored = frozenset(one for state in states for one in _BECOMES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None)
     limit = limit_of(request)

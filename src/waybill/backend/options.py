@@ -13,6 +13,9 @@ PRIORITIES: Final = range(-100, 101)
 NAMED: Final = {"high": 3, "normal": 2, "low": 1}
 """L4-PRI-003 of the conformance text."""
 
+MOST_PERMITS: Final = 100_000
+"""The broker keeps a message for each."""
+
 _CONCURRENCY: Final = ("concurrency", "max_concurrency", "max_concurrent", "concurrency_limit")
 _COUNTS: Final = ("limit", "max", "count", "requests", "max_requests")
 _PERIODS: Final = ("period", "window", "interval", "per", "duration")
@@ -64,7 +67,7 @@ def rate_limit_of(given: object, queue: object) -> Json:
         given = {"max_per_second": given}
     if not isinstance(given, dict):
         raise invalid("rate_limit", "must be an object")
-    found: Json = {"key": given.get("key", f"queue:{queue}")}
+    found: Json = {"key": given.get("key") or f"queue:{queue}"}
     for name in _CONCURRENCY:
         value = given.get(name)
         if isinstance(value, dict):
@@ -86,10 +89,18 @@ def rate_limit_of(given: object, queue: object) -> Json:
             found["rate"] = _window(given, "rate_limit")
         else:
             found.setdefault("concurrency", next(given[name] for name in _COUNTS if name in given))
+    _check_permits(found)
     action = given.get("on_limit")
     if action is not None:
         found["on_limit"] = _ON_LIMIT.get(action, action) if isinstance(action, str) else action
     return found
+
+
+def _check_permits(limit: Json) -> None:
+    windows = [one for one in (limit.get("rate"), limit.get("throttle")) if isinstance(one, dict)]
+    for count in (limit.get("concurrency"), *(one["limit"] for one in windows)):
+        if isinstance(count, int) and count > MOST_PERMITS:
+            raise invalid("rate_limit", f"must not allow more than {MOST_PERMITS}")
 
 
 def _window(given: Mapping[str, object], field: str) -> Json:

@@ -25,10 +25,13 @@ def cursor_of(request: Request) -> str:
     """Return the key after which the page begins that is asked for, empty for the first. Raises RequestRefused."""
     text = request.query.get("cursor", "")
     try:
-        return base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode()
+        key = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode()
     except (binascii.Error, UnicodeError):
+        key = "\0"
+    if key and not key.isprintable():
         details: Form = {"field": "cursor"}
-        raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details) from None
+        raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details)
+    return key
 
 
 def write_cursor(key: str) -> str:

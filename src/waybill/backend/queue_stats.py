@@ -13,6 +13,7 @@ from waybill.backend.job_form import Form, state_of
 from waybill.client import Inspector
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
@@ -26,6 +27,10 @@ _LATER: Final = (State.SCHEDULED.value, State.RETRYABLE.value)
 
 async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
     """Return the counts of a queue, and whether it is paused. Raises RequestRefused if there is no such queue."""
+    try:
+        check_queue(name)
+    except InvalidJob:
+        raise not_found("queue", name) from None
     topology = backend.broker.declarer.topology
     inspector = Inspector(backend.broker.connection)
     ready, dead, paused, all_counts = await asyncio.gather(

@@ -15,7 +15,7 @@ from tests.conformance.requirement import requirement
 from tests.ojs.control.test_control import state_of
 from tests.ojs.databases import make_database
 from waybill.ojs import Coordinator, Jobs, Worker
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobStore
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobFilter, JobStore
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.open_store import IN_MEMORY, open_job_store
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
@@ -269,3 +269,23 @@ def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
 
     monkeypatch.setattr(SqlJobStore, "apply", fail_first)
     return lambda: failed
+
+
+def test_pages_are_in_the_order_of_ids(store: JobStore) -> None:
+    ids = [f"019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0{number}" for number in range(6)]
+    events = [
+        event("job.enqueued", job_id, index, job_type="a" if index % 2 else "b", queue="q1" if index < 4 else "q2")
+        for index, job_id in enumerate(ids)
+    ]
+    store.apply([(0, [*events, event("job.started", ids[1], 9, job_type="a", queue="q1", attempt=1)])])
+
+    def found(wanted: JobFilter, before: str = "", limit: int = 10) -> list[int]:
+        return [ids.index(detail.info.id) for detail in store.page(wanted, before, limit)]
+
+    assert found(JobFilter()) == [5, 4, 3, 2, 1, 0]
+    assert found(JobFilter(), ids[4], 2) == [3, 2]
+    assert found(JobFilter(queue="q1")) == [3, 2, 1, 0]
+    assert found(JobFilter(type="a")) == [5, 3, 1]
+    assert found(JobFilter(states=frozenset({"active"}))) == [1]
+    assert found(JobFilter("q1", frozenset({"available"}), "a")) == [3]
+    assert found(JobFilter("nobody")) == []

@@ -35,7 +35,7 @@ class DeadLetterRoutes:
             for base in BASES
             for route in (
                 Route("GET", base, self._list, READ),
-                Route("DELETE", base, self._purge, ADMIN),
+                Route("DELETE", base, self._purge_confirmed, ADMIN),
                 Route("POST", f"{base}/purge", self._purge, ADMIN),
                 Route("POST", f"{base}/retry", self._retry_many, OPERATE),
                 Route("GET", f"{base}/stats", self._stats, READ),
@@ -79,18 +79,23 @@ class DeadLetterRoutes:
 
     async def _retry_many(self, request: Request) -> Response:
         body = request.json()
-        found, is_dry = await self._selected(body, is_destructive=False)
+        found, is_dry = await self._selected(body)
         done = 0 if is_dry else sum([await self._dead.retry(queue, ids) for queue, ids in found.items()])
         return answer({"retried": done, "retried_count": done, "matched": _count(found), "dry_run": is_dry})
 
-    async def _purge(self, request: Request) -> Response:
+    async def _purge_confirmed(self, request: Request) -> Response:
         body = request.json()
-        found, is_dry = await self._selected(body, is_destructive=True)
+        if body.get("confirm") is not True and body.get("dry_run") is not True:
+            raise _invalid("confirm", "must be true, as this cannot be undone")
+        return await self._purge(request)
+
+    async def _purge(self, request: Request) -> Response:
+        found, is_dry = await self._selected(request.json())
         done = 0 if is_dry else sum([await self._dead.discard(queue, ids) for queue, ids in found.items()])
         counts: Form = dict.fromkeys(("purged", "purged_count", "deleted", "deleted_count"), done)
         return answer({**counts, "matched": _count(found), "dry_run": is_dry})
 
-    async def _selected(self, body: Form, *, is_destructive: bool) -> tuple[dict[str, list[str]], bool]:
+    async def _selected(self, body: Form) -> tuple[dict[str, list[str]], bool]:
         """Return the ids that a request is about, by queue, and whether it only asks. Raises RequestRefused."""
         given, ids, is_dry = body.get("filter", body), body.get("ids", body.get("job_ids")), body.get("dry_run", False)
         if not isinstance(given, dict):
@@ -99,8 +104,6 @@ class DeadLetterRoutes:
             raise _invalid("ids", "must be an array of strings")
         if not isinstance(is_dry, bool):
             raise _invalid("dry_run", "must be true or false")
-        if is_destructive and not is_dry and body.get("confirm") is not True:
-            raise _invalid("confirm", "must be true, as this cannot be undone")
         found: dict[str, list[str]] = {}
         for form in await self._dead.find(filter_of(given)):
             if ids is None or form["id"] in ids:

@@ -150,7 +150,12 @@ class JobRoutes:
     # Look. ------------------------------------------------------------------------------------------------------
 
     async def _get(self, request: Request) -> Response:
-        return answer(_twice(form_of(await self._known(request.parameters["id"]), datetime.now(UTC))))
+        detail = await self._known(request.parameters["id"])
+        lease = self._backend.leases.get(detail.info.id)
+        if detail.envelope is None and lease is not None:
+            # Its events do not tell what was pushed, but its message does.
+            detail = detail._replace(envelope=msgspec.json.decode(lease.execution.delivery.body))
+        return answer(_twice(form_of(detail, datetime.now(UTC))))
 
     async def _list(self, request: Request) -> Response:
         page, pagination = await list_jobs(self._backend, request)

@@ -101,12 +101,14 @@ class QueueRoutes:
 
     async def _pause(self, request: Request) -> Response:
         name = request.parameters["name"]
+        check_queue(name)
         await self._backend.jobs.pause(name)
         await self._backend.fetcher.look_at_pauses()
         return self._told(name, "paused", "paused_at")
 
     async def _resume(self, request: Request) -> Response:
         name = request.parameters["name"]
+        check_queue(name)
         await self._backend.jobs.resume(name)
         await self._backend.fetcher.look_at_pauses()
         return self._told(name, "active", "resumed_at")
@@ -121,7 +123,11 @@ class QueueRoutes:
         """Cancel the jobs of a queue that have not begun."""
         name, body = request.parameters["name"], request.json()
         states = body.get("states", sorted(PURGED))
-        if not isinstance(states, list) or not states or not all(one in PURGED for one in states):
+        if (
+            not isinstance(states, list)
+            or not states
+            or not all(isinstance(one, str) and one in PURGED for one in states)
+        ):
             text = f"states: must be some of {', '.join(sorted(PURGED))}."
             raise RequestRefused("invalid_request", text, details={"field": "states"})
         await stats_of(self._backend, name)
@@ -134,7 +140,7 @@ class QueueRoutes:
         """Forget a queue in which nothing is left to do; with the strategy discard, cancel what is."""
         name, body = request.parameters["name"], request.json()
         strategy = body.get("strategy", request.query.get("strategy", "reject"))
-        if strategy not in {"reject", "discard"}:
+        if not isinstance(strategy, str) or strategy not in {"reject", "discard"}:
             details: Form = {"field": "strategy"}
             raise RequestRefused("unsupported", "strategy: reject and discard are supported.", details=details)
         stats, _ = await stats_of(self._backend, name)

@@ -55,7 +55,7 @@ class SystemRoutes:
                     "version": __version__,
                     "language": "python",
                 },
-                "conformance_level": 2,
+                "conformance_level": 4,
                 "protocols": ["http", "amqp"],
                 "backend": "amqp",
                 "capabilities": CAPABILITIES,

@@ -11,7 +11,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.failures import failure_of
-from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, Route
@@ -230,8 +230,8 @@ class WorkerRoutes:
         for name in ("metadata", "meta"):
             metadata = fields.get(name)
             found = metadata.get("test_directive") if isinstance(metadata, Mapping) else None
-            if found in DIRECTIVES:
-                return str(found)
+            if isinstance(found, str) and found in DIRECTIVES:
+                return found
         return state
 
 
@@ -252,9 +252,7 @@ def _form_of(lease: Lease) -> Form:
     }
     if lease.worker_id:
         form["worker_id"] = lease.worker_id
-    parents = form.get("parent_results")
-    if isinstance(parents, dict):
-        form |= {"parent_results": list(parents.values()), "parent_results_by_step": parents}
+    list_parents(form)
     if execution.attempt > 1 and not envelope.policy.jitter:
         delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)
         form["retry_delay_ms"] = round(delay * 1000)

@@ -130,10 +130,11 @@ class MemoryJobStore(JobStore):
         """Return jobs in the order of their ids, from the greatest on that is below `before`."""
         ids = [job_id for job_id in chain(self._jobs, self._over.keys()) if not before or job_id < before]
         if wanted == JobFilter():
-            ids = nlargest(limit, ids)
-        else:
-            ids.sort(reverse=True)
-        jobs = (job for job_id in ids for job in self._load([job_id]).values())
+            return [detail_of(job) for job_id in nlargest(limit, ids) for job in self._load([job_id]).values()]
+        ids.sort(reverse=True)
+        texts = ((self._jobs.get(job_id) or self._over.get(job_id) or b"") for job_id in ids)
+        # Most are left out by a look at the text, which takes a tenth of the time of decoding it.
+        jobs = (_decode(text) for text in texts if _may_match(text, wanted))
         return [detail_of(job) for job in islice(filter(wanted.matches, jobs), limit)]
 
     def held(self) -> list[HeldAttempt]:
@@ -197,6 +198,15 @@ class MemoryJobStore(JobStore):
         self._counts[key] += change
         if not self._counts[key]:
             del self._counts[key]
+
+
+def _may_match(text: bytes, wanted: JobFilter) -> bool:
+    """Say whether a job may be one of those that are wanted, by its JSON."""
+    if wanted.queue is not None and b'"queue":' + _encode(wanted.queue) not in text:
+        return False
+    if wanted.type is not None and b'"type":' + _encode(wanted.type) not in text:
+        return False
+    return wanted.states is None or any(b'"state":' + _encode(state) in text for state in wanted.states)
 
 
 def _recency(job: JobRecord) -> tuple[str, str]:

@@ -83,7 +83,8 @@ class JobRateLimits(JobMiddleware):
 
 def _permits(jobs: Jobs, count: int, period: timedelta, *, evenly: bool) -> KeyedPermitPools:
     seconds = period.total_seconds()
-    return KeyedPermitPools(jobs, 1, seconds / count) if evenly else KeyedPermitPools(jobs, count, seconds)
+    # The broker counts in milliseconds.
+    return KeyedPermitPools(jobs, 1, max(seconds / count, 0.001)) if evenly else KeyedPermitPools(jobs, count, seconds)
 
 
 __all__ = ["JobRateLimits", "RateLimit", "RateLimitPolicy"]

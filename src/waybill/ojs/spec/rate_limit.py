@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from waybill.ojs.errors import InvalidJob
 
 _KEY = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
+
+MAX_COUNT: Final = 1_000_000
+SHORTEST: Final = timedelta(milliseconds=1)
+LONGEST: Final = timedelta(days=365)
 
 OnLimit = Literal["wait", "reschedule", "drop"]
 
@@ -40,13 +44,14 @@ def read_rate_limit(value: dict[str, object]) -> RateLimitPolicy:
         text, _, place = str(error).partition(" - at `$")
         raise InvalidJob(f"rate_limit{place.rstrip('`')}", text) from error
     check_key(policy.key)
-    if policy.concurrency is not None and policy.concurrency < 1:
-        raise InvalidJob("rate_limit.concurrency", "must be at least 1: to stop the jobs of a queue, pause it")
+    if policy.concurrency is not None and not 1 <= policy.concurrency <= MAX_COUNT:
+        text = f"must be from 1 to {MAX_COUNT}: to stop the jobs of a queue, pause it"
+        raise InvalidJob("rate_limit.concurrency", text)
     for name, window in (("rate", policy.rate), ("throttle", policy.throttle)):
-        if window is not None and window.limit < 1:
-            raise InvalidJob(f"rate_limit.{name}.limit", "must be at least 1")
-        if window is not None and window.period < timedelta(milliseconds=1):
-            raise InvalidJob(f"rate_limit.{name}.period", "must be at least a millisecond")
+        if window is not None and not 1 <= window.limit <= MAX_COUNT:
+            raise InvalidJob(f"rate_limit.{name}.limit", f"must be from 1 to {MAX_COUNT}")
+        if window is not None and not SHORTEST <= window.period <= LONGEST:
+            raise InvalidJob(f"rate_limit.{name}.period", "must be from a millisecond to a year")
     return policy
 
 
