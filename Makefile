@@ -22,7 +22,7 @@ CORE_TESTS := $(addprefix tests/,model wire engine storage node transport broker
 # Two workers a core, since tests wait half of their time; each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-jobs soak-shop soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-http soak-jobs soak-shop soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -144,6 +144,9 @@ soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; th
 JOBS ?= 200000
 soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
+
+soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
+	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)
 
 SHOP_KILLS ?= 50
 soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of examples/shop, SHOP_KILLS times on each broker: all ends as it should

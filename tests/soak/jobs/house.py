@@ -29,8 +29,11 @@ class Broker(Protocol):
 class House:
     """Starts everything, kills what chance picks, and ends everything."""
 
+    middle = "coordinator"
+    """What is between the broker and whoever asks for jobs."""
+
     def __init__(self, broker_name: str, directory: Path, workers: int, chance: random.Random) -> None:
-        self.kills = {"worker": 0, "coordinator": 0, "broker": 0}
+        self.kills = {"worker": 0, self.middle: 0, "broker": 0}
         self.restarts = 0
         self.environment: dict[str, str] = {}
         """What the processes find in their environment besides."""
@@ -46,6 +49,11 @@ class House:
 
     @property
     def uri(self) -> str:
+        """What programs are given."""
+        return self.broker_uri
+
+    @property
+    def broker_uri(self) -> str:
         return self._broker.uri("/ojs")
 
     def start(self) -> None:
@@ -60,12 +68,12 @@ class House:
         if sum(self.kills.values()) >= 5 and spared:
             what = spared[0]
         else:
-            what = self._chance.choices(("worker", "coordinator", "broker"), (6, 2, 2))[0]
+            what = self._chance.choices(("worker", self.middle, "broker"), (6, 2, 2))[0]
         if what == "worker":
             index = self._chance.randrange(len(self._workers))
             _kill(self._workers[index])
             self._start_worker(index)
-        elif what == "coordinator":
+        elif what == self.middle:
             _kill(self._coordinator)
             self._start_coordinator()
         else:
@@ -95,7 +103,7 @@ class House:
         self._workers[index] = self._spawn(program)
 
     def _start_coordinator(self) -> None:
-        uri = ["--uri", self.uri]
+        uri = ["--uri", self.broker_uri]
         program = ["-m", "waybill", "coordinator", QUEUE, "--database", str(self.store), *uri]
         self._coordinator = self._spawn(program)
 

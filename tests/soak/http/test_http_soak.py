@@ -1,0 +1,28 @@
+"""A small run of the soak over HTTP: some hundred jobs, while workers, the backend and the broker are killed."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.soak.http.house import HttpHouse
+from tests.soak.jobs.run import Run
+
+pytest.importorskip("aiohttp", reason="needs aiohttp: make setup")
+
+JOBS = 600
+PAUSE = (0.3, 1.2)
+
+
+@pytest.mark.timeout(600)
+async def test_every_job_ends_once_whoever_is_killed(tmp_path: Path) -> None:
+    chance = random.Random("http")
+    house = HttpHouse("waybill", tmp_path, 2, chance)
+    try:
+        figures = await Run(house, tmp_path, JOBS, chance).go(PAUSE, 120.0, lambda _: None)
+    finally:
+        house.close()
+    print(figures)
+    assert all(figures.kills.values())
+    assert figures.states.total() == JOBS
+    assert figures.effects >= JOBS
