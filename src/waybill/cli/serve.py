@@ -20,7 +20,7 @@ from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import PORT
 from waybill.cli.target import Target
-from waybill.client import ClientError
+from waybill.client import ClientError, ReconnectPolicy
 from waybill.ojs import Jobs
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from waybill.backend.keys import KeyRing
     from waybill.backend.serving import Serving
 
+RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
+"""Clients wait for a server whose broker is away, so it looks more often than the binding's default."""
 PUSH_SECONDS = 20.0
 """How long a push waits for a broker that is away before its client is told."""
 
@@ -143,7 +145,7 @@ async def _serve(
             if target is None:
                 broker = await stack.enter_async_context(Broker(port=0, data_dir=directory))
                 target = broker.uri()
-            yield Jobs(target, results=False, push_timeout=PUSH_SECONDS)
+            yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     async with Serving(jobs, host, port, database=database, keys=keys, is_test=is_test) as serving:
         await _until_stopped(serving, stopping)

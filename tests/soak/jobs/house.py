@@ -64,11 +64,7 @@ class House:
 
     def kill_something(self) -> str:
         """End a process with SIGKILL and start its successor; what it was."""
-        spared = [kind for kind, count in self.kills.items() if not count]
-        if sum(self.kills.values()) >= 5 and spared:
-            what = spared[0]
-        else:
-            what = self._chance.choices(("worker", self.middle, "broker"), (6, 2, 2))[0]
+        what = self._choose()
         if what == "worker":
             index = self._chance.randrange(len(self._workers))
             _kill(self._workers[index])
@@ -81,6 +77,12 @@ class House:
             self._broker.start()
         self.kills[what] += 1
         return what
+
+    def _choose(self) -> str:
+        spared = [kind for kind, count in self.kills.items() if not count]
+        if sum(self.kills.values()) >= 5 and spared:
+            return spared[0]
+        return self._chance.choices(("worker", self.middle, "broker"), (6, 2, 2))[0]
 
     def restart_the_dead(self) -> None:
         """Do what a supervisor does: a process that loses its broker while it starts ends with an error."""
