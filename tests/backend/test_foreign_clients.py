@@ -72,7 +72,7 @@ async def test_cron_jobs_are_registered_under_both_names(client: Client, field: 
     ):
         found = await client.ask("POST", "/ojs/v1/cron", body, 201)
         assert (found["cron_job"]["name"], found["name"]) == (body["name"], body["name"])
-        assert (found["cron"], found["expression"]) == ("0 3 * * *", "0 3 * * *")
+        assert (found["cron_job"]["cron"], found["expression"]) == ("0 3 * * *", "0 3 * * *")
     listed = await client.ask("GET", "/ojs/v1/cron")
     for name in ("cron_jobs", "entries", "crons"):
         assert sorted(one["name"] for one in listed[name]) == ["flat", "template"]

@@ -22,6 +22,19 @@ def test_a_url_has_a_server_and_perhaps_a_key(url: str, expected: Address, monke
         assert expected.key not in repr(parse_url(url))
 
 
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://localhost:1", True),
+        ("http://127.0.0.1", True),
+        ("http://[::1]", True),
+        ("http://jobs.example.com", False),
+    ],
+)
+def test_this_machine_is_known(url: str, *, expected: bool) -> None:
+    assert parse_url(url).is_loopback is expected
+
+
 def test_the_environment_has_the_key_of_a_url_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_API_KEY", "wb_env")
     assert parse_url("http://localhost").key == "wb_env"

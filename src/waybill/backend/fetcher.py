@@ -97,10 +97,14 @@ class Fetcher:
                 if (source := await self._source(queue, creates=wait_seconds > 0)) is not None
             ]
             leases: list[Lease] = []
-            for source in sources:
-                await self._lease(source, count, worker_id, visibility_seconds, leases)
-                if len(leases) >= count:
-                    break
+            try:
+                for source in sources:
+                    await self._lease(source, count, worker_id, visibility_seconds, leases)
+                    if len(leases) >= count:
+                        break
+            except asyncio.CancelledError:
+                self.give_back(leases)
+                raise
             if leases or loop.time() >= ends_at:
                 return leases
             await self._wait(sources, ends_at)
@@ -123,7 +127,7 @@ class Fetcher:
             deliveries = await source.take(count - len(leases))
             if not deliveries:
                 return
-            for delivery in deliveries:
+            for index, delivery in enumerate(deliveries):
                 try:
                     execution = await self._admit(source.queue, delivery)
                     if execution is not None and self._limits.concern(execution):
@@ -131,9 +135,21 @@ class Fetcher:
                 except Exception as error:  # noqa: BLE001 - one job must not keep the others from being fetched
                     self._settlement.abandon(delivery, source.queue, error)
                     continue
+                except asyncio.CancelledError:
+                    for one in deliveries[index:]:
+                        source.keep(one)
+                    raise
                 if execution is not None:
                     self._limits.note_priority(source.queue, execution.envelope.priority)
                     leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """Put jobs back whose worker has gone before it got them: no attempt of theirs is used."""
+        for lease in leases:
+            execution = lease.execution
+            if self._leases.get(execution.envelope.id) is lease:
+                self._leases.end(execution.envelope.id)
+                self._settlement.postponed(execution, 0.0)
 
     async def _gather(self, source: Source) -> None:
         """Have some jobs here among which to find those of the highest priority."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
@@ -77,6 +77,8 @@ class Response:
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: AsyncIterator[bytes] | None = None
+    unheard: Callable[[], None] | None = None
+    """Called if the client has gone before the answer was there."""
 
 
 def read_query(raw: bytes) -> dict[str, str]:

@@ -20,6 +20,12 @@ class Address:
     base: str
     key: str | None = field(default=None, repr=False)
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        host = urlsplit(self.base).hostname or ""
+        return host in {"localhost", "::1"} or host.startswith("127.")
+
 
 def parse_url(url: str) -> Address:
     """Read `https://KEY@host:port/prefix`; without a key, WAYBILL_API_KEY counts.

@@ -90,8 +90,12 @@ class HttpExchange:
             if address.key is not None:
                 headers["Authorization"] = f"Bearer {address.key}"
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
+            # A proxy of the environment is for what is elsewhere.
             self._session = aiohttp.ClientSession(
-                connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True
+                connector=connector,
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=not address.is_loopback,
             )
         return address, self._session
 

@@ -7,11 +7,13 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from waybill.http.answer import ANSWER_SECONDS
+from waybill.http.answer import ANSWER_SECONDS, Answer
+from waybill.http.crons import ask_of_crons
 from waybill.http.errors import RequestRefused, json_of, refusal_of
 from waybill.http.exchange import Exchange
 from waybill.http.job_form import Form, info_of, job_in
 from waybill.ojs.control.control import Control
+from waybill.ojs.cron.cron_message import CronRequest
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import JobInfo
 
@@ -25,22 +27,22 @@ class HttpControl(Control):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
-    async def request(
+    async def answer_of(
         self, method: str, path: str, body: Form | None = None, *, timeout_seconds: float = ANSWER_SECONDS
-    ) -> Form:
-        """Send a request, and return the JSON of its answer. Raises NoAnswer, RequestRefused."""
+    ) -> Answer:
+        """Send a request, and return its answer, which is good. Raises NoAnswer, RequestRefused."""
         encoded = None if body is None else msgspec.json.encode(body)
         answer = await self._exchange.send(method, path, encoded, timeout_seconds=timeout_seconds)
         if answer.status not in _FINE:
             raise refusal_of(answer)
-        return json_of(answer) if answer.body else {}
+        return answer
 
-    async def ask_server(self, path: str, body: Form, timeout_seconds: float) -> bytes:
-        """Post a request, and return its answer as it came. Raises NoAnswer, RequestRefused."""
-        answer = await self._exchange.send("POST", path, msgspec.json.encode(body), timeout_seconds=timeout_seconds)
-        if answer.status not in _FINE:
-            raise refusal_of(answer)
-        return answer.body
+    async def request(
+        self, method: str, path: str, body: Form | None = None, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Form:
+        """Send a request, and return the JSON of its answer. Raises NoAnswer, RequestRefused."""
+        answer = await self.answer_of(method, path, body, timeout_seconds=timeout_seconds)
+        return json_of(answer) if answer.body else {}
 
     async def cancel(self, job_id: str, queue: str | None) -> None:
         """Return when the server has the request. One that has ended stays as it is."""
@@ -93,7 +95,9 @@ class HttpControl(Control):
         return stats.get("paused") is True or stats.get("status") == "paused"
 
     async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
-        """Refuse what is asked over AMQP only. Raises ControlFailed."""
+        """Ask what a server answers, too: about cron jobs. Raises ControlFailed for what is asked over AMQP only."""
+        if isinstance(request, CronRequest):
+            return msgspec.json.encode(await ask_of_crons(self.answer_of, request))
         raise ControlFailed(f"{kind} is asked over AMQP only")
 
     async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:

@@ -108,8 +108,9 @@ class Fetching:
             "wait_ms": int(WAIT_SECONDS * 1000),
             "visibility_timeout_ms": int(VISIBILITY_SECONDS * 1000),
         }
-        answer = await self._control.ask_server("/ojs/v1/workers/fetch", body, WAIT_SECONDS + ANSWER_SECONDS)
-        jobs = _fetched.decode(answer).jobs
+        patience = WAIT_SECONDS + ANSWER_SECONDS
+        answer = await self._control.answer_of("POST", "/ojs/v1/workers/fetch", body, timeout_seconds=patience)
+        jobs = _fetched.decode(answer.body).jobs
         for raw in jobs:
             self._take(bytes(raw))
         # They are received when this goes on. A server that does not wait is not to be asked without a pause.

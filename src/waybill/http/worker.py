@@ -75,6 +75,8 @@ class HttpWorker(Worker):
             await self._resources.close()
             await self._exchange.close()
             raise
+        if self._jobs.cron_jobs:
+            self._change(self._register_cron_jobs())
         self._jobs.middleware.freeze()
         self._fetching = fetching
         self._beating = [loop.create_task(fetching.beat_for_ever(self))]
@@ -118,6 +120,11 @@ class HttpWorker(Worker):
             self._quiet = False
             self._fetch_task = asyncio.get_running_loop().create_task(self._fetching.fetch_for_ever())
             _log.info("worker %s fetches again", self.id)
+
+    async def _register_cron_jobs(self, _broker: object = None) -> None:
+        from waybill.ojs.cron.crons import register_all  # noqa: PLC0415 - most workers need it not, and start sooner
+
+        await register_all(self._control, list(self._jobs.cron_jobs.values()))
 
     async def _fetch_no_more(self) -> None:
         task, self._fetch_task = self._fetch_task, None

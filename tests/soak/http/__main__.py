@@ -1,4 +1,4 @@
-"""Kill workers, the backend and the broker at random while jobs are pushed and done over HTTP, and see that none is lost.
+"""Kill workers, the backend and the broker at random under jobs that go over HTTP, and see that none is lost.
 
     python -m tests.soak.http --jobs 200000 [--seed N]
 

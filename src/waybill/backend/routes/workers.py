@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -69,11 +71,17 @@ class WorkerRoutes:
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
                 await backend.know_queue(queue)
         leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000)
-        if leases:
-            await backend.begun(leases)
+        try:
+            if leases:
+                await backend.begun(leases)
+        except asyncio.CancelledError:
+            backend.fetcher.give_back(leases)
+            raise
         forms = [_form_of(lease) for lease in leases]
         first: Form = {"job": forms[0]} if forms else {}
-        return answer({"jobs": forms, **first})
+        response = answer({"jobs": forms, **first})
+        response.unheard = partial(backend.fetcher.give_back, leases)
+        return response
 
     # Ends. ------------------------------------------------------------------------------------------------------
 

@@ -296,6 +296,8 @@ class Connection(asyncio.Protocol):
         if self._state is not State.ANSWER or self._transport.is_closing():
             if response.stream is not None:
                 self._server.spawn(close_stream(response.stream))
+            if response.unheard is not None:
+                response.unheard()
             return
         self._end(head, response)
         if self._buffer:
