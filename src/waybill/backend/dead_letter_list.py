@@ -18,6 +18,7 @@ from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import MAX_QUEUE_LENGTH
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
@@ -114,6 +115,9 @@ class DeadLetterList:
             return await dead.discard(ids)
 
     async def _all(self, queue: str) -> list[Form]:
+        if len(queue) > MAX_QUEUE_LENGTH or not queue.isprintable():
+            # No broker has such a queue.
+            return []
         counts = await self.counts() if not queue else {queue: await self._count(queue)}
         forms: list[Form] = []
         async with self._looking:
