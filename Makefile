@@ -22,7 +22,7 @@ CORE_TESTS := $(addprefix tests/,model wire engine storage node transport broker
 # Two workers a core, since tests wait half of their time; each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile
 
-.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-http soak-jobs soak-shop soak-worker bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -94,6 +94,10 @@ test: setup ## everything: lint, the core's tests on the plain source, the whole
 bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
 	@$(RUN) -m benchmarks.memory
+
+bench-http: $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates, CPU, latency, what an idle long poll costs
+	@$(MAKE) -s -C benchmarks/tools ojsload
+	@$(BUILT_RUN) -m benchmarks.http_jobs $(BENCH_ARGUMENTS)
 
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Final
 
@@ -15,6 +16,7 @@ from waybill.ojs.errors import ControlFailed, CronNotFound, DuplicateJob, Invali
 from waybill.ojs.spec.identifiers import new_id
 
 MAX_REQUEST_ID: Final = 128
+HOSTS_REMEMBERED: Final = 100
 LOOPBACK: Final = frozenset({"localhost", "[::1]"})
 
 _log = logging.getLogger("waybill.backend")
@@ -101,12 +103,17 @@ def _check_origin(request: Request) -> None:
 
     Such a request names another origin. If its name was made to lead here (DNS rebinding), the host is no loopback.
     """
-    host = request.headers.get("host", "localhost").lower()
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    origin = request.headers.get("origin")
-    if not (name in LOOPBACK or name.startswith("127.")) or (origin is not None and origin.partition("://")[2] != host):
+    headers = request.headers
+    if not _is_local(headers.get("host", "localhost"), headers.get("origin")):
         text = "Without API keys, this server answers programs of this machine only, and no pages of others."
         raise RequestRefused("permission_denied", text, hint="Ask for localhost or 127.0.0.1, or serve with API keys.")
+
+
+@functools.lru_cache(HOSTS_REMEMBERED)
+def _is_local(host: str, origin: str | None) -> bool:
+    host = host.lower()
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return (name in LOOPBACK or name.startswith("127.")) and (origin is None or origin.partition("://")[2] == host)
 
 
 def _finish(request: Request, response: Response) -> Response:
@@ -114,7 +121,7 @@ def _finish(request: Request, response: Response) -> Response:
     if response.stream is None:
         client = request.headers.get("user-agent", "")
         media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
-        if not any(name.lower() == "content-type" for name, _ in response.headers):
+        if "Content-Type" not in dict(response.headers):
             response.headers.append(("Content-Type", media_type))
     response.headers += (("OJS-Version", SPEC_VERSION), ("X-Request-ID", request.id))
     return response

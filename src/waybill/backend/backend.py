@@ -83,6 +83,7 @@ class Backend:
             self._coordinator = Coordinator(self.jobs, queues=[], database=self._database)
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
+            self.view.follow(broker.events)
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
             self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker))
             self.leases = Leases(broker.events, self.view, settlement, self.id, self.limits.ended)
@@ -177,6 +178,10 @@ class Backend:
     async def queues(self) -> list[str]:
         """Return the queues of which something is known, in the order of their names."""
         return sorted({queue for queue, _ in await self.counts() if queue} | set(self.coordinator.queues))
+
+    def knows_queue(self, queue: str) -> bool:
+        """Say whether a queue is coordinated already."""
+        return queue in self._coordinated
 
     async def know_queue(self, queue: str) -> None:
         """Coordinate a queue from now on. Raises InvalidJob for a bad name."""

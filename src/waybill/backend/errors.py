@@ -5,9 +5,10 @@ The codes on the wire are those of the HTTP binding, in lower case; `type` is th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from waybill.ojs.errors import DuplicateJob
+from waybill.ojs.errors import DuplicateJob, PushFailed
 
 DOCS: Final = "https://openjobspec.org/errors/"
 
@@ -119,3 +120,14 @@ def duplicate_of(error: DuplicateJob) -> RequestRefused:
         "job_id": error.job_id,
     }
     return RequestRefused("duplicate", "A job with the same unique key already exists.", details=details)
+
+
+def partly(failures: Sequence[PushFailed], pushed: Sequence[str]) -> Exception:
+    """Say what became of jobs of which the broker took a part: AMQP has no batches that are all or nothing."""
+    if not pushed:
+        return failures[0]
+    details: dict[str, object] = {
+        "failed": [{"job_id": one.job_id, "code": one.code} for one in failures],
+        "enqueued": list(pushed),
+    }
+    return RequestRefused("backend_error", f"{len(failures)} jobs were not enqueued.", details=details)

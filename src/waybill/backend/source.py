@@ -49,8 +49,7 @@ class Source:
                 taken.append(delivery)
         while len(taken) < count and not self.is_paused:
             wanted = min(count - len(taken), AT_A_TIME)
-            found = await asyncio.gather(*(self._channel.get(self._name) for _ in range(wanted)))
-            got = [delivery for delivery in found if delivery is not None]
+            got = await self._channel.get_many(self._name, wanted)
             taken += got
             if len(got) < wanted:
                 break

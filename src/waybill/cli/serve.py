@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from waybill.client import ClientError, ReconnectPolicy
 from waybill.ojs import Jobs
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
+from waybill.transport.tls import server_context
 
 if TYPE_CHECKING:
     from waybill.backend.keys import KeyRing
@@ -62,6 +64,16 @@ PUSH_SECONDS = 20.0
     help="A file of API keys: see `waybill key`.",
 )
 @click.option(
+    "--tls-certificate",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="Serve HTTPS with this certificate chain, PEM. Needs --tls-key.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="The private key of the certificate, PEM.",
+)
+@click.option(
     "--test-mode",
     is_flag=True,
     help="For conformance tests: POST /ojs/v1/admin/reset empties the server. Needs --memory.",
@@ -73,6 +85,8 @@ def command(
     data_dir: Path | None,
     database: str,
     keys: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     *,
     memory: bool,
     test_mode: bool,
@@ -92,10 +106,13 @@ def command(
         uri = uri or os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
     raise_descriptor_limit()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    if (tls_certificate is None) != (tls_key is None):
+        raise click.UsageError("--tls-certificate and --tls-key go together.")
     ring = None if keys is None else _read(keys)
+    tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
     directory = None if memory else data_dir or default_data_dir()
     try:
-        run(_serve(host, port, uri, directory, database, ring, is_test=test_mode))
+        run(_serve(host, port, uri, directory, database, ring, tls, is_test=test_mode))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except ImportError as error:
@@ -115,6 +132,13 @@ def _read(path: Path) -> KeyRing:
         raise click.ClickException(str(error)) from None
 
 
+def _tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    try:
+        return server_context(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise click.ClickException(f"cannot use {certificate} with {key}: {error}") from None
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -129,6 +153,7 @@ async def _serve(
     directory: Path | None,
     database: str,
     keys: KeyRing | None,
+    tls: ssl.SSLContext | None,
     *,
     is_test: bool,
 ) -> None:
@@ -147,7 +172,7 @@ async def _serve(
                 target = broker.uri()
             yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
-    async with Serving(jobs, host, port, database=database, keys=keys, is_test=is_test) as serving:
+    async with Serving(jobs, host, port, database=database, keys=keys, tls=tls, is_test=is_test) as serving:
         await _until_stopped(serving, stopping)
 
 

@@ -23,7 +23,7 @@ from waybill.client.hosts import ChannelHost, ChannelOwner, PublishingHost
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.publishing import WINDOW, OutgoingMessage, Unpublished, publish_all
 from waybill.client.ranges import check_whole
-from waybill.client.requests import ask, ignore, request_of
+from waybill.client.requests import ask, ask_many, ignore, request_of
 from waybill.client.topology_methods import Arguments, TopologyMethods
 from waybill.client.uri import MAX_SHORT
 from waybill.engine.amqp091.client.channel import ClientChannel
@@ -261,6 +261,19 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         method = BasicGet(self._connection.declarations.current_name(queue), no_ack)
         reply = await self.call(method, on_orphan=hand_back)
         return reply if isinstance(reply, Delivery) else None
+
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """Fetch up to `count` messages that are ready, with one wait for all of them; at least one is asked for."""
+
+        def hand_back(reply: Reply) -> None:
+            if isinstance(reply, Delivery):
+                reply.nack()
+
+        method = BasicGet(self._connection.declarations.current_name(queue))
+        await self._connection.wait_ready()
+        return await ask_many(
+            request_of(self.open_now(), method), max(count, 1), self._connection.request_timeout_s, hand_back
+        )
 
     async def recover(self, *, requeue: bool = True) -> None:
         """Ask the broker to redeliver all unacknowledged deliveries of this channel."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from waybill.client.errors import RequestTimeout, error_of
 from waybill.engine.amqp091.client.channel import ClientChannel
+from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.events import CloseReason
 from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import Method
@@ -62,6 +63,30 @@ async def ask(
             return await _reply_of(pending.future, on_orphan)
     except TimeoutError:
         raise RequestTimeout(f"the broker did not answer within {timeout_s} s") from None
+
+
+async def ask_many(
+    send: Send, count: int, timeout_s: float | None, on_orphan: Callable[[Reply], None]
+) -> list[Delivery]:
+    """Send a request so many times, and wait for all replies, which come in order; return those that are deliveries.
+
+    Raises what `ask` raises. Whoever is cancelled has none of them.
+    """
+    pending = [PendingReply(None, on_orphan) for _ in range(count)]
+    for one in pending:
+        send(one)
+    futures = [one.future for one in pending]
+    try:
+        async with asyncio.timeout(timeout_s):
+            await futures[-1]
+    except BaseException as error:
+        for future in futures:
+            if not future.cancel() and not future.cancelled() and future.exception() is None:
+                on_orphan(future.result())
+        if isinstance(error, TimeoutError):
+            raise RequestTimeout(f"the broker did not answer within {timeout_s} s") from None
+        raise
+    return [reply for future in futures if isinstance(reply := future.result(), Delivery)]
 
 
 async def _reply_of(future: asyncio.Future[Reply], on_orphan: Callable[[Reply], None] | None) -> Reply:

@@ -293,7 +293,7 @@ class Jobs:
         """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
         from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
 
-        publisher = await self._publisher()
+        publisher = await self.publisher()
         return BulkPush(publisher.broker, publisher.blocked_timeout, publisher.declare, publisher.publish_again)
 
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
@@ -305,14 +305,14 @@ class Jobs:
         from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
 
         return await enqueue_unique(
-            await self.control(), await self._publisher(), jobs, now, describes=self.describes_jobs
+            await self.control(), await self.publisher(), jobs, now, describes=self.describes_jobs
         )
 
     async def _publish(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         if not jobs:
             return []
         encode_all(jobs, describes=self.describes_jobs)
-        return await (await self._publisher()).enqueue(jobs, now)
+        return await (await self.publisher()).enqueue(jobs, now)
 
     async def cancel(self, job_id: str, queue: str | None = None) -> None:
         """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
@@ -484,7 +484,8 @@ class Jobs:
                     self._broker = broker
         return self._broker
 
-    async def _publisher(self) -> Publisher:
+    async def publisher(self) -> Publisher:
+        """Return what publishes: for parts of this package and the backend."""
         broker = await self._open()
         found = self._publishes
         if found is None or found.broker is not broker:

@@ -11,10 +11,11 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
-from waybill.backend.errors import RequestRefused, duplicate_of, not_found
+from waybill.backend.errors import RequestRefused, duplicate_of, not_found, partly
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.push_group import PushGroups
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.backend.staging import Staging
 from waybill.ojs.coordinator.job_store import JobDetail
@@ -36,12 +37,13 @@ class JobRoutes:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._staging = Staging(backend)
+        self._groups = PushGroups(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [
-            Route("POST", "/ojs/v1/jobs", self._push, OPERATE),
-            Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE),
+            Route("POST", "/ojs/v1/jobs", self._push, OPERATE, self._groups.push),
+            Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE, self._groups.push_many),
             Route("GET", "/ojs/v1/jobs", self._list, READ),
             Route("GET", "/ojs/v1/jobs/{id}", self._get, READ),
             Route("DELETE", "/ojs/v1/jobs/{id}", self._cancel, OPERATE),
@@ -123,7 +125,7 @@ class JobRoutes:
             except BatchFailed as error:
                 duplicates = [one for one in error.failures if isinstance(one, DuplicateJob)]
                 if not error.pushed or len(duplicates) < len(error.failures):
-                    raise _partly(error) from error
+                    raise partly(error.failures, [one.id for one in error.pushed]) from error
                 envelopes = list(error.pushed)
             pushed = {envelope.id for envelope in envelopes if not envelope.is_duplicate}
             for job_id in set(ids) - pushed:
@@ -227,14 +229,3 @@ def _twice(form: Form) -> Form:
 def _queue_of(job: Form) -> str:
     queue = job.get("queue", "default")
     return queue if isinstance(queue, str) else "default"
-
-
-def _partly(error: BatchFailed) -> Exception:
-    """Say what became of a batch of which the broker took a part: AMQP has no batches that are all or nothing."""
-    if not error.pushed:
-        return error.failures[0]
-    details: dict[str, object] = {
-        "failed": [{"job_id": one.job_id, "code": one.code} for one in error.failures],
-        "enqueued": [one.id for one in error.pushed],
-    }
-    return RequestRefused("backend_error", f"{len(error.failures)} jobs were not enqueued.", details=details)

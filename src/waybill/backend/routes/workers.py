@@ -16,6 +16,7 @@ from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.router import OPERATE, Route
 from waybill.backend.workflows import Workflows
 from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_queue
@@ -41,12 +42,13 @@ class WorkerRoutes:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._workflows = Workflows(backend)
+        self._quick = QuickAcks(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [
             Route("POST", "/ojs/v1/workers/fetch", self._fetch, OPERATE),
-            Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE),
+            Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE, self._quick.ack),
             Route("POST", "/ojs/v1/workers/nack", self._nack, OPERATE),
             Route("POST", "/ojs/v1/workers/heartbeat", self._beat, OPERATE),
         ]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from waybill.backend import audit
+from waybill.backend.audit import note
 from waybill.backend.backend import Backend
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
@@ -48,7 +48,7 @@ def _audited(route: Route, backend: Backend) -> Route:
 
     async def handle(request: Request) -> Response:
         response = await handler(request)
-        audit.note(backend.extensions.records, request, response.status)
+        note(backend.extensions.records, request, response.status)
         return response
 
     return route._replace(handler=handle, quick=None)

@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("_answer", "_buffer", "_chunks", "_has_ended", "_head", "_is_paused", "_pump", "_reserved", "_server"),
-        *("_since", "_state", "_transport", "_writable", "is_secure"),
+        *("_since", "_state", "_transport", "_unsent", "_writable", "is_secure"),
     )
 
     def __init__(self, server: Connections) -> None:
@@ -65,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._has_ended = False
         """Whether the client sends no more."""
         self._reserved = 0
+        self._unsent = 0
+        """Octets that the client had not read at the last round."""
         self._since = 0.0
         """When the present state began, by the clock of the server's rounds."""
         self.is_secure = False
@@ -143,8 +145,13 @@ class Connection(asyncio.Protocol):
     def look(self, now: float) -> None:
         """End what takes too long."""
         limits = self._server.limits
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            # It reads, if slowly.
+            self._since = now
+        self._unsent = unsent
         waited = now - self._since
-        if self._is_paused:
+        if self._is_paused or (unsent and self._state is State.DROP):
             if waited > limits.write:
                 self._transport.abort()
         elif self._state is State.DROP:
@@ -326,6 +333,7 @@ class Connection(asyncio.Protocol):
             self._drop()
         else:
             self._state = State.DROP
+            self._since = self._server.now
             self._transport.close()
 
     def _refuse(self, error: BadRequest) -> None:

@@ -62,10 +62,16 @@ class JobRecord(JobInfo):
     """The failed attempts, the last MAX_ERRORS of them."""
 
 
+class KeptRecord(JobRecord):
+    """A job whose envelope is left as JSON: folds do not look into it."""
+
+    envelope: msgspec.Raw | dict[str, object] | None = None  # type: ignore[assignment]
+
+
 def new_record(event: ReceivedEvent) -> JobRecord:
     """Return what is known of a job before its first event: what any event says."""
     job_type, queue = event.data.get("job_type"), event.data.get("queue")
-    return JobRecord(
+    return KeptRecord(
         id=event.subject,
         type=_text(job_type) or "",
         queue=_text(queue) or "",

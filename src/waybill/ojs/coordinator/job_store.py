@@ -12,6 +12,7 @@ import msgspec
 
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
+from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
@@ -56,6 +57,9 @@ class JobStore:
 
     Beside the jobs it has the rows of features: see `feature_fold`.
     """
+
+    is_in_memory = False
+    """Whether it never waits, and nothing of it outlives the process."""
 
     def __init__(self) -> None:
         """No feature has rows here before `features` says so."""
@@ -112,6 +116,14 @@ class JobStore:
     def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
         """Return those of these jobs of which an event was folded."""
         return [info for info in map(self.get, job_ids) if info is not None]
+
+    def missing(self, job_ids: Sequence[str]) -> list[str]:
+        """Return those of these jobs of which no event was folded."""
+        return [job_id for job_id in job_ids if self._find(job_id) is None]
+
+    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> None:
+        """Fold events of this process before the stream brings them. For a store that `is_in_memory`."""
+        raise NotImplementedError
 
     def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with its envelope, None if no event of it was folded."""

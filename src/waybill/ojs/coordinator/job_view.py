@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +23,11 @@ from waybill.client import Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
+from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage
 
@@ -35,6 +39,9 @@ FOLD_SHARE: Final = 2.0
 """How much longer than it takes to fold is waited for more before, FOLD_SECONDS at most."""
 TRIES: Final = 2
 RETRY_SECONDS: Final = 1.0
+SOON_BYTES: Final = 32 * 1024
+"""So much is folded in the loop where the store is in memory: a thread takes longer to begin."""
+MAX_ON_THE_WAY: Final = 10_000
 SETTLE_SECONDS: Final = 1.0
 """How long the events of a job may be on their way here before it counts as unknown."""
 
@@ -46,7 +53,7 @@ T = TypeVar("T")
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
-class JobView:
+class JobView(EventFollower):
     """The jobs that the stream tells of."""
 
     def __init__(self, database: str, *, rebuild: bool, features: FeatureFolds | None = None) -> None:
@@ -67,6 +74,13 @@ class JobView:
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
+        self._lock = threading.Lock()
+        """Held by whoever works with a store in memory: its thread, or the loop for what takes a moment."""
+        self._own: dict[str, tuple[Sequence[OwnEvent], str | None]] = {}
+        """Messages of this process that are not confirmed yet."""
+        self._on_the_way: dict[str, bytes] = {}
+        """Those that the stream is still to bring, each with what is to be folded of it then."""
+        self._adopting: set[asyncio.Task[None]] = set()
         self._folding: asyncio.Task[None] | None = None
         self.watched: set[str] = set()
         """Jobs whose ends somebody is to be told of."""
@@ -106,17 +120,27 @@ class JobView:
     async def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it has arrived."""
         store = self._known
-        return await self._in_thread(lambda: store.get(job_id))
+        return await self._soon(lambda: store.get(job_id))
 
     async def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
         """Return those of these jobs of which an event has arrived."""
         store = self._known
-        return await self._in_thread(lambda: store.many(job_ids))
+        return await self._soon(lambda: store.many(job_ids))
 
     async def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with what was pushed, None if no event of it has arrived."""
         store = self._known
-        return await self._in_thread(lambda: store.detail(job_id))
+        return await self._soon(lambda: store.detail(job_id))
+
+    def detail_now(self, job_id: str) -> JobDetail | None:
+        """Return a job as `detail` does, without a wait: None as well if somebody is at the store, or it may wait."""
+        store = self._known
+        if not store.is_in_memory or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return store.detail(job_id)
+        finally:
+            self._lock.release()
 
     async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
         """Return those of these jobs of which an event has arrived, with what was pushed."""
@@ -150,7 +174,7 @@ class JobView:
     async def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""
         store = self._known
-        return await self._in_thread(lambda: store.owner(job_id))
+        return await self._soon(lambda: store.owner(job_id))
 
     async def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
@@ -171,7 +195,7 @@ class JobView:
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
-        return self._thread.submit(self._known.counts).result()
+        return self._thread.submit(self._locked, self._known.counts).result()
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
@@ -205,7 +229,7 @@ class JobView:
     async def row(self, key: str, kind: type[R]) -> R | None:
         """Return a row of a feature, None if there is none; see `JobStore`."""
         store = self._known
-        return await self._in_thread(lambda: store.row(key, kind))
+        return await self._soon(lambda: store.row(key, kind))
 
     async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
@@ -230,13 +254,114 @@ class JobView:
         await self.verdict(event_id, record)
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether what it knows is in memory only."""
+        return self._known.is_in_memory
+
+    @property
     def _known(self) -> JobStore:
         if self._store is None:
             raise RuntimeError("the coordinator is not started")
         return self._store
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        """Run what may take long, or wait, in the store's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._locked, call)
+
+    async def _soon(self, call: Callable[[], T]) -> T:
+        """Run what takes a moment: at once where the store is in memory, and nobody is at it."""
+        if self._store is None or not self._store.is_in_memory or not self._lock.acquire(blocking=False):
+            return await self._in_thread(call)
+        try:
+            return call()
+        finally:
+            self._lock.release()
+
+    def _locked(self, call: Callable[[], T]) -> T:
+        with self._lock:
+            return call()
+
+    # What this process writes itself. ---------------------------------------------------------------------------
+
+    def follow(self, events: EventWriter) -> None:
+        """Know the events of a writer of this process as soon as they are confirmed, if the store is in memory."""
+        if self._known.is_in_memory:
+            events.follower = self
+
+    def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
+        """Take note of a message that is about to be published."""
+        if len(self._on_the_way) < MAX_ON_THE_WAY:
+            # What a feature folds, too, is folded in the order of the stream.
+            wants = self._features.wants
+            left: list[OwnEvent] = []
+            own: list[OwnEvent] = []
+            for one in events:
+                (left if wants(one.event) else own).append(one)
+            self._on_the_way[message_id] = f"[{','.join(one.text for one in left)}]".encode()
+            self._own[message_id] = own, user
+
+    def confirmed(self, message_id: str) -> None:
+        """Fold the events of a message."""
+        found = self._own.pop(message_id, None)
+        store = self._store
+        if found is None or store is None:
+            return
+        events, user = found
+        adopt = functools.partial(store.adopt, events, user)
+        if not self._lock.acquire(blocking=False):
+            # Somebody reads a lot: who asks whether it is known waits.
+            task = asyncio.get_running_loop().create_task(self._adopt_later(store, adopt, message_id, events))
+            self._adopting.add(task)
+            task.add_done_callback(self._adopting.discard)
+            return
+        try:
+            adopt()
+        except Exception:  # noqa: BLE001 - the writer must go on
+            self._not_adopted(message_id)
+        else:
+            self._adopted(store, events)
+        finally:
+            self._lock.release()
+
+    async def _adopt_later(
+        self, store: JobStore, adopt: Callable[[], None], message_id: str, events: Sequence[OwnEvent]
+    ) -> None:
+        try:
+            await self._in_thread(adopt)
+        except Exception:  # noqa: BLE001 - the stream has it, too
+            self._not_adopted(message_id)
+        else:
+            self._adopted(store, events)
+
+    def _not_adopted(self, message_id: str) -> None:
+        """Leave a message to the stream, if that has not brought it yet."""
+        self._on_the_way.pop(message_id, None)
+        _log.exception("events of this process could not be taken over as they were written")
+
+    def _adopted(self, store: JobStore, events: Sequence[OwnEvent]) -> None:
+        if self._expected:
+            keys = [(one.event.type, one.event.subject) for one in events]
+            self._tell_arrived(store, [key for key in keys if key in self._expected])
+        if self.watched:
+            ended = [one.event.subject for one in events if one.event.type in ENDS]
+            for tell_ends in self.on_end:
+                tell_ends([job_id for job_id in ended if job_id in self.watched])
+        self._folded.set()
+        self._folded = asyncio.Event()
+
+    async def knows(self, job_ids: Sequence[str], seconds: float) -> bool:
+        """Return once an event of each of these jobs is folded; False if that takes longer."""
+        store = self._known
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    folded = self._folded
+                    job_ids = await self._soon(functools.partial(store.missing, job_ids))
+                    if not job_ids:
+                        return True
+                    await folded.wait()
+        except TimeoutError:
+            return False
 
     def _take(self, delivery: Delivery) -> None:
         try:
@@ -263,8 +388,11 @@ class JobView:
             # The wait is short where folds are: a step of a workflow goes through several, one after another.
             with contextlib.suppress(TimeoutError):
                 longest = WATCHED_FOLD_SECONDS if self.watched or self._expected else FOLD_SECONDS
-                async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
-                    await self._many_wait.wait()
+                if self._expected and store.is_in_memory:
+                    longest = 0.0
+                if longest:
+                    async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
+                        await self._many_wait.wait()
             self._arrived.clear()
             self._many_wait.clear()
             began = loop.time()
@@ -274,15 +402,25 @@ class JobView:
                 await self._fold(store, [self._waiting.popleft() for _ in range(count)])
             fold_seconds = loop.time() - began
 
+    def _body_of(self, delivery: Delivery) -> bytes:
+        """Return what is to be folded of a message: of one of this process, what is not known by its confirm."""
+        if self._on_the_way:
+            left = self._on_the_way.pop(delivery.properties.message_id or "", None)
+            if left is not None:
+                return left
+        return delivery.body
+
     async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
         # The properties were decoded for the offset.
-        messages = [(offset, delivery.body, delivery.properties.user_id) for offset, delivery in waiting]
+        messages = [(offset, self._body_of(delivery), delivery.properties.user_id) for offset, delivery in waiting]
         failures = 0
         while True:
             try:
                 # What has failed twice is taken apart, to step over what is at fault, unless that is the database.
                 fold = fold_messages if failures < TRIES else fold_what_can_be
-                verdicts, skipped = await self._in_thread(functools.partial(fold, store, messages))
+                is_little = sum(len(body) for _, body, _ in messages) <= SOON_BYTES
+                run = self._soon if is_little else self._in_thread
+                verdicts, skipped = await run(functools.partial(fold, store, messages))
                 break
             except Exception:  # noqa: BLE001 - whatever a database can have against it
                 failures += 1

@@ -18,11 +18,23 @@ from itertools import chain, islice
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
-from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, has_ended, info_of, is_foldable, unique_key_of
+from waybill.ojs.coordinator.job_fold import (
+    JobRecord,
+    KeptRecord,
+    fold,
+    fold_all,
+    has_ended,
+    info_of,
+    is_foldable,
+    new_record,
+    unique_key_of,
+)
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
 from waybill.ojs.coordinator.memory_rows import MemoryRows
+from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
@@ -33,6 +45,7 @@ ENDED_JOBS: Final = 50_000
 _ACTIVE: Final = State.ACTIVE.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JobRecord).decode
+_decode_kept = msgspec.json.Decoder(KeptRecord).decode
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -55,6 +68,8 @@ class _Place(msgspec.Struct, frozen=True):
 
 class MemoryJobStore(JobStore):
     """One view, of which nothing is left when it is closed."""
+
+    is_in_memory = True
 
     def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
         """Nothing is known yet. The last `ended_jobs` of those that have ended will be remembered."""
@@ -95,24 +110,39 @@ class MemoryJobStore(JobStore):
         folded = self.features.fold_all(rows, arrived)
         changes = rows.changes()
         events = [event for event in arrived if is_foldable(event)]
-        jobs = self._load(event.subject for event in events)
+        jobs = self._load_kept(event.subject for event in events)
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
         for key in {unique_key_of(event) for event in events if event.type == "job.reserved"}:
             if isinstance(key, str) and key in self._keys:
-                jobs |= self._load(job_id for job_id in self._keys[key] if job_id not in jobs)
+                jobs |= self._load_kept(job_id for job_id in self._keys[key] if job_id not in jobs)
                 same[key] = [jobs[job_id] for job_id in self._keys[key]]
         places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
         verdicts = dict.fromkeys(folded) | fold_all(events, jobs, same)
-        encoded = [_encode(job) for job in jobs.values()]
-        for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
-            place = _Place.of(job)
-            self._move(job_id, places.get(job_id), place, text)
-        for job_id, text in self._over.forget().items():
-            self._leave_key(job_id, _decode(text).unique_key)
+        self._keep(jobs, places)
         self._rows.change(*changes)
         if not keeps_position:
             self._next_offset = new[-1][0] + 1
         return verdicts
+
+    def missing(self, job_ids: Sequence[str]) -> list[str]:
+        """Return those of these jobs of which no event was folded."""
+        jobs, over = self._jobs, self._over
+        return [job_id for job_id in job_ids if job_id not in jobs and over.get(job_id) is None]
+
+    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> None:
+        """Fold events of this process before the stream brings them."""
+        jobs = self._load_kept(one.event.subject for one in events)
+        places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
+        for event, _, envelope in events:
+            if user is not None:
+                force_setattr(event, "user", user)
+            job = jobs.get(event.subject)
+            if job is None:
+                job = jobs[event.subject] = new_record(event)
+            fold(job, event)
+            if envelope is not None:
+                job.envelope = msgspec.Raw(envelope)  # type: ignore[assignment]
+        self._keep(jobs, places)
 
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
@@ -163,6 +193,19 @@ class MemoryJobStore(JobStore):
     def _load(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
         found = ((job_id, self._jobs.get(job_id) or self._over.get(job_id)) for job_id in dict.fromkeys(job_ids))
         return {job_id: _decode(text) for job_id, text in found if text is not None}
+
+    def _load_kept(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
+        """Do the same for a fold, without reading what it does not look at."""
+        found = ((job_id, self._jobs.get(job_id) or self._over.get(job_id)) for job_id in dict.fromkeys(job_ids))
+        return {job_id: _decode_kept(text) for job_id, text in found if text is not None}
+
+    def _keep(self, jobs: dict[str, JobRecord], places: dict[str, _Place]) -> None:
+        """Take over jobs that have changed; `places` are those before."""
+        encoded = [_encode(job) for job in jobs.values()]
+        for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
+            self._move(job_id, places.get(job_id), _Place.of(job), text)
+        for job_id, text in self._over.forget().items():
+            self._leave_key(job_id, _decode_kept(text).unique_key)
 
     def _move(self, job_id: str, before: _Place | None, after: _Place, text: bytes) -> None:
         """Keep a job, and the indices."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+import msgspec
+
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import JobCompleted, JobEnqueued, JobStarted, encode_event, make_event
 
@@ -19,6 +21,7 @@ _ID: Final = "<id>"
 _TIME: Final = "<time>"
 _SUBJECT: Final = "<subject>"
 _KEY: Final = "<key>"
+_JOB: Final = '"<job>"'
 _DURATION: Final = 2**53 + 1
 """No duration: an integer that JSON readers could not keep."""
 
@@ -38,6 +41,7 @@ class EventForms:
         """`source` is that of all events."""
         self._source = source
         self._enqueued: dict[tuple[str, str, int, bool], Form] = {}
+        self._described: dict[tuple[str, str, int], Form] = {}
         self._started: dict[tuple[str, str, int, str], Form] = {}
         self._completed: dict[tuple[str, str, int], Form] = {}
         self._attempts: dict[tuple[str, str, int, str], Form] = {}
@@ -64,6 +68,21 @@ class EventForms:
         before_id, before_time, before_subject, before_key, rest = form
         unique = unique_key or ""
         return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_key}{unique}{rest}"
+
+    def described(
+        self, event_id: str, time: str, job_id: str, job_type: str, queue: str, priority: int, job: str
+    ) -> str:
+        """Write job.enqueued of a job that is due at once, with its envelope, which is JSON."""
+        key = (job_type, queue, priority)
+        form = self._described.get(key)
+        if form is None:
+            data = JobEnqueued(job_type=job_type, queue=queue, priority=priority, job=msgspec.Raw(_JOB.encode()))
+            form = self._cut(data)
+            before, _, after = form[-1].rpartition(_JOB)
+            form = (*form[:-1], before, after)
+            _keep(self._described, key, form)
+        before_id, before_time, before_subject, before_job, rest = form
+        return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_job}{job}{rest}"
 
     def started(
         self, event_id: str, time: str, job_id: str, job_type: str, queue: str, attempt: int, worker: str

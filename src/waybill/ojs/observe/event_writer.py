@@ -25,12 +25,14 @@ from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_forms import EventForms, is_plain
+from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.envelope import CONTENT_TYPE
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import (
     BATCH_TYPE,
     JobCompleted,
     JobStarted,
+    ReceivedEvent,
     encode_event,
     join_events,
     make_event,
@@ -64,6 +66,8 @@ class _Batch:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.actions: list[Callable[[], object]] = []
+        self.own: list[OwnEvent] = []
+        """The same events for a follower, as many as `events` if each is of a kind that it takes."""
         self.first_id = ""
         self.published_at = 0.0
         self.type = ""
@@ -78,6 +82,8 @@ class EventWriter:
     ) -> None:
         """`source` is a URI: see `event_source`."""
         self.counters = Counters()
+        self.follower: EventFollower | None = None
+        """Who is told of events of the usual kinds that go out in messages without others."""
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
@@ -119,14 +125,33 @@ class EventWriter:
         text = self._forms.enqueued(event_id, time, job_id, job_type, queue, priority, unique_key)
         self._add(event_id, "job.enqueued", text)
 
+    def record_described(self, job_id: str, time: str, job_type: str, queue: str, priority: int, job: bytes) -> None:
+        """Add job.enqueued for a job that is due at once, with its envelope."""
+        event_id = "evt_" + new_id()
+        text = self._forms.described(event_id, time, job_id, job_type, queue, priority, job.decode())
+        if self.follower is not None:
+            data: dict[str, object] = {"job_type": job_type, "queue": queue, "priority": priority}
+            event = ReceivedEvent(event_id, "job.enqueued", self._source, time, job_id, data)
+            self._gathering.own.append(OwnEvent(event, text, job))
+        self._add(event_id, "job.enqueued", text)
+
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
         """Add job.started, in a quicker way."""
         if not is_plain(job_id):
-            data = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
-            self.record(job_id, data, time)
+            begun = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
+            self.record(job_id, begun, time)
             return
         event_id = "evt_" + new_id()
         text = self._forms.started(event_id, time, job_id, job_type, queue, attempt, worker_id)
+        if self.follower is not None:
+            data: dict[str, object] = {
+                "job_type": job_type,
+                "queue": queue,
+                "worker_id": worker_id,
+                "attempt": attempt,
+            }
+            event = ReceivedEvent(event_id, "job.started", self._source, time, job_id, data)
+            self._gathering.own.append(OwnEvent(event, text))
         self._add(event_id, "job.started", text)
 
     def record_attempt(
@@ -145,12 +170,26 @@ class EventWriter:
     def record_completed(self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int) -> None:
         """Add job.completed for a job without a result, in a quicker way."""
         if not is_plain(job_id):
-            data = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms)
-            self.record(job_id, data)
+            ended = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms)
+            self.record(job_id, ended)
             return
-        event_id = "evt_" + new_id()
-        text = self._forms.completed(event_id, self.timestamp(), job_id, job_type, queue, attempt, duration_ms)
+        event_id, time = "evt_" + new_id(), self.timestamp()
+        text = self._forms.completed(event_id, time, job_id, job_type, queue, attempt, duration_ms)
+        if self.follower is not None:
+            data: dict[str, object] = {"job_type": job_type, "queue": queue, "attempt": attempt}
+            event = ReceivedEvent(event_id, "job.completed", self._source, time, job_id, data)
+            self._gathering.own.append(OwnEvent(event, text))
         self._add(event_id, "job.completed", text)
+
+    def record_result(self, job_id: str, data: JobCompleted) -> None:
+        """Add job.completed for a job with a result, or with the reason why there is none."""
+        event = make_event(self._source, self.timestamp(), job_id, data)
+        text = encode_event(event)
+        if self.follower is not None and data.result_error is None:
+            fields = {name: getattr(data, name) for name in data.__struct_fields__}
+            found = ReceivedEvent(event.id, event.type, event.source, event.time, job_id, fields)
+            self._gathering.own.append(OwnEvent(found, text))
+        self._add(event.id, event.type, text)
 
     def _add(self, event_id: str, event_type: str, text: str) -> None:
         batch = self._gathering
@@ -226,6 +265,8 @@ class EventWriter:
         count = _fitting(batch.events)
         if count < len(batch.events):
             rest = self._gathering
+            # Those of both messages take the way of all others.
+            batch.own = []
             rest.events = batch.events[count:]
             batch.events = batch.events[:count]
             rest.actions, batch.actions = batch.actions, []
@@ -245,6 +286,9 @@ class EventWriter:
     def _publish(self, batch: _Batch) -> None:
         self._in_flight.add(batch)
         batch.published_at = self._loop.time()
+        user = None if self._identity is None else self._identity.user
+        if self.follower is not None and batch.own and len(batch.own) == len(batch.events):
+            self.follower.announce(batch.first_id, batch.own, user)
         # An event's id may be made of a foreign job's, for which a property has no room.
         message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
         future = self._channel.publish_nowait(
@@ -258,7 +302,7 @@ class EventWriter:
                 message_id=message_id,
                 timestamp=int(clock()),
                 type=batch.type,
-                user_id=None if self._identity is None else self._identity.user,
+                user_id=user,
                 app_id="ojs",
             ),
             mandatory=True,
@@ -271,6 +315,8 @@ class EventWriter:
         if error is None and not future.cancelled():
             self.counters.published["events"] += 1
             self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
+            if self.follower is not None and batch.own:
+                self.follower.confirmed(batch.first_id)
             # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
             try:
                 self._flush()

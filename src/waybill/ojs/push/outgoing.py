@@ -128,10 +128,15 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
     unique_key = one.unique_key or one.idempotency_key
     # A worker may have started the job by now; its queue wait counts from the time of its envelope.
     time = envelope.enqueued_at
-    is_short = envelope.state != SCHEDULED and one.description is None
-    if is_short and time is not None and (unique_key is None or is_plain(unique_key)):
-        events.record_enqueued(envelope.id, time, envelope.type, envelope.queue, envelope.priority, unique_key)
-        return
+    if envelope.state != SCHEDULED and time is not None:
+        if one.description is not None and unique_key is None:
+            events.record_described(
+                envelope.id, time, envelope.type, envelope.queue, envelope.priority, one.description
+            )
+            return
+        if one.description is None and (unique_key is None or is_plain(unique_key)):
+            events.record_enqueued(envelope.id, time, envelope.type, envelope.queue, envelope.priority, unique_key)
+            return
     later = envelope.scheduled_at if envelope.state == SCHEDULED else None
     if later is not None:
         data = JobScheduled(job_type=envelope.type, queue=envelope.queue, scheduled_at=later)

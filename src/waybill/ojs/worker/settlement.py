@@ -145,7 +145,7 @@ class Settlement:
                 result_expires_at=expires_at,
                 result_error=error,
             )
-            events.record(job_id, data)
+            events.record_result(job_id, data)
         self.completed_count += 1
         if self._told.hooks.on_success:
             self._told.success(execution, result, duration_seconds)

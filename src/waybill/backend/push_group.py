@@ -1,0 +1,166 @@
+"""Enqueues together what clients enqueue at the same time: one flush, one wait for confirms, one look at the view.
+
+Requests that arrive in one turn of the loop, or while other groups are on their way, become one group. Each job is
+answered for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from waybill.backend.backend import FOLD_SECONDS, Backend
+from waybill.backend.errors import partly
+from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response
+from waybill.backend.push_template import PushedJob, PushedJobs, PushTemplate, PushTemplates
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.timestamps import format_timestamp
+
+MAX_GROUPS: Final = 2
+"""How many are on their way at a time."""
+MAX_JOBS: Final = 5000
+MAX_BATCH: Final = 1000
+
+_log = logging.getLogger("waybill.backend")
+_decode_job = msgspec.json.Decoder(PushedJob).decode
+_decode_jobs = msgspec.json.Decoder(PushedJobs).decode
+
+
+class _Entry(NamedTuple):
+    """A request that waits for its jobs."""
+
+    jobs: list[Outgoing]
+    templates: list[PushTemplate]
+    answer: asyncio.Future[Response]
+    is_batch: bool
+
+
+class PushGroups:
+    """Those of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._templates = PushTemplates()
+        self._gathering: list[_Entry] = []
+        self._is_due = False
+        self._running: set[asyncio.Task[None]] = set()
+
+    def push(self, request: Request) -> asyncio.Future[Response] | None:
+        """Enqueue the job of a request, if it is of the usual kind."""
+        if not self._is_usual(request):
+            return None
+        try:
+            job = _decode_job(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return self._add([job], is_batch=False)
+
+    def push_many(self, request: Request) -> asyncio.Future[Response] | None:
+        """Enqueue the jobs of a batch, if they are of the usual kind."""
+        if not self._is_usual(request):
+            return None
+        try:
+            jobs = _decode_jobs(request.body).jobs
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return self._add(jobs, is_batch=True) if 0 < len(jobs) <= MAX_BATCH else None
+
+    def _is_usual(self, request: Request) -> bool:
+        headers, jobs = request.headers, self._backend.jobs
+        return (
+            headers.get("content-type", MEDIA_TYPE) in ACCEPTED
+            and "idempotency-key" not in headers
+            and not jobs.enqueue_middleware
+            and not is_nested_deeper(request.body)
+        )
+
+    def _add(self, jobs: list[PushedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:
+        backend = self._backend
+        now = datetime.now(UTC)
+        time = format_timestamp(now)
+        made: list[Outgoing] = []
+        templates: list[PushTemplate] = []
+        for job in jobs:
+            template = self._templates.find(job, now)
+            if template is None or not backend.knows_queue(template.queue):
+                return None
+            try:
+                made.append(template.outgoing(job, time))
+            except InvalidJob:
+                return None
+            templates.append(template)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        self._gathering.append(_Entry(made, templates, answer, is_batch))
+        if not self._is_due and len(self._running) < MAX_GROUPS:
+            self._is_due = True
+            loop.call_soon(self._flush)
+        return answer
+
+    def _flush(self) -> None:
+        self._is_due = False
+        entries: list[_Entry] = []
+        count = 0
+        while self._gathering and count < MAX_JOBS:
+            entries.append(self._gathering.pop(0))
+            count += len(entries[-1].jobs)
+        if entries:
+            task = asyncio.get_running_loop().create_task(self._run(entries))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if self._gathering and not self._is_due:
+            self._flush()
+
+    async def _run(self, entries: list[_Entry]) -> None:
+        """Enqueue the jobs of some requests, and answer them."""
+        backend = self._backend
+        jobs = [one for entry in entries for one in entry.jobs]
+        try:
+            publisher = await backend.jobs.publisher()
+            outcomes = await publisher.enqueue(jobs, datetime.now(UTC))
+            known = [one.id for one in outcomes if isinstance(one, Envelope)]
+            if known and not await backend.view.knows(known, FOLD_SECONDS):
+                _log.warning("%d new jobs are not all in the view after %g s", len(known), FOLD_SECONDS)
+        except BaseException as error:
+            for entry in entries:
+                if not entry.answer.done():
+                    entry.answer.set_exception(error) if isinstance(error, Exception) else entry.answer.cancel()
+            if not isinstance(error, Exception):
+                raise
+            return
+        failed = {one.job_id: one for one in outcomes if isinstance(one, PushFailed)}
+        for entry in entries:
+            if not entry.answer.done():
+                self._tell(entry, failed)
+
+    def _tell(self, entry: _Entry, failed: dict[str, PushFailed]) -> None:
+        failures = [failed[one.envelope.id] for one in entry.jobs if one.envelope.id in failed] if failed else []
+        pushed = [
+            (one, template)
+            for one, template in zip(entry.jobs, entry.templates, strict=True)
+            if not failures or one.envelope.id not in failed
+        ]
+        for template in set(entry.templates):
+            self._backend.limits.note_priority(template.queue, template.prototype.priority)
+        if failures:
+            entry.answer.set_exception(partly(failures, [one.envelope.id for one, _ in pushed]))
+            return
+        forms = [template.form(one) for one, template in pushed]
+        if entry.is_batch:
+            body = b'{"jobs":[%b],"count":%d}' % (b",".join(forms), len(forms))
+            entry.answer.set_result(Response(201, body))
+            return
+        form = forms[0]
+        headers = [("Location", f"/ojs/v1/jobs/{entry.jobs[0].envelope.id}")]
+        # Under its name, for the text's clients, and flat, for others.
+        entry.answer.set_result(Response(201, b'%b,"job":%b}' % (form[:-1], form), headers))

@@ -1,0 +1,156 @@
+"""What the jobs of one type and one set of options have in common: looked at once, and put together for each job.
+
+A client enqueues thousands of jobs that differ in their arguments and metadata. What the others say, octet for octet,
+is checked and encoded with the first of them; `enqueue` and the envelope's own rules are the slow way, and decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from waybill.backend.enqueue import envelope_of, is_pending
+from waybill.backend.errors import RequestRefused
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.push.new_envelope import stamp
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.spec.envelope import MAX_META_BYTES, Envelope, check_args, check_json, parse_envelope
+from waybill.ojs.spec.identifiers import new_id
+
+MAX_TEMPLATES: Final = 500
+MAX_OPTIONS_BYTES: Final = 2048
+_OPTIONS: Final = frozenset(
+    {
+        *("queue", "priority", "retry", "retry_policy"),
+        *("timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms"),
+    }
+)
+_SHARED: Final = _OPTIONS | {"id", "specversion", "type", "args"}
+_ID: Final = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"
+_TIME: Final = "9876-12-31T23:59:59.123Z"
+_MARKS: Final = (f'"{_ID}"', '["<args>"]', '{"<meta>":0}', f'"{_TIME}"', f'"{_TIME}"')
+
+_copy: Final[Callable[[Envelope], Envelope]] = Envelope.__copy__  # type: ignore[attr-defined]
+_encode = msgspec.json.Encoder().encode
+
+
+class PushedJob(msgspec.Struct, forbid_unknown_fields=True):
+    """A job as most clients send it. What has other fields goes the slow way."""
+
+    type: str
+    args: list[object]
+    meta: dict[str, object] | None = None
+    options: msgspec.Raw = msgspec.Raw(b"")
+    queue: str | None = None
+
+
+class PushedJobs(msgspec.Struct, forbid_unknown_fields=True):
+    """A batch of them."""
+
+    jobs: list[PushedJob]
+
+
+class PushTemplate:
+    """The envelope of such jobs, cut at what differs."""
+
+    def __init__(self, prototype: Envelope) -> None:
+        """`prototype` is valid and stamped; its id, arguments, metadata and times are not looked at."""
+        self.prototype = prototype
+        self.queue = prototype.queue
+        self._bare = _cut(prototype, has_meta=False)
+        self._with_meta = _cut(prototype, has_meta=True)
+        self._end = b"}" if prototype.priority else b',"priority":0}'
+
+    def outgoing(self, job: PushedJob, time: str) -> Outgoing:
+        """Return a job with its body, ready to be published. Raises InvalidJob."""
+        check_args(job.args)
+        envelope = _copy(self.prototype)
+        envelope.id = job_id = new_id()
+        envelope.args = job.args
+        envelope.meta = job.meta or {}
+        envelope.tags = []
+        envelope.errors = []
+        envelope.created_at = envelope.enqueued_at = time
+        quoted = f'"{time}"'.encode()
+        before_id, before_args, before_meta, before_created, before_enqueued, rest = self._bare
+        encoded = b""
+        if job.meta:
+            check_json(job.meta, "meta", "INVALID_METADATA")
+            encoded = _encode(job.meta)
+            if len(encoded) > MAX_META_BYTES:
+                raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
+            before_id, before_args, before_meta, before_created, before_enqueued, rest = self._with_meta
+        one = Outgoing(envelope, {})
+        one.body = one.description = b"".join(
+            (
+                before_id, f'"{job_id}"'.encode(), before_args, _encode(job.args), before_meta, encoded,
+                before_created, quoted, before_enqueued, quoted, rest,
+            )
+        )  # fmt: skip
+        return one
+
+    def form(self, one: Outgoing) -> bytes:
+        """Return a job as its client is told of it, as JSON."""
+        return one.body[:-1] + self._end
+
+
+class PushTemplates:
+    """The templates of the jobs that are enqueued."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, bytes, str | None], PushTemplate | None] = {}
+
+    def find(self, job: PushedJob, now: datetime) -> PushTemplate | None:
+        """Return the template of a job, None if it has to go the slow way, which says what is wrong with it, too."""
+        options = bytes(job.options)
+        if len(options) > MAX_OPTIONS_BYTES or (job.meta and "traceparent" in job.meta):
+            return None
+        key = job.type, options, job.queue
+        try:
+            return self._found[key]
+        except KeyError:
+            pass
+        if len(self._found) >= MAX_TEMPLATES:
+            self._found.clear()
+        found = self._found[key] = _template_of(job, options, now)
+        return found
+
+
+def _template_of(job: PushedJob, options: bytes, now: datetime) -> PushTemplate | None:
+    body: dict[str, object] = {"type": job.type, "args": []}
+    if job.queue is not None:
+        body["queue"] = job.queue
+    if options:
+        decoded = body["options"] = msgspec.json.decode(options)
+        if not isinstance(decoded, dict) or not decoded.keys() <= _OPTIONS:
+            return None
+    try:
+        made = envelope_of(body)
+        if is_pending(body) or not made.keys() <= _SHARED:
+            return None
+        envelope = parse_envelope(made, now)
+    except (RequestRefused, InvalidJob):
+        return None
+    stamp(envelope, now)
+    return PushTemplate(envelope)
+
+
+def _cut(prototype: Envelope, *, has_meta: bool) -> list[bytes]:
+    marked = _copy(prototype)
+    marked.id, marked.args, marked.created_at, marked.enqueued_at = _ID, ["<args>"], _TIME, _TIME
+    marked.meta = {"<meta>": 0} if has_meta else {}
+    rest = marked.encode()
+    pieces = []
+    for mark in _MARKS:
+        if mark == _MARKS[2] and not has_meta:
+            pieces.append(b"")
+            continue
+        before, _, rest = rest.partition(mark.encode())
+        pieces.append(before)
+    if not has_meta:
+        # What stands between the arguments and the time goes before the place that the metadata would have.
+        pieces[2], pieces[3] = pieces[3], b""
+    return [*pieces, rest]

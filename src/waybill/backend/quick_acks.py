@@ -1,0 +1,122 @@
+"""Acknowledges jobs without a task for each: the answer follows when the view knows of the end.
+
+What happens at the same time goes out in one message of events, and is confirmed and known together. Whatever is not as
+usual, an unknown job or another worker's, is left to the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import FOLD_SECONDS, Backend
+from waybill.backend.job_form import form_of
+from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response, answer
+from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.states import State
+from waybill.ojs.worker.execution import Execution
+
+LOOK_SECONDS: Final = 1.0
+_COMPLETED: Final = "job.completed"
+
+
+class Ack(msgspec.Struct, forbid_unknown_fields=True):
+    """What most workers send."""
+
+    job_id: str
+    worker_id: str = ""
+    result: object = None
+    attempt: int = 0
+
+
+_decode = msgspec.json.Decoder(Ack).decode
+
+
+class QuickAcks:
+    """Those of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._waiting: dict[asyncio.Future[Response], tuple[str, float]] = {}
+        """What is to be answered, with the job and the time at which that is given up, the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def ack(self, request: Request) -> asyncio.Future[Response] | None:
+        """Complete the job of a request, if all is as usual."""
+        headers = request.headers
+        if headers.get("content-type", MEDIA_TYPE) not in ACCEPTED or "idempotency-key" in headers:
+            return None
+        try:
+            ack = _decode(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        backend = self._backend
+        lease = backend.leases.get(ack.job_id)
+        if (
+            lease is None
+            or not backend.view.is_in_memory
+            or (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
+            or ack.attempt not in {0, lease.execution.attempt}
+            or lease.execution.envelope.workflow_id is not None
+            or lease.execution.envelope.unique is not None
+            or is_nested_deeper(request.body)
+        ):
+            return None
+        loop = asyncio.get_running_loop()
+        execution = lease.execution
+        backend.leases.end(ack.job_id)
+        known = backend.view.expect(_COMPLETED, ack.job_id)
+        found: asyncio.Future[Response] = loop.create_future()
+        now = loop.time()
+        self._waiting[found] = ack.job_id, now + FOLD_SECONDS
+        if self._timer is None:
+            self._timer = loop.call_later(LOOK_SECONDS, self._look)
+        known.add_done_callback(partial(self._tell, found, execution))
+        backend.settlement.completed(execution, ack.result, now - execution.started)
+        return found
+
+    def _tell(self, found: asyncio.Future[Response], execution: Execution, known: asyncio.Future[None]) -> None:
+        """Answer: the view knows of the end."""
+        self._waiting.pop(found, None)
+        if found.done():
+            return
+        if known.cancelled():
+            found.set_exception(TimeoutError())
+            return
+        detail = self._backend.view.detail_now(execution.envelope.id)
+        if detail is not None:
+            found.set_result(self._answer(execution, detail))
+            return
+        task = asyncio.get_running_loop().create_task(self._tell_later(found, execution))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_later(self, found: asyncio.Future[Response], execution: Execution) -> None:
+        """Answer once nobody else is at the store."""
+        detail = await self._backend.view.detail(execution.envelope.id)
+        if not found.done():
+            found.set_result(self._answer(execution, detail))
+
+    def _answer(self, execution: Execution, detail: JobDetail | None) -> Response:
+        job_id = execution.envelope.id
+        form = {"id": job_id} if detail is None else form_of(detail, datetime.now(UTC))
+        told = {"acknowledged": True, "id": job_id, "job_id": job_id, "state": State.COMPLETED.value}
+        ended = form.get("completed_at") or self._backend.now()
+        return answer({**told, "attempt": execution.attempt, "completed_at": ended, "job": form})
+
+    def _look(self) -> None:
+        """Give up what takes too long."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._waiting else None
+        now = loop.time()
+        for found, (job_id, ends_at) in list(self._waiting.items()):
+            if ends_at > now:
+                break
+            self._waiting.pop(found)
+            self._backend.view.forget(_COMPLETED, job_id)

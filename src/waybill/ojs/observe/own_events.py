@@ -1,0 +1,33 @@
+"""The events of this process, for who follows the stream in the same process: known once they are confirmed.
+
+What a writer has written itself need not make the way over the broker to be known here. The follower is told of a
+message before it is published, so that it knows the message when the stream brings it, and of its events when the
+broker has confirmed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from waybill.ojs.spec.events import ReceivedEvent
+
+
+class OwnEvent(NamedTuple):
+    """An event as its readers see it. `job` is the envelope of a job that was enqueued, which `event` leaves out."""
+
+    event: ReceivedEvent
+    text: str
+    job: bytes | None = None
+
+
+class EventFollower:
+    """Who wants to know."""
+
+    def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
+        """Take note of a message of these events that is about to be published by a user."""
+        raise NotImplementedError
+
+    def confirmed(self, message_id: str) -> None:
+        """Take over the events of a message: they are safe."""
+        raise NotImplementedError

@@ -1,0 +1,154 @@
+"""What is usual goes a quicker way, in groups: it does what the way of everything else does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.backend.conftest import Client
+from waybill.backend.push_group import PushGroups
+from waybill.backend.push_template import PushedJob, PushTemplates
+from waybill.backend.quick_acks import QuickAcks
+from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.observe.own_events import OwnEvent
+from waybill.ojs.spec.events import ReceivedEvent
+
+CHANGING = ("id", "job_id", "scheduled_at", "created_at", "enqueued_at", "started_at", "completed_at", "job", "jobs")
+PUSHES: list[dict[str, object]] = [
+    {"type": "a.b", "args": []},
+    {"type": "a.b", "args": [1, "x", None, 1.5, {"a": ['"<meta>"', "<args>", "é"]}]},
+    {"type": "a.b", "args": ["x"], "meta": {"a": {"b": 1}, "<meta>": 0}},
+    {"type": "a.b", "args": ["x"], "meta": {}, "options": {"queue": "q", "priority": 5}},
+    {"type": "a.b", "args": ["x"], "options": {"retry": {"max_attempts": 7, "initial_interval_ms": 5}}},
+    {"type": "a.b", "args": ["x"], "options": {"timeout_ms": 5000, "visibility_timeout_ms": 70000}, "queue": "z"},
+    {"type": "a.b", "args": ["x"], "options": {"tags": ["x"], "unique": {"keys": ["type", "args"]}}},
+    {"type": "a.b", "args": ["x"], "options": {"delay_until": "+PT60S"}},
+    {"type": "a.b", "args": ["x"], "options": {"pending": True}},
+    {"type": "A", "args": []},
+    {"type": "a.b", "args": [2**60]},
+    {"type": "a.b", "args": {}},
+    {"type": "a.b", "args": [], "options": {"queue": "BAD"}},
+    {"type": "a.b", "args": [], "options": {"priority": "high"}},
+    {"type": "a.b", "args": [], "options": []},
+    {"type": "a.b", "args": [], "meta": []},
+    {"type": "a.b", "args": [], "meta": {"x": "y" * 70_000}},
+]
+
+
+def _same(form: Any) -> Any:
+    """What does not change from job to job."""
+    if isinstance(form, list):
+        return [_same(one) for one in form]
+    if not isinstance(form, dict):
+        return form
+    return {name: _same(value) for name, value in form.items() if name not in CHANGING and name != "request_id"}
+
+
+async def _outcome(client: Client, body: dict[str, object], path: str = "/ojs/v1/jobs") -> tuple[int, Any, Any]:
+    response = await client.send("POST", path, body)
+    found = msgspec.json.decode(response.body)
+    known = _same(await client.job(found["id"])) if response.status == 201 and "id" in found else None
+    jobs = [_same(one) for one in found.get("jobs", [])]
+    return response.status, (_same(found), _same(found.get("job")), jobs), known
+
+
+async def test_both_ways_to_push_do_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for queue in ("default", "q", "z"):
+        await client.push(queue)
+    quick = [await _outcome(client, body) for body in PUSHES if "unique" not in str(body)]
+    batch: dict[str, object] = {"jobs": PUSHES[:6]}
+    quick.append(await _outcome(client, batch, "/ojs/v1/jobs/batch"))
+    monkeypatch.setattr(PushGroups, "_is_usual", lambda *_: False)
+    slow = [await _outcome(client, body) for body in PUSHES if "unique" not in str(body)]
+    slow.append(await _outcome(client, batch, "/ojs/v1/jobs/batch"))
+    for first, second in zip(quick, slow, strict=True):
+        assert first == second
+
+
+async def test_what_is_usual_goes_the_quick_way(client: Client) -> None:
+    await client.push("default")
+    backend = client.backend
+    templates = PushTemplates()
+    now = datetime.now(UTC)
+    for body in PUSHES[:6]:
+        job = msgspec.json.decode(msgspec.json.encode(body), type=PushedJob)
+        assert templates.find(job, now) is not None, body
+    ids = await asyncio.gather(*(client.push("default") for _ in range(20)))
+    assert len(set(ids)) == 20
+    assert await backend.view.knows(ids, 0.0)
+    jobs = await client.fetch("default", count=20)
+    assert [one["id"] for one in jobs[1:]] == ids[:19]
+
+
+async def test_both_ways_to_acknowledge_do_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = []
+    for is_quick in (True, False):
+        if not is_quick:
+            monkeypatch.setattr(QuickAcks, "ack", lambda *_: None)
+            client = Client(client.backend)
+        for result in (None, {"ok": True}, "é", [1]):
+            await client.push()
+            job = (await client.fetch())[0]
+            told = await client.ack(job["id"], worker_id="w1", result=result)
+            again = await client.ack(job["id"], 409)
+            outcomes.append(
+                (_same(told), _same(told["job"]), _same(await client.job(job["id"])), again["error"]["code"])
+            )
+    assert outcomes[:4] == outcomes[4:]
+
+
+def _event(kind: str, time: int, **data: object) -> OwnEvent:
+    data |= {"job_type": "a", "queue": "q"}
+    event = ReceivedEvent(f"evt_{kind}{time}", f"job.{kind}", "s", f"2026-01-01T00:00:0{time}Z", "id", data)
+    return OwnEvent(event, "", b'{"args":[1]}' if kind == "enqueued" else None)
+
+
+def test_own_events_are_folded_as_those_of_the_stream_are() -> None:
+    events = [
+        _event("enqueued", 1, priority=2),
+        _event("started", 2, worker_id="w", attempt=1),
+        _event("completed", 3, attempt=1, duration_ms=5, result={"a": 1}),
+        _event("started", 4, worker_id="v", attempt=2),
+    ]
+    for order in itertools.permutations(events):
+        adopted, folded = MemoryJobStore(), MemoryJobStore()
+        for offset, own in enumerate(order):
+            adopted.adopt([own], "user")
+            event = own.event
+            data = event.data | ({} if own.job is None else {"job": msgspec.json.decode(own.job)})
+            folded.apply([(offset, [msgspec.structs.replace(event, data=data, user="user")])])
+        assert adopted.detail("id") == folded.detail("id")
+        assert adopted.owner("id") == folded.owner("id")
+        assert adopted.counts() == folded.counts()
+        again = [(offset, [own.event]) for offset, own in enumerate(order)]
+        before = adopted.detail("id")
+        adopted.apply(again)
+        assert before is not None
+        found = adopted.detail("id")
+        assert found is not None
+        assert (found.info.state, found.info.attempt) == (before.info.state, before.info.attempt)
+
+
+async def test_what_was_fetched_for_a_client_that_has_gone_is_there_for_the_next(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await client.push()
+    begun = asyncio.Event()
+
+    async def wait(_leases: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.backend, "begun", wait)
+        fetching = asyncio.ensure_future(client.fetch())
+        await begun.wait()
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
+    jobs = await client.fetch(wait_ms=5000)
+    assert [(one["id"], one["attempt"]) for one in jobs] == [(job_id, 1)]
