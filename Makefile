@@ -187,3 +187,8 @@ site: $(VENV)/stamp ## build the pages as a site, with search, in build/site
 clean: ## remove what was built; the environment stays
 	rm -rf build dist demo-data spark-warehouse src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+.PHONY: fuzz-http
+EXAMPLES ?= 200
+fuzz-http: setup ## fuzz every endpoint of the HTTP server from its OpenAPI document: EXAMPLES for each
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.backend.fuzz --examples $(EXAMPLES)

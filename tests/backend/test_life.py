@@ -145,6 +145,12 @@ async def test_a_cron_job_is_registered_and_removed(client: Client) -> None:
     assert (await client.ask("GET", "/ojs/v1/cron"))["crons"] == []
 
 
+@pytest.mark.parametrize("name", ["0" * 255, "x" * 5000, "a\0b", "ä" * 100])
+async def test_no_queue_has_an_odd_name(client: Client, name: str) -> None:
+    for path in (f"queues/{name}", f"queues/{name}/stats", f"dead-letter?queue={name}"):
+        await client.ask("GET", f"/ojs/v1/{path}", status=404)
+
+
 async def test_a_fetch_makes_no_queues(client: Client) -> None:
     assert await client.fetch("tpyo") == []
     assert (await client.ask("GET", "/ojs/v1/queues"))["queues"] == []

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, check_known
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
@@ -63,6 +63,7 @@ def filter_of(given: Mapping[str, object]) -> DeadFilter:
         if value is not None and not isinstance(value, str):
             raise _invalid(name, "must be a string")
         found[name] = value or ""
+    check_known(found["queue"])
     until = found["until"] or found["older_than"]
     return DeadFilter(
         found["queue"],

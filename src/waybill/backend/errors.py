@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from waybill.ojs.errors import DuplicateJob, PushFailed
 
+MAX_QUEUE_LENGTH: Final = 128
 DOCS: Final = "https://openjobspec.org/errors/"
 
 
@@ -103,6 +104,12 @@ class RequestRefused(Exception):
                 "details": self.details,
             }
         }
+
+
+def check_known(queue: str) -> None:
+    """Raise RequestRefused for a name that no queue can have: a broker could not even be asked for it."""
+    if len(queue.encode(errors="replace")) > MAX_QUEUE_LENGTH or "\0" in queue:
+        raise not_found("queue", queue)
 
 
 def not_found(what: str, name: str) -> RequestRefused:

@@ -7,6 +7,7 @@ from waybill.backend.router import Route
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
 from waybill.backend.routes.jobs import JobRoutes
+from waybill.backend.routes.openapi import OpenApiRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
 from waybill.backend.routes.system import SystemRoutes
@@ -28,4 +29,5 @@ def routes_of(backend: Backend) -> list[Route]:
         RateLimitRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
+    routes += OpenApiRoutes(routes).routes()
     return [wrapped(route, backend) for route in routes]

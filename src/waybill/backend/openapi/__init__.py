@@ -1,0 +1,1 @@
+"""The OpenAPI document of what is served: made of the routes, errors and structs, and rendered as a page."""

@@ -1,0 +1,211 @@
+"""What clients get, as the document describes it. Objects may have more fields than these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Text = str | UnsetType
+Number = int | UnsetType
+
+
+class Error(msgspec.Struct):
+    """What went wrong. `code` says what exactly, `type` is its class; `retryable` says if the same may work later."""
+
+    code: str
+    type: str
+    message: str
+    hint: str
+    docs_url: str
+    request_id: str
+    retryable: bool
+    details: dict[str, Any]
+
+
+class ErrorAnswer(msgspec.Struct):
+    """An error."""
+
+    error: Error
+
+
+class Job(msgspec.Struct):
+    """A job. `args` is missing if it was pushed over AMQP. There are `result`, `error` and times as they come."""
+
+    id: str
+    type: str
+    queue: str
+    state: str
+    attempt: int
+    specversion: Text = UNSET
+    args: list[Any] | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+    priority: Number = UNSET
+    max_attempts: Number = UNSET
+    created_at: Text = UNSET
+    enqueued_at: Text = UNSET
+    scheduled_at: Text = UNSET
+    started_at: Text = UNSET
+    completed_at: Text = UNSET
+    cancelled_at: Text = UNSET
+    discarded_at: Text = UNSET
+    next_attempt_at: Text = UNSET
+    worker_id: Text = UNSET
+    progress: float | UnsetType = UNSET
+    result: Any = UNSET
+    error: dict[str, Any] | UnsetType = UNSET
+    errors: list[dict[str, Any]] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+
+
+class JobAnswer(Job, kw_only=True):
+    """A job, flat and under its name."""
+
+    job: Job
+
+
+class OffsetPagination(msgspec.Struct):
+    """Where in a list this is."""
+
+    limit: int
+    has_more: bool
+    total: Number = UNSET
+    offset: Number = UNSET
+
+
+class JobList(msgspec.Struct):
+    """Jobs, a page of them."""
+
+    jobs: list[Job]
+    pagination: OffsetPagination
+
+
+class JobBatch(msgspec.Struct):
+    """Jobs that were enqueued."""
+
+    jobs: list[Job]
+    count: int
+
+
+class Fetched(msgspec.Struct):
+    """Jobs that a worker has now; `job` is the first of them."""
+
+    jobs: list[Job]
+    job: Job | UnsetType = UNSET
+
+
+class Ended(msgspec.Struct):
+    """What became of an attempt."""
+
+    id: str
+    job_id: str
+    state: str
+    attempt: int
+    job: dict[str, Any]
+
+
+class Heard(msgspec.Struct):
+    """What a worker shall do, and the jobs whose leases were extended."""
+
+    state: str
+    directive: str
+    jobs_extended: list[str]
+    server_time: str
+
+
+class QueueState(msgspec.Struct):
+    """A queue. `status` is active or paused."""
+
+    name: str
+    status: str
+    paused: bool
+
+
+class QueueList(msgspec.Struct):
+    """Queues, a page of them."""
+
+    queues: list[QueueState]
+    pagination: OffsetPagination
+
+
+class QueueStats(QueueState, kw_only=True):
+    """How many jobs a queue has, by state."""
+
+    queue: str
+    stats: dict[str, Any]
+    computed_at: str
+
+
+class DeadLetter(msgspec.Struct):
+    """A job that has failed for good."""
+
+    id: str
+    type: str
+    queue: str
+    state: str
+
+
+class DeadLetterList(msgspec.Struct):
+    """Dead letters, a page of them."""
+
+    jobs: list[DeadLetter]
+    pagination: OffsetPagination
+
+
+class Deleted(msgspec.Struct):
+    """Something that is gone."""
+
+    deleted: bool
+
+
+class Cron(msgspec.Struct):
+    """A cron job."""
+
+    name: str
+    expression: str
+    timezone: str
+    enabled: bool
+    queue: str
+    job_template: dict[str, Any]
+    next_run_at: Text = UNSET
+    last_run_at: Text = UNSET
+
+
+class CronAnswer(Cron, kw_only=True):
+    """A cron job, flat and under its name."""
+
+    cron: Cron
+
+
+class CronList(msgspec.Struct):
+    """Cron jobs."""
+
+    crons: list[Cron]
+    count: int
+
+
+class Manifest(msgspec.Struct):
+    """What this server can do."""
+
+    specversion: str
+    implementation: dict[str, Any]
+    conformance_level: int
+    capabilities: dict[str, bool]
+    extensions: list[Any]
+
+
+class Health(msgspec.Struct):
+    """How the server does: ok or degraded."""
+
+    status: str
+    version: str
+    uptime_seconds: int
+    backend: dict[str, Any]
+
+
+class EventList(msgspec.Struct):
+    """Events, the newest first."""
+
+    events: list[dict[str, Any]]
+    count: int

@@ -1,0 +1,139 @@
+"""What clients send, as the document describes it.
+
+The routes read bodies leniently, as clients of several kinds send them; this is the form of the specification.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+JobType = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$", max_length=255)]
+Queue = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=128)]
+JobId = Annotated[str, Meta(description="A UUIDv7 in lower case.", max_length=255)]
+WorkerId = Annotated[str, Meta(max_length=255)]
+Priority = Annotated[int, Meta(ge=-100, le=100)]
+Milliseconds = Annotated[int, Meta(ge=1)]
+Time = Annotated[str, Meta(description="RFC 3339, or a duration from now on such as +PT30S.")]
+Duration = Annotated[str, Meta(description="ISO 8601, such as PT1M30S.")]
+
+
+class RetryPolicy(msgspec.Struct):
+    """When a failed job is tried again."""
+
+    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    initial_interval: Duration | UnsetType = UNSET
+    backoff_coefficient: Annotated[float, Meta(ge=1)] | UnsetType = UNSET
+    max_interval: Duration | UnsetType = UNSET
+    jitter: bool | UnsetType = UNSET
+    non_retryable_errors: list[str] | UnsetType = UNSET
+
+
+class UniquePolicy(msgspec.Struct):
+    """What makes a job a duplicate, and what becomes of one."""
+
+    keys: list[str] | UnsetType = UNSET
+    period: Duration | UnsetType = UNSET
+    states: list[str] | UnsetType = UNSET
+    on_conflict: str | UnsetType = UNSET
+
+
+class JobOptions(msgspec.Struct):
+    """Where and when a job runs."""
+
+    queue: Queue | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    timeout_ms: Milliseconds | UnsetType = UNSET
+    visibility_timeout_ms: Milliseconds | UnsetType = UNSET
+    scheduled_at: Time | UnsetType = UNSET
+    delay_until: Time | UnsetType = UNSET
+    expires_at: Time | UnsetType = UNSET
+    retry: RetryPolicy | UnsetType = UNSET
+    unique: UniquePolicy | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+
+
+class NewJob(msgspec.Struct):
+    """A job to enqueue. Options may also stand beside `type` and `args`."""
+
+    type: JobType
+    args: list[Any]
+    id: JobId | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+    schema: str | UnsetType = UNSET
+    options: JobOptions | UnsetType = UNSET
+
+
+class NewJobs(msgspec.Struct):
+    """Jobs to enqueue at once."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=1000)]
+
+
+class Fetch(msgspec.Struct):
+    """Which jobs a worker wants."""
+
+    queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)]
+    count: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    worker_id: WorkerId | UnsetType = UNSET
+    visibility_timeout_ms: Milliseconds | UnsetType = UNSET
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] | UnsetType = UNSET
+
+
+class Ack(msgspec.Struct):
+    """A job that is done."""
+
+    job_id: JobId
+    worker_id: WorkerId | UnsetType = UNSET
+    result: Any = None
+
+
+class FailureReport(msgspec.Struct):
+    """What went wrong."""
+
+    message: str
+    code: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    retryable: bool | UnsetType = UNSET
+    details: dict[str, Any] | UnsetType = UNSET
+    backtrace: list[str] | UnsetType = UNSET
+
+
+class Nack(msgspec.Struct):
+    """A job that has failed, or with `requeue` one that its worker gives back."""
+
+    job_id: JobId
+    error: FailureReport | UnsetType = UNSET
+    worker_id: WorkerId | UnsetType = UNSET
+    requeue: bool | UnsetType = UNSET
+
+
+class Beat(msgspec.Struct):
+    """A worker is alive, and has these jobs."""
+
+    worker_id: WorkerId
+    active_jobs: list[JobId] | UnsetType = UNSET
+    visibility_timeout_ms: Milliseconds | UnsetType = UNSET
+
+
+class JobTemplate(msgspec.Struct):
+    """What each job of a cron job is."""
+
+    type: JobType
+    args: list[Any] | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+    options: JobOptions | UnsetType = UNSET
+
+
+class NewCron(msgspec.Struct):
+    """A cron job to register."""
+
+    name: Annotated[str, Meta(max_length=255)]
+    expression: str
+    job_template: JobTemplate
+    timezone: str | UnsetType = UNSET
+    overlap_policy: str | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    description: str | UnsetType = UNSET
