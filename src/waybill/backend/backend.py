@@ -54,7 +54,9 @@ class Backend:
     events: RecentEvents
     extensions: Extensions
 
-    def __init__(self, jobs: Jobs, *, database: str = ":memory:", is_test: bool = False) -> None:
+    def __init__(
+        self, jobs: Jobs, *, database: str = ":memory:", is_test: bool = False, allows_private: bool = False
+    ) -> None:
         """`jobs` is a client of its own, without handlers. `database` is where the state of jobs is: see `Coordinator`.
 
         `is_test` lets jobs say what their workers are told in heartbeats.
@@ -64,6 +66,7 @@ class Backend:
         self.jobs = jobs
         self.id = f"backend_{new_id()}"
         self.is_test = is_test
+        self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database
         self._coordinator: Coordinator | None = None
@@ -72,6 +75,8 @@ class Backend:
         self._looking: asyncio.Task[None] | None = None
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
+        self.looking_at_dead_letters = asyncio.Lock()
+        """One request at a time looks there: what one holds, another would not see."""
         self.directives: dict[str, str] = {}
         """What workers are told in their heartbeats, quiet or terminate, for as long as this server runs."""
 
@@ -94,7 +99,9 @@ class Backend:
             self._looking = asyncio.get_running_loop().create_task(self.throughput.run())
             self.events = RecentEvents()
             await self.events.start(broker)
-            self.extensions = Extensions(broker, self._coordinator)
+            self.extensions = Extensions(
+                broker, self._coordinator, self.leases, self.id, allows_private=self._allows_private
+            )
             await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:
                 await self.know_queue(queue)
@@ -114,6 +121,8 @@ class Backend:
             await self._settlement.drain(DRAIN_SECONDS)
             self._settlement = None
         coordinator, self._coordinator = self._coordinator, None
+        if hasattr(self, "events"):
+            self.events.listeners.end()
         if hasattr(self, "extensions"):
             await self.extensions.close()
         if coordinator is not None:

@@ -80,7 +80,7 @@ class DeadLetterList:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._looking = asyncio.Lock()
+        self._looking = backend.looking_at_dead_letters
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
         """Return the dead letters that match, by queue, then the oldest first."""

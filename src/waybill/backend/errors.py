@@ -31,6 +31,8 @@ KINDS: Final[dict[str, Kind]] = {
     "permission_denied": Kind(403, "Use a key whose role allows this."),
     "not_found": Kind(404, "Check the id or the name: jobs that have ended are not kept for ever."),
     "method_not_allowed": Kind(405, "The header Allow lists the methods of this path."),
+    "wait_timeout": Kind(408, "Ask again, and wait again.", is_retryable=True),
+    "result_pruned": Kind(410, "Fetch results before their time is over, or push with a longer result_ttl."),
     "conflict": Kind(409, "Look at the present state with GET.", "invalid_state_transition"),
     "duplicate": Kind(409, "Use the job in details.existing_job_id, or another unique key."),
     "request_timeout": Kind(408, "Send the request in one go.", is_retryable=True),

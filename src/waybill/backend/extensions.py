@@ -9,10 +9,15 @@ from typing import Final
 
 import msgspec
 
+from waybill.backend.gate import Gate
 from waybill.backend.history import History
 from waybill.backend.idempotency import Idempotency
+from waybill.backend.leases import Leases
 from waybill.backend.presence import Presence
+from waybill.backend.progress import ProgressWriter
+from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
+from waybill.backend.webhooks import Webhooks
 from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -34,14 +39,26 @@ class Directive(msgspec.Struct):
 class Extensions:
     """Those of one server."""
 
-    def __init__(self, broker: BrokerConnection, coordinator: Coordinator) -> None:
-        """`coordinator` is started."""
+    def __init__(
+        self,
+        broker: BrokerConnection,
+        coordinator: Coordinator,
+        leases: Leases,
+        backend_id: str,
+        *,
+        allows_private: bool = False,
+    ) -> None:
+        """`coordinator` is started. `allows_private` lets webhooks go to this machine and its network."""
         view = coordinator.view
         self.records = Records(view, broker.events)
         self.presence = Presence(broker)
         self.idempotency = Idempotency(self.records, view, self.presence)
         self.settings = Settings(self.records, coordinator.records)
         self.directives = self.settings.shelf("directive", Directive)
+        self.schemas = Schemas(self.settings)
+        self.gate = Gate(self.settings, self.schemas, view)
+        self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
+        self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
         self.history = History()
         view.on_feature.append(self.settings.on_folded)
@@ -52,11 +69,13 @@ class Extensions:
         """Begin. Raises ClientError."""
         await self.presence.start()
         await self.settings.start()
+        await self.webhooks.start()
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(self._sweep()), loop.create_task(self._sample())]
 
     async def close(self) -> None:
         """End."""
+        await self.webhooks.close()
         await self.settings.close()
         for task in self._tasks:
             task.cancel()
@@ -75,5 +94,8 @@ class Extensions:
 
     async def _sample(self) -> None:
         while True:
-            self.history.add(await self._view.read(lambda store: store.counts()))
+            try:
+                self.history.add(await self._view.read(lambda store: store.counts()))
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.warning("the jobs could not be counted", exc_info=True)
             await asyncio.sleep(SAMPLE_SECONDS)

@@ -22,7 +22,7 @@ MOST_PAGES: Final = 40
 """How many pages of the store are looked at for one of a client: where little matches, it comes back for more."""
 
 _LATER: Final = {State.SCHEDULED.value, State.RETRYABLE.value}
-_BECOMES: Final = {
+BECOMES: Final = {
     State.AVAILABLE.value: {State.AVAILABLE.value, *_LATER},
     State.DISCARDED.value: {State.DISCARDED.value, State.AVAILABLE.value, *_LATER},
 }
@@ -40,7 +40,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
     for name in ("queue", "type"):
         if not query.get(name, "").isprintable():
             raise RequestRefused("invalid_request", f"{name}: is no name.", details={"field": name})
-    stored = frozenset(one for state in states for one in _BECOMES.get(state, {state}))
+    stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None)
     limit = limit_of(request)
     cursor = cursor_of(request)

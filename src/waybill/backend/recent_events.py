@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.backend.event_streams import Listeners
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.events import ReceivedEvent, read_events
@@ -26,6 +27,7 @@ class RecentEvents:
         """Nothing is there before `start`."""
         self._messages: deque[bytes] = deque()
         self._size = 0
+        self.listeners = Listeners()
 
     async def start(self, broker: BrokerConnection) -> None:
         """Follow the stream from now on."""
@@ -46,7 +48,7 @@ class RecentEvents:
                     and (not queues or event.data.get("queue") in queues)
                     and (subject is None or event.subject == subject)
                 ):
-                    found.append(_form_of(event))
+                    found.append(form_of(event))
                     if len(found) >= limit:
                         return found
         return found
@@ -55,15 +57,24 @@ class RecentEvents:
         """Return all that are kept, in the order of the stream."""
         return [event for body in self._messages for event in read_events(body)[0]]
 
+    def after(self, event_id: str) -> list[ReceivedEvent] | None:
+        """Return what came after an event, None if that one is not kept any more."""
+        events = self.read()
+        place = next((index for index, event in enumerate(events) if event.id == event_id), None)
+        return None if place is None else events[place + 1 :]
+
     def _take(self, delivery: Delivery) -> None:
         delivery.ack()
         self._messages.append(delivery.body)
         self._size += len(delivery.body)
+        if self.listeners:
+            self.listeners.tell(read_events(delivery.body)[0])
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
 
 
-def _form_of(event: ReceivedEvent) -> dict[str, object]:
+def form_of(event: ReceivedEvent) -> dict[str, object]:
+    """Return an event as others may see it."""
     form: dict[str, object] = msgspec.to_builtins(event)
     form.pop("waybill-user", None)
     # What was pushed, and what a coordinator keeps of an attempt, is the business of those who may read jobs.

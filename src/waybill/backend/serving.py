@@ -40,6 +40,7 @@ class Serving:
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         is_test: bool = False,
+        allows_private: bool = False,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test."""
         self._make_jobs = make_jobs
@@ -48,6 +49,7 @@ class Serving:
         self._database = database
         self._keys = keys
         self._is_test = is_test
+        self._allows_private = allows_private or is_test
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
         self._tls = tls
@@ -76,6 +78,7 @@ class Serving:
         server, self._server = self._server, None
         if server is not None:
             if self._backend is not None:
+                self._backend.events.listeners.end()
                 await self._backend.fetcher.close()
             await server.close(GRACE_SECONDS)
         await self._stack.aclose()
@@ -93,7 +96,9 @@ class Serving:
 
     async def _begin(self) -> None:
         jobs = await self._stack.enter_async_context(self._make_jobs())
-        backend = await self._stack.enter_async_context(Backend(jobs, database=self._database, is_test=self._is_test))
+        backend = await self._stack.enter_async_context(
+            Backend(jobs, database=self._database, is_test=self._is_test, allows_private=self._allows_private)
+        )
         self._backend = backend
         routes = routes_of(backend)
         if self._is_test:

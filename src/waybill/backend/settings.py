@@ -131,5 +131,8 @@ class Settings:
             except TimeoutError:
                 pass
             self._changed.clear()
-            for shelf in self._shelves:
-                await shelf.look()
+            try:
+                for shelf in self._shelves:
+                    await shelf.look()
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.warning("the settings could not be read", exc_info=True)

@@ -74,6 +74,11 @@ PUSH_SECONDS = 20.0
     help="The private key of the certificate, PEM.",
 )
 @click.option(
+    "--allow-private-webhooks",
+    is_flag=True,
+    help="Let webhooks go to this machine and its network, and without TLS.",
+)
+@click.option(
     "--test-mode",
     is_flag=True,
     help="For conformance tests: POST /ojs/v1/admin/reset empties the server. Needs --memory.",
@@ -89,6 +94,7 @@ def command(
     tls_key: Path | None,
     *,
     memory: bool,
+    allow_private_webhooks: bool,
     test_mode: bool,
 ) -> None:
     """Serve jobs over HTTP until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections.
@@ -112,7 +118,8 @@ def command(
     tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
     directory = None if memory else data_dir or default_data_dir()
     try:
-        run(_serve(host, port, uri, directory, database, ring, tls, is_test=test_mode))
+        private = allow_private_webhooks
+        run(_serve(host, port, uri, directory, database, ring, tls, is_test=test_mode, allows_private=private))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except ImportError as error:
@@ -156,6 +163,7 @@ async def _serve(
     tls: ssl.SSLContext | None,
     *,
     is_test: bool,
+    allows_private: bool,
 ) -> None:
     from waybill.backend.serving import Serving
 
@@ -172,7 +180,10 @@ async def _serve(
                 target = broker.uri()
             yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
-    async with Serving(jobs, host, port, database=database, keys=keys, tls=tls, is_test=is_test) as serving:
+    serving = Serving(
+        jobs, host, port, database=database, keys=keys, tls=tls, is_test=is_test, allows_private=allows_private
+    )
+    async with serving:
         await _until_stopped(serving, stopping)
 
 

@@ -168,8 +168,8 @@ class Cron(msgspec.Struct):
     enabled: bool
     queue: str
     job_template: dict[str, Any]
-    next_run_at: Text = UNSET
-    last_run_at: Text = UNSET
+    next_run_at: str | UnsetType | None = UNSET
+    last_run_at: str | UnsetType | None = UNSET
 
 
 class CronAnswer(Cron, kw_only=True):

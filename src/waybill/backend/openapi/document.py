@@ -18,7 +18,14 @@ from waybill.backend.openapi.operations import operation_of
 from waybill.backend.router import OPEN, Route
 
 REF_TEMPLATE: Final = "#/components/schemas/{name}"
-_ALWAYS: Final = ("invalid_request", "headers_too_large", "backend_error", "backend_unavailable", "backend_timeout")
+_ALWAYS: Final = (
+    "invalid_request",
+    "not_found",
+    "headers_too_large",
+    "backend_error",
+    "backend_unavailable",
+    "backend_timeout",
+)
 _WITH_KEY: Final = ("unauthenticated", "permission_denied")
 _WITH_BODY: Final = ("invalid_payload", "validation_error", "payload_too_large")
 
@@ -132,8 +139,6 @@ def _codes(route: Route, operation: Operation) -> Iterator[str]:
         seen |= dict.fromkeys(_WITH_KEY)
     else:
         seen["permission_denied"] = None
-    if "{" in route.path or operation.body is not None:
-        seen["not_found"] = None
     if operation.body is not None:
         seen |= dict.fromkeys(_WITH_BODY)
     seen |= dict.fromkeys(operation.errors)

@@ -113,6 +113,167 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/workflows/{id}/retry"): Operation("Go on with a failed workflow", "workflows", errors=_CONFLICT),
 }
 
+_PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "How many at most.", int))
+_FILTERS: Final = tuple(
+    Parameter(name, text)
+    for name, text in (
+        ("queue", "A queue."),
+        ("state", "States, with commas."),
+        ("type", "A job type, or the beginning of some, with * at its end."),
+        ("since", "RFC 3339: jobs enqueued from then on."),
+        ("until", "RFC 3339: jobs enqueued before."),
+    )
+)
+_STREAM: Final = "text/event-stream"
+_BULK_ERRORS: Final = ("payload_too_large", "validation_error")
+_BULK_ANSWERS: Final[dict[int, object]] = {200: dict, 207: dict, 422: dict}
+_SUBSCRIPTIONS: Final = "/ojs/v1/webhooks/subscriptions"
+
+_EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
+    ("GET", "/ojs/v1/jobs/{id}/result"): Operation(
+        "How a job has ended",
+        "jobs",
+        parameters=(
+            Parameter("wait", "Wait until it has."),
+            Parameter("timeout", "Seconds, 60 at most.", int),
+        ),
+        errors=("wait_timeout", "result_pruned"),
+    ),
+    ("POST", "/ojs/v1/jobs/results"): Operation("How many jobs have ended", "jobs", {200: dict}, requests.JobIds),
+    ("POST", "/ojs/v1/jobs/bulk"): Operation(
+        "Enqueue jobs, each by itself",
+        "bulk",
+        {201: dict, 207: dict, 422: dict},
+        requests.NewJobs,
+        errors=(*_PUSH_ERRORS, "conflict"),
+    ),
+    ("POST", "/ojs/v1/jobs/bulk/cancel"): Operation(
+        "Cancel jobs", "bulk", _BULK_ANSWERS, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("POST", "/ojs/v1/jobs/bulk/retry"): Operation(
+        "Put jobs back into their queues", "bulk", _BULK_ANSWERS, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("POST", "/ojs/v1/admin/jobs/bulk/cancel"): Operation(
+        "Cancel jobs", "admin", {200: dict}, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("POST", "/ojs/v1/admin/jobs/bulk/retry"): Operation(
+        "Put jobs back into their queues", "admin", {200: dict}, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("GET", "/ojs/v1/admin/stats"): Operation("Count everything", "admin"),
+    ("GET", "/ojs/v1/admin/stats/history"): Operation(
+        "What was done when",
+        "admin",
+        parameters=(
+            Parameter("period", "1m, 5m, 1h or 1d."),
+            Parameter("since", "RFC 3339."),
+            Parameter("until", "RFC 3339."),
+            Parameter("queue", "A queue."),
+        ),
+    ),
+    ("GET", "/ojs/v1/admin/queues"): Operation("List queues with counts", "admin", parameters=_PAGE),
+    ("GET", "/ojs/v1/admin/queues/{name}"): Operation("Look at a queue", "admin"),
+    ("GET", "/ojs/v1/admin/queues/{name}/config"): Operation("What is set for a queue", "admin"),
+    ("PUT", "/ojs/v1/admin/queues/{name}/config"): Operation(
+        "Bound a queue", "admin", {200: dict}, requests.QueueConfig, errors=("unsupported", "conflict")
+    ),
+    ("POST", "/ojs/v1/admin/queues/{name}/pause"): Operation("Give out no more jobs of a queue", "admin"),
+    ("POST", "/ojs/v1/admin/queues/{name}/resume"): Operation("Give out jobs of a queue again", "admin"),
+    ("GET", "/ojs/v1/admin/jobs"): Operation(
+        "Search jobs",
+        "admin",
+        parameters=(
+            *_FILTERS,
+            *_PAGE,
+            Parameter("sort", "created_at, scheduled_at or priority."),
+            Parameter("order", "asc or desc."),
+        ),
+    ),
+    ("GET", "/ojs/v1/admin/jobs/{id}"): Operation("Look at a job, whole", "admin"),
+    ("POST", "/ojs/v1/admin/jobs/{id}/cancel"): Operation("Cancel a job", "admin", errors=_CONFLICT),
+    ("POST", "/ojs/v1/admin/jobs/{id}/retry"): Operation("Put a job back into its queue", "admin", errors=_CONFLICT),
+    ("GET", "/ojs/v1/admin/workers"): Operation("List workers", "admin", parameters=_PAGE),
+    ("GET", "/ojs/v1/admin/workers/{id}"): Operation("Look at a worker", "admin"),
+    ("POST", "/ojs/v1/admin/workers/{id}/quiet"): Operation(
+        "Have a worker take no more jobs", "admin", errors=_CONFLICT
+    ),
+    ("POST", "/ojs/v1/admin/workers/{id}/resume"): Operation("Have a worker take jobs again", "admin"),
+    ("DELETE", "/ojs/v1/admin/workers/{id}"): Operation(
+        "Forget a silent worker; others get its jobs", "admin", errors=_CONFLICT
+    ),
+    ("GET", "/ojs/v1/admin/system/config"): Operation("What this server is", "admin"),
+    ("GET", "/ojs/v1/admin/audit"): Operation(
+        "Who has changed what",
+        "admin",
+        parameters=(_LIMIT, Parameter("after", "The id of an entry: those before it.")),
+    ),
+    ("PUT", "/ojs/v1/jobs/{id}/progress"): Operation(
+        "Tell how far a job is", "progress", {200: dict}, requests.Progress
+    ),
+    ("POST", "/ojs/v1/jobs/{id}/progress"): Operation(
+        "Tell how far a job is", "progress", {200: dict}, requests.Progress
+    ),
+    ("GET", "/ojs/v1/jobs/{id}/progress"): Operation("How far a job is", "progress"),
+    ("POST", "/ojs/v1/jobs/{id}/checkpoint"): Operation(
+        "Keep a state for the next attempt", "progress", {200: dict}, requests.NewCheckpoint, errors=_CONFLICT
+    ),
+    ("PUT", "/ojs/v1/jobs/{id}/checkpoint"): Operation(
+        "Keep a state for the next attempt", "progress", {200: dict}, requests.NewCheckpoint, errors=_CONFLICT
+    ),
+    ("GET", "/ojs/v1/jobs/{id}/checkpoint"): Operation("The state that was kept", "progress"),
+    ("DELETE", "/ojs/v1/jobs/{id}/checkpoint"): Operation("Forget the state that was kept", "progress"),
+    ("GET", "/ojs/v1/jobs/{id}/progress/stream"): Operation("Follow a job's progress", "streams", media_type=_STREAM),
+    ("GET", "/ojs/v1/jobs/{id}/result/stream"): Operation(
+        "Follow a job's progress to its result", "streams", media_type=_STREAM
+    ),
+    ("GET", "/ojs/v1/jobs/{id}/events"): Operation("Follow the states of a job", "streams", media_type=_STREAM),
+    ("GET", "/ojs/v1/queues/{name}/events"): Operation("Follow the jobs of a queue", "streams", media_type=_STREAM),
+    ("GET", "/ojs/v1/events/stream"): Operation("Follow all events", "streams", media_type=_STREAM),
+    ("POST", "/ojs/v1/schemas"): Operation(
+        "Register a schema",
+        "schemas",
+        {201: dict},
+        requests.NewSchema,
+        errors=("conflict", "validation_error", "unsupported", "payload_too_large"),
+    ),
+    ("GET", "/ojs/v1/schemas"): Operation("List the schemas of all job types", "schemas", parameters=_PAGE),
+    ("GET", "/ojs/v1/schemas/{type}"): Operation("The newest schema of a job type", "schemas"),
+    ("GET", "/ojs/v1/schemas/{type}/versions"): Operation("The versions of a schema", "schemas"),
+    ("GET", "/ojs/v1/schemas/{type}/mode"): Operation("How strictly a job type is validated", "schemas"),
+    ("PUT", "/ojs/v1/schemas/{type}/mode"): Operation(
+        "Set how strictly a job type is validated", "schemas", {200: dict}, requests.SchemaMode, errors=_CONFLICT
+    ),
+    ("GET", "/ojs/v1/schemas/{type}/{version}"): Operation("A version of a schema", "schemas"),
+    ("DELETE", "/ojs/v1/schemas/{type}/{version}"): Operation("Remove a version of a schema", "schemas"),
+    ("POST", _SUBSCRIPTIONS): Operation(
+        "Subscribe to events", "webhooks", {201: dict}, requests.NewSubscription, errors=_CONFLICT
+    ),
+    ("GET", _SUBSCRIPTIONS): Operation("List subscriptions", "webhooks", parameters=_PAGE),
+    ("GET", f"{_SUBSCRIPTIONS}/{{id}}"): Operation("Look at a subscription", "webhooks"),
+    ("PATCH", f"{_SUBSCRIPTIONS}/{{id}}"): Operation(
+        "Change a subscription", "webhooks", {200: dict}, requests.Subscription
+    ),
+    ("PUT", f"{_SUBSCRIPTIONS}/{{id}}"): Operation(
+        "Change a subscription", "webhooks", {200: dict}, requests.Subscription
+    ),
+    ("DELETE", f"{_SUBSCRIPTIONS}/{{id}}"): Operation("End a subscription", "webhooks"),
+    ("POST", f"{_SUBSCRIPTIONS}/{{id}}/test"): Operation("Send a test event", "webhooks"),
+    ("POST", f"{_SUBSCRIPTIONS}/{{id}}/rotate-secret"): Operation("Make a new secret", "webhooks"),
+    ("GET", "/ojs/v1/webhooks/deliveries"): Operation(
+        "List deliveries",
+        "webhooks",
+        parameters=(
+            Parameter("subscription_id", "Of one subscription."),
+            Parameter("state", "pending, delivered or dead."),
+            *_PAGE,
+        ),
+    ),
+    ("GET", "/ojs/v1/webhooks/deliveries/{id}"): Operation("Look at a delivery", "webhooks"),
+    ("POST", "/ojs/v1/webhooks/deliveries/{id}/retry"): Operation(
+        "Send a delivery again", "webhooks", {202: dict}, errors=_CONFLICT
+    ),
+}
+
+OPERATIONS.update(_EXTENSIONS)
 _ALIASES: Final = {"/ojs/v1/crons": "/ojs/v1/cron"}
 
 

@@ -5,7 +5,7 @@ The routes read bodies leniently, as clients of several kinds send them; this is
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -137,3 +137,104 @@ class NewCron(msgspec.Struct):
     overlap_policy: str | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     description: str | UnsetType = UNSET
+
+
+class JobIds(msgspec.Struct):
+    """Jobs by their ids."""
+
+    ids: Annotated[list[JobId], Meta(max_length=1000)]
+
+
+class Filter(msgspec.Struct):
+    """Which jobs."""
+
+    queue: Queue | UnsetType = UNSET
+    state: list[str] | str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    since: Time | UnsetType = UNSET
+    until: Time | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class Bulk(msgspec.Struct):
+    """Jobs by their ids, or by a filter: one of both."""
+
+    job_ids: Annotated[list[JobId], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+    confirm: bool | UnsetType = UNSET
+    atomicity: Literal["atomic", "partial"] | UnsetType = UNSET
+
+
+class Backpressure(msgspec.Struct):
+    """How many jobs may wait; 0 stands for any number."""
+
+    max_depth: Annotated[int, Meta(ge=0)]
+    strategy: Literal["reject", "block"] | UnsetType = UNSET
+    warning_threshold: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+
+
+class QueueConfig(msgspec.Struct):
+    """What is set for a queue."""
+
+    backpressure: Backpressure
+
+
+class Progress(msgspec.Struct):
+    """How far a job is: one of `progress` and `data` at least."""
+
+    progress: float | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    data: dict[str, Any] | UnsetType = UNSET
+    checkpoint: Any = UNSET
+    worker_id: WorkerId | UnsetType = UNSET
+
+
+class NewCheckpoint(msgspec.Struct):
+    """What the next attempt shall find."""
+
+    state: Any
+    worker_id: WorkerId | UnsetType = UNSET
+
+
+class NewSchema(msgspec.Struct):
+    """A version of a schema."""
+
+    job_type: JobType
+    version: Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")]
+    schema: dict[str, Any]
+    mode: Literal["strict", "warn", "off"] | UnsetType = UNSET
+
+
+class SchemaMode(msgspec.Struct):
+    """How strictly arguments are validated."""
+
+    mode: Literal["strict", "warn", "off"]
+
+
+class EventFilter(msgspec.Struct):
+    """Which events."""
+
+    queues: list[str] | UnsetType = UNSET
+    job_types: list[str] | UnsetType = UNSET
+
+
+class Subscription(msgspec.Struct):
+    """Where events go."""
+
+    url: str | UnsetType = UNSET
+    events: Annotated[list[str], Meta(min_length=1, max_length=100)] | UnsetType = UNSET
+    filter: EventFilter | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+
+
+class NewSubscription(msgspec.Struct):
+    """Where events are to go."""
+
+    url: str
+    events: Annotated[list[str], Meta(min_length=1, max_length=100)]
+    filter: EventFilter | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET

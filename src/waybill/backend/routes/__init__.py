@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from waybill.backend.backend import Backend
 from waybill.backend.router import Route
+from waybill.backend.routes.admin import AdminRoutes
+from waybill.backend.routes.admin_jobs import AdminJobRoutes
+from waybill.backend.routes.bulk import BulkRoutes
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
 from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.openapi import OpenApiRoutes
+from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
+from waybill.backend.routes.schemas import SchemaRoutes
 from waybill.backend.routes.system import SystemRoutes
+from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
 from waybill.backend.routes.wrapping import wrapped
@@ -27,6 +33,12 @@ def routes_of(backend: Backend) -> list[Route]:
         CronRoutes,
         WorkflowRoutes,
         RateLimitRoutes,
+        BulkRoutes,
+        AdminRoutes,
+        AdminJobRoutes,
+        ProgressRoutes,
+        SchemaRoutes,
+        WebhookRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

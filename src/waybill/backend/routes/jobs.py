@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
+from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
 from waybill.backend.errors import RequestRefused, duplicate_of, not_found, partly
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
@@ -24,6 +25,9 @@ from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.states import State
 
+WAIT_SECONDS: Final = 30
+MOST_WAIT_SECONDS: Final = 60
+MOST_RESULTS: Final = 1000
 CANCEL_SECONDS: Final = 2.0
 """How long a cancellation waits for a worker elsewhere to end the job."""
 
@@ -50,6 +54,7 @@ class JobRoutes:
             Route("POST", "/ojs/v1/jobs/{id}/cancel", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/jobs/{id}/activate", self._activate, OPERATE),
             Route("GET", "/ojs/v1/jobs/{id}/result", self._result, READ),
+            Route("POST", "/ojs/v1/jobs/results", self._results, READ),
             Route("GET", "/ojs/v1/jobs/{id}/retries", self._retries, READ),
         ]
 
@@ -164,11 +169,33 @@ class JobRoutes:
         return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
 
     async def _result(self, request: Request) -> Response:
-        """Tell how a job has ended, or that it has not."""
-        form = form_of(await self._known(request.parameters["id"]), datetime.now(UTC))
+        """Tell how a job has ended, or that it has not; with `wait`, once it has."""
+        job_id = request.parameters["id"]
+        await self._known(job_id)
+        if request.query.get("wait", "") in {"true", "1"}:
+            await wait_for_end(self._backend, job_id, request.number("timeout", WAIT_SECONDS, 0, MOST_WAIT_SECONDS))
+        form = form_of(await self._known(job_id), datetime.now(UTC))
+        error = form.get("error")
+        if isinstance(error, dict) and error.get("code") == "RESULT_PRUNED":
+            raise RequestRefused("result_pruned", "The result of this job was kept long enough.")
         names = ("state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt")
         found = {name: form[name] for name in names if name in form}
         return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
+
+    async def _results(self, request: Request) -> Response:
+        """Tell how many jobs have ended: null for those that have not, or are not known."""
+        ids = request.json(required=True).get("ids")
+        if not isinstance(ids, list) or len(ids) > MOST_RESULTS or not all(isinstance(one, str) for one in ids):
+            text = f"ids: must be an array of at most {MOST_RESULTS} ids."
+            raise RequestRefused("invalid_request", text, details={"field": "ids"})
+        now = datetime.now(UTC)
+        found: dict[str, object] = dict.fromkeys(ids)
+        for detail in await self._backend.view.details(list(found)):
+            form = form_of(detail, now)
+            if form["state"] in TERMINAL:
+                names = ("state", "result", "error", "completed_at")
+                found[detail.info.id] = {name: form[name] for name in names if name in form}
+        return answer({"results": found})
 
     async def _retries(self, request: Request) -> Response:
         """Tell of the attempts that have failed."""

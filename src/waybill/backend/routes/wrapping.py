@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from waybill.backend.audit import note
 from waybill.backend.backend import Backend
+from waybill.backend.gate import PUSHES
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Route
@@ -21,6 +22,8 @@ def wrapped(route: Route, backend: Backend) -> Route:
     """Return a route with what comes before and after its handler."""
     if route.method not in METHODS:
         return route
+    if route.method == "POST" and route.path in PUSHES:
+        route = _gated(route, backend)
     is_push = route.method == "POST" and route.path in _PUSHES
     if not is_push and not route.path.startswith(UNAUDITED):
         route = _audited(route, backend)
@@ -38,6 +41,20 @@ def _keyed(route: Route, backend: Backend) -> Route:
 
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
         return None if HEADER in request.headers or quick is None else quick(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+
+
+def _gated(route: Route, backend: Backend) -> Route:
+    """Look at what is pushed, where something is set."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        gate = backend.extensions.gate
+        return handler(request) if gate.lets_pass(request) else gate.handle(request, handler)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return quick(request) if quick is not None and backend.extensions.gate.lets_pass(request) else None
 
     return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
 

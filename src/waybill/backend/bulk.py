@@ -1,0 +1,182 @@
+"""Changes of many jobs at once: by their ids, or by a filter, which a dry run tells of without changing anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import TERMINAL, Form, form_of
+from waybill.backend.job_search import filter_of, search
+from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.spec.envelope import SYSTEM_MANAGED
+from waybill.ojs.spec.states import State
+
+MOST_IDS: Final = 1000
+MOST_MATCHED: Final = 10_000
+AT_A_TIME: Final = 200
+CANCEL_SECONDS: Final = 2.0
+ENQUEUED: Final = "job.enqueued"
+CANCELLABLE: Final = frozenset(
+    {State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value, State.ACTIVE.value}
+)
+DEFAULT_STATES: Final = {
+    "cancel": frozenset({State.AVAILABLE.value, State.SCHEDULED.value}),
+    "retry": frozenset({State.DISCARDED.value}),
+}
+DONE: Final = {"cancel": "cancelled", "retry": "retried"}
+
+_DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
+
+
+class Selection(msgspec.Struct):
+    """Which jobs a request is about. `missing` are ids that nobody knows; `has_more` if a filter matches more."""
+
+    jobs: list[Form]
+    missing: list[str]
+    has_more: bool = False
+
+
+class Outcome(msgspec.Struct, omit_defaults=True):
+    """What became of a job."""
+
+    job_id: str
+    status: str
+    reason: str = ""
+
+
+async def select(backend: Backend, body: Form, action: str) -> Selection:
+    """Find the jobs of a request. Raises RequestRefused."""
+    ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
+    if (ids is None) == (wanted is None):
+        raise _invalid("job_ids", "either this or filter must be there, and not both")
+    if ids is not None:
+        return await _named(backend, ids)
+    if not isinstance(wanted, dict):
+        raise _invalid("filter", "must be an object")
+    read = filter_of(wanted, DEFAULT_STATES[action])
+    found = await search(backend, read, MOST_MATCHED + 1)
+    return Selection(found[:MOST_MATCHED], [], len(found) > MOST_MATCHED)
+
+
+async def _named(backend: Backend, ids: object) -> Selection:
+    if not isinstance(ids, list) or not ids or not all(isinstance(one, str) and 0 < len(one) <= 255 for one in ids):
+        raise _invalid("job_ids", "must be an array of ids, with at least one")
+    if len(ids) > MOST_IDS:
+        details: Form = {"code": "BATCH_SIZE_EXCEEDED", "max_batch_size": MOST_IDS, "batch_size": len(ids)}
+        headers = [("X-OJS-Max-Batch-Size", str(MOST_IDS))]
+        text = f"There are {len(ids)} jobs in this request: {MOST_IDS} are allowed."
+        raise RequestRefused("payload_too_large", text, details=details, headers=headers)
+    unique = list(dict.fromkeys(ids))
+    now = datetime.now(UTC)
+    forms = {one.info.id: form_of(one, now) for one in await backend.view.details(unique)}
+    return Selection([forms[one] for one in unique if one in forms], [one for one in unique if one not in forms])
+
+
+def refusal_of(action: str, form: Form) -> str:
+    """Return why a job cannot be changed so, empty if it can."""
+    state = str(form["state"])
+    if action == "cancel":
+        return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
+    if state == State.RETRYABLE.value:
+        return "The job will be tried again by itself."
+    if state == State.CANCELLED.value:
+        return "Workers know the job as cancelled for ever: push it again under another id."
+    return "" if state == State.DISCARDED.value else f"A job that is {state} cannot be retried."
+
+
+async def apply(backend: Backend, action: str, selection: Selection) -> list[Outcome]:
+    """Change jobs; returns what became of each, those that nobody knows in the end."""
+    refused = {str(form["id"]): why for form in selection.jobs if (why := refusal_of(action, form))}
+    changing = [form for form in selection.jobs if form["id"] not in refused]
+    change = cancel if action == "cancel" else retry
+    failed: dict[str, str] = {}
+    for start in range(0, len(changing), AT_A_TIME):
+        failed |= await change(backend, changing[start : start + AT_A_TIME])
+    outcomes = []
+    for form in selection.jobs:
+        job_id = str(form["id"])
+        why = refused.get(job_id, "")
+        if why:
+            outcomes.append(Outcome(job_id, "skipped", why))
+        elif job_id in failed:
+            outcomes.append(Outcome(job_id, "failed", failed[job_id]))
+        else:
+            outcomes.append(Outcome(job_id, DONE[action]))
+    return outcomes + [Outcome(one, "failed", "The job does not exist.") for one in selection.missing]
+
+
+async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
+    """Cancel jobs; returns why some could not be."""
+    kind = "job.cancelled"
+    expected = {str(form["id"]): backend.view.expect(kind, str(form["id"])) for form in forms}
+    await asyncio.gather(*(backend.coordinator.cancel(str(form["id"]), str(form["queue"])) for form in forms))
+    _, missing = await asyncio.wait(expected.values(), timeout=CANCEL_SECONDS)
+    failed: dict[str, str] = {}
+    if missing:
+        for job_id, waiting in expected.items():
+            if waiting in missing:
+                backend.view.forget(kind, job_id)
+        late = [job_id for job_id, waiting in expected.items() if waiting in missing]
+        states = {info.id: info.state for info in await backend.view.many(late)}
+        for job_id in late:
+            state = states.get(job_id, "")
+            if state in TERMINAL - {State.CANCELLED.value}:
+                failed[job_id] = f"The job has ended meanwhile: it is {state}."
+    return failed
+
+
+async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
+    """Put jobs back into their queues: from the dead letters, or as they were pushed; returns why some could not be."""
+    by_queue: defaultdict[str, list[Form]] = defaultdict(list)
+    for form in forms:
+        by_queue[str(form["queue"])].append(form)
+    failed: dict[str, str] = {}
+    for queue, several in by_queue.items():
+        ids = [str(form["id"]) for form in several]
+        for job_id in set(ids) - set(await _revive(backend, queue, ids)):
+            why = await _push_again(backend, job_id)
+            if why:
+                failed[job_id] = why
+    return failed
+
+
+async def _revive(backend: Backend, queue: str, job_ids: list[str]) -> list[str]:
+    """Put dead letters back into their queue; returns those that were there."""
+    dead = DeadLetterList(backend)
+    found = {str(form["id"]) for form in await dead.find(DeadFilter(queue))}
+    there = [job_id for job_id in job_ids if job_id in found]
+    if not there:
+        return there
+    expected = [backend.view.expect(ENQUEUED, job_id) for job_id in there]
+    await dead.retry(queue, there)
+    _, late = await asyncio.wait(expected, timeout=CANCEL_SECONDS)
+    if late:
+        for job_id in there:
+            backend.view.forget(ENQUEUED, job_id)
+    return there
+
+
+async def _push_again(backend: Backend, job_id: str) -> str:
+    """Push a job again as it was pushed first; returns why that cannot be."""
+    detail = await backend.view.detail(job_id)
+    if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
+        return "It is no dead letter, and its arguments are not known here: it was pushed over AMQP."
+    job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
+    try:
+        async with backend.folded([(ENQUEUED, job_id)], is_certain=True):
+            await backend.jobs.push_job(job)
+    except (InvalidJob, PushFailed) as error:
+        return f"{error}."
+    return ""
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,198 @@
+"""What a push has to pass where operators have set something: schemas of job types, bounds of queues, a tenant.
+
+Where nothing is set, pushes do not come by here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response
+from waybill.backend.router import Handler
+from waybill.backend.schemas import Schemas
+from waybill.backend.settings import Settings
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.spec.states import State
+
+REJECT: Final = "reject"
+BLOCK: Final = "block"
+STRATEGIES: Final = frozenset({REJECT, BLOCK})
+MAX_BLOCK_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.05
+TENANT_HEADER: Final = "x-ojs-tenant"
+BLOCK_HEADER: Final = "ojs-block-timeout"
+PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
+
+_WAITING: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value})
+_TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
+
+
+class QueueBound(msgspec.Struct):
+    """How many jobs may wait in a queue, and what becomes of more (ojs-backpressure section 6)."""
+
+    max_depth: int
+    strategy: str = REJECT
+    warning_threshold: float = 0.8
+
+
+class Gate:
+    """The gate of one server."""
+
+    def __init__(self, settings: Settings, schemas: Schemas, view: JobView) -> None:
+        self.bounds = settings.shelf("queue-bound", QueueBound)
+        self._schemas = schemas
+        self._view = view
+        self._coming: Counter[str] = Counter()
+        """Jobs on their way into queues with bounds, which the view does not know yet."""
+
+    def lets_pass(self, request: Request) -> bool:
+        """Say whether nothing is to be looked at."""
+        return self._schemas.is_idle and not self.bounds and TENANT_HEADER not in request.headers
+
+    async def handle(self, request: Request, handler: Handler) -> Response:
+        """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
+        body = request.json(required=True)
+        jobs = _jobs_of(request, body)
+        tenant = request.headers.get(TENANT_HEADER, "")
+        warnings: list[str] = []
+        for index, job in enumerate(jobs):
+            try:
+                if tenant:
+                    _set_tenant(job, tenant)
+                warnings += self._schemas.check(job)
+            except RequestRefused as error:
+                if len(jobs) > 1:
+                    error.details |= {"index": index}
+                    error.message = f"The job at index {index}: {error.message}"
+                raise
+        if tenant:
+            request.body = msgspec.json.encode(body)
+        counts = Counter(_queue_of(job) for job in jobs)
+        bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
+        headers = await self._admit(request, bounded)
+        try:
+            response = await handler(request)
+        finally:
+            self._coming.subtract(bounded)
+            self._coming += Counter()
+        response.headers += headers
+        return _with_warnings(response, warnings) if warnings and response.status < 300 else response
+
+    async def _admit(self, request: Request, wanted: dict[str, int]) -> list[tuple[str, str]]:
+        """Return when there is room for all, and what is told of it. Raises RequestRefused if there is none."""
+        if not wanted:
+            return []
+        ends_at = asyncio.get_running_loop().time() + _patience(request)
+        while True:
+            depths = await self._depths(list(wanted))
+            full = next((queue for queue in wanted if depths[queue] + wanted[queue] > self._bound(queue)), None)
+            if full is None:
+                self._coming.update(wanted)
+                return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
+            bound = self.bounds.get(full)
+            is_patient = bound is not None and bound.strategy == BLOCK
+            if not is_patient or asyncio.get_running_loop().time() >= ends_at:
+                raise self._full(full, depths[full])
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _depths(self, queues: list[str]) -> dict[str, int]:
+        counts = await self._view.read(lambda store: store.counts())
+        return {
+            queue: self._coming[queue]
+            + sum(count for (name, state), count in counts.items() if name == queue and state in _WAITING)
+            for queue in queues
+        }
+
+    def _bound(self, queue: str) -> int:
+        bound = self.bounds.get(queue)
+        return 1 << 62 if bound is None else bound.max_depth
+
+    def _full(self, queue: str, depth: int) -> RequestRefused:
+        bound = self._bound(queue)
+        found = self.bounds.get(queue)
+        details: Form = {"queue": queue, "depth": depth, "bound": bound}
+        details["strategy"] = REJECT if found is None else found.strategy
+        headers = [("X-OJS-Queue-Depth", str(depth)), ("X-OJS-Queue-Bound", str(bound))]
+        text = f"Queue {queue!r} has reached its bound of {bound} jobs."
+        return RequestRefused("QUEUE_FULL", text, details=details, headers=headers)
+
+    def _pressure(self, depths: dict[str, int]) -> list[tuple[str, str]]:
+        """Return the headers of the fullest queue, if it is nearly full (section 7.3)."""
+        queue = max(depths, key=lambda one: depths[one] / self._bound(one))
+        found = self.bounds.get(queue)
+        pressure = depths[queue] / self._bound(queue)
+        if found is None or pressure < found.warning_threshold:
+            return []
+        return [
+            ("X-OJS-Queue-Depth", str(depths[queue])),
+            ("X-OJS-Queue-Bound", str(found.max_depth)),
+            ("X-OJS-Queue-Pressure", f"{pressure:.2f}"),
+        ]
+
+
+def read_bound(given: object) -> QueueBound | None:
+    """Read the bound of a queue; None for one without. Raises RequestRefused."""
+    if not isinstance(given, dict):
+        raise _invalid("backpressure", "must be an object")
+    depth, strategy = given.get("max_depth", 0), given.get("strategy", REJECT)
+    threshold = given.get("warning_threshold", 0.8)
+    if given.get("max_size_bytes"):
+        details: Form = {"field": "backpressure.max_size_bytes"}
+        raise RequestRefused("unsupported", "backpressure.max_size_bytes is not supported.", details=details)
+    if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth < 1 << 53:
+        raise _invalid("backpressure.max_depth", "must be an integer of at least 0")
+    if strategy not in STRATEGIES:
+        text = f"backpressure.strategy: must be one of {', '.join(sorted(STRATEGIES))}."
+        raise RequestRefused("unsupported", text, details={"field": "backpressure.strategy"})
+    if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        raise _invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
+    return QueueBound(depth, str(strategy), float(threshold)) if depth else None
+
+
+def _jobs_of(request: Request, body: Form) -> list[Form]:
+    if request.path == "/ojs/v1/jobs":
+        return [body]
+    given = body.get("jobs")
+    return [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
+
+
+def _queue_of(job: Form) -> str:
+    options = job.get("options")
+    named = options.get("queue") if isinstance(options, dict) else None
+    queue = named or job.get("queue")
+    return queue if isinstance(queue, str) else "default"
+
+
+def _set_tenant(job: Form, tenant: str) -> None:
+    """Write the tenant of a request into a job (ojs-multi-tenancy section 5.3)."""
+    if _TENANT.fullmatch(tenant) is None:
+        raise _invalid("X-OJS-Tenant", "must be letters, digits, '.', '_', ':' and '-'")
+    meta = job.get("meta")
+    given = meta.get("tenant_id") if isinstance(meta, dict) else None
+    if given is not None and given != tenant:
+        raise _invalid("meta.tenant_id", "is another tenant than the header X-OJS-Tenant says")
+    job["meta"] = {**(meta if isinstance(meta, dict) else {}), "tenant_id": tenant}
+
+
+def _patience(request: Request) -> float:
+    text = request.headers.get(BLOCK_HEADER, "")
+    return min(float(text), MAX_BLOCK_SECONDS) if text.isascii() and text.isdecimal() and len(text) < 9 else 0.0
+
+
+def _with_warnings(response: Response, warnings: list[str]) -> Response:
+    found = msgspec.json.decode(response.body)
+    if isinstance(found, dict):
+        found["warnings"] = warnings[:100]
+        response.body = msgspec.json.encode(found)
+    return response
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

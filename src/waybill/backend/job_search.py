@@ -1,0 +1,140 @@
+"""Finds jobs by queue, state, type, time, priority and metadata: for lists of the admin API and for bulk operations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_list import BECOMES, STATES
+from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+MOST: Final = 10_000
+PAGE: Final = 1000
+MOST_PAGES: Final = 200
+"""So many of the newest jobs are looked at, a page at a time."""
+_FIELDS: Final = frozenset(
+    {"queue", "queues", "state", "states", "type", "since", "until", "enqueued_after", "enqueued_before", "priority"}
+    | {"meta", "tenant"}
+)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which jobs. What is None or empty matches all; times are RFC 3339 and about the enqueuing."""
+
+    queues: Sequence[str] = ()
+    states: frozenset[str] = frozenset()
+    type: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    priority: int | None = None
+    meta: Mapping[str, object] = {}
+
+    def matches(self, form: Form) -> bool:
+        """Say whether a job is one of these."""
+        kind = str(form.get("type", ""))
+        if self.queues and form.get("queue") not in self.queues:
+            return False
+        fits = kind.startswith(self.type[:-1]) if self.type.endswith("*") else self.type in {"", kind}
+        if not fits or (self.states and form.get("state") not in self.states):
+            return False
+        if self.priority is not None and form.get("priority", 0) != self.priority:
+            return False
+        meta = form.get("meta")
+        if self.meta and not (isinstance(meta, dict) and all(meta.get(name) == one for name, one in self.meta.items())):
+            return False
+        return self._is_of_time(form.get("enqueued_at") or form.get("created_at"))
+
+    def _is_of_time(self, text: object) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        try:
+            moment = parse_timestamp(str(text), "time")
+        except InvalidJob:
+            return False
+        return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
+
+
+def filter_of(given: Mapping[str, object], default_states: frozenset[str] = frozenset()) -> Wanted:
+    """Read a filter of a query or of a body. Raises RequestRefused."""
+    unknown = set(given) - _FIELDS
+    if unknown:
+        # A filter that is misspelt would match more than was meant.
+        raise _invalid(min(unknown), "is no field of a filter")
+    states = frozenset(_texts(given, "state", "states")) or default_states
+    if not states <= STATES:
+        raise _invalid("state", f"must be one of {', '.join(sorted(STATES))}")
+    priority, meta = given.get("priority"), given.get("meta", {})
+    if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
+        raise _invalid("priority", "must be an integer")
+    if not isinstance(meta, dict):
+        raise _invalid("meta", "must be an object")
+    kind = given.get("type") or ""
+    if not isinstance(kind, str):
+        raise _invalid("type", "must be a string")
+    tenant = given.get("tenant")
+    return Wanted(
+        queues=_texts(given, "queue", "queues"),
+        states=states,
+        type=kind,
+        since=_time(given, "since", "enqueued_after"),
+        until=_time(given, "until", "enqueued_before"),
+        priority=priority,
+        meta=meta if tenant is None else {**meta, "tenant_id": tenant},
+    )
+
+
+async def search(backend: Backend, wanted: Wanted, most: int = MOST) -> list[Form]:
+    """Return the jobs that match, the newest first, `most` at most."""
+    stored = frozenset(one for state in wanted.states for one in BECOMES.get(state, {state}))
+    kind = None if not wanted.type or wanted.type.endswith("*") else wanted.type
+    queue = wanted.queues[0] if len(wanted.queues) == 1 else None
+    rough = JobFilter(queue, stored or None, kind)
+    now = datetime.now(UTC)
+    forms: list[Form] = []
+    before = ""
+    for _ in range(MOST_PAGES):
+        details = await backend.view.read(functools.partial(_page, rough, before))
+        forms += [form for detail in details if wanted.matches(form := form_of(detail, now))]
+        if len(details) < PAGE or len(forms) >= most:
+            break
+        before = details[-1].info.id
+    return forms[:most]
+
+
+def _page(rough: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
+    return store.page(rough, before, PAGE)
+
+
+def _texts(given: Mapping[str, object], *names: str) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        value = given.get(name)
+        listed = value.split(",") if isinstance(value, str) else value if value is not None else []
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise _invalid(name, "must be a string or an array of strings")
+        found += [one for one in listed if one]
+    return found
+
+
+def _time(given: Mapping[str, object], *names: str) -> datetime | None:
+    for name in names:
+        value = given.get(name)
+        if value:
+            try:
+                return parse_timestamp(value if isinstance(value, str) else "", name).astimezone(UTC)
+            except (InvalidJob, OverflowError):
+                raise _invalid(name, "must be an RFC 3339 time") from None
+    return None
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,178 @@
+"""What workers over HTTP tell of attempts: progress (ojs-progress), and checkpoints (ojs-durable-execution).
+
+Both are job.progress events, as workers over AMQP write them. Progress goes out once a second a job, the latest value
+each time; a checkpoint goes out at once, and is safe when it is answered. Both count as heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.leases import Leases
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.checkpoint import Checkpoint
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import JobProgress
+
+EVERY_SECONDS: Final = 1.0
+FOLD_SECONDS: Final = 2.0
+MAX_DATA_BYTES: Final = 64 * 1024
+MAX_MESSAGE: Final = 500
+
+
+class Report(msgspec.Struct):
+    """What a worker says: from 0 to 1, a text, details of its own."""
+
+    progress: float | None = None
+    message: str | None = None
+    data: msgspec.Raw | None = None
+
+
+class _Told:
+    """What was told of a job lately."""
+
+    __slots__ = ("attempt", "folded", "pending", "percent", "sent_at", "timer")
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.percent = 0.0
+        self.sent_at = float("-inf")
+        self.pending: tuple[JobInfo, Report] | None = None
+        self.folded: asyncio.Future[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ProgressWriter:
+    """Writes what is told into the stream."""
+
+    def __init__(self, events: EventWriter, view: JobView, leases: Leases, backend_id: str) -> None:
+        """`backend_id` stands for workers without a name."""
+        self._events = events
+        self._view = view
+        self._leases = leases
+        self._backend_id = backend_id
+        self._told: dict[str, _Told] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def report(self, job: JobInfo, report: Report) -> None:
+        """Tell how far a job is, now or within a second."""
+        told = self._told_of(job)
+        self._leases.extend(job.id, job.worker_id or "", None)
+        told.pending = (job, _later(told.pending, report))
+        if told.timer is None:
+            told.timer = self._loop.call_at(max(self._loop.time(), told.sent_at + EVERY_SECONDS), self._send, job.id)
+
+    def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None) -> None:
+        """Tell what the next attempt shall find, None for nothing: at once."""
+        told = self._told_of(job)
+        self._leases.extend(job.id, job.worker_id or "", None)
+        lease = self._leases.get(job.id)
+        if lease is not None and lease.execution.attempt == job.attempt:
+            lease.execution.checkpoint = checkpoint
+            lease.execution.has_told_checkpoint = True
+        _, report = told.pending or (job, Report())
+        self._write(job, told, report, checkpoint, is_removed=checkpoint is None)
+
+    def flush(self, job_id: str) -> None:
+        """Write what was told of a job: its attempt ends."""
+        told = self._told.get(job_id)
+        if told is not None and told.pending is not None:
+            self._write(told.pending[0], told, told.pending[1])
+
+    async def known(self, job_id: str) -> None:
+        """Return when the view knows what was told of a job, or after a while."""
+        self.flush(job_id)
+        told = self._told.get(job_id)
+        if told is not None and told.folded is not None:
+            await asyncio.wait([told.folded], timeout=FOLD_SECONDS)
+
+    def _told_of(self, job: JobInfo) -> _Told:
+        told = self._told.get(job.id)
+        if told is None or told.attempt != job.attempt:
+            if told is not None and told.timer is not None:
+                told.timer.cancel()
+            told = self._told[job.id] = _Told(job.attempt)
+            told.percent = (job.progress or 0.0) * 100
+        return told
+
+    def _send(self, job_id: str) -> None:
+        told = self._told.get(job_id)
+        if told is None:
+            return
+        told.timer = None
+        if told.pending is None:
+            # Nothing was told for a while.
+            del self._told[job_id]
+            return
+        job, report = told.pending
+        self._write(job, told, report)
+        told.timer = self._loop.call_later(EVERY_SECONDS, self._send, job_id)
+
+    def _write(
+        self,
+        job: JobInfo,
+        told: _Told,
+        report: Report,
+        checkpoint: Checkpoint | None = None,
+        *,
+        is_removed: bool = False,
+    ) -> None:
+        told.pending = None
+        told.folded = self._view.expect("job.progress", job.id)
+        told.sent_at = self._loop.time()
+        if report.progress is not None:
+            told.percent = max(told.percent, report.progress * 100)
+        data = JobProgress(
+            job_type=job.type,
+            queue=job.queue,
+            worker_id=job.worker_id or self._backend_id,
+            attempt=job.attempt,
+            progress_percent=round(told.percent, 4),
+            progress_message=report.message,
+            progress_data=report.data,
+            checkpoint=checkpoint,
+            checkpoint_removed=True if is_removed else None,
+        )
+        self._events.record(job.id, data)
+
+
+def read_report(body: Form) -> Report:
+    """Read what a worker sends. Raises RequestRefused."""
+    progress = body.get("progress")
+    if progress is None and body.get("percentage") is not None:
+        progress = body["percentage"]
+        if isinstance(progress, int | float):
+            progress /= 100
+    data, message = body.get("data"), body.get("message")
+    if progress is not None and (not isinstance(progress, int | float) or isinstance(progress, bool)):
+        raise _invalid("progress", "must be a number from 0 to 1")
+    if data is not None and not isinstance(data, dict):
+        raise _invalid("data", "must be an object")
+    if message is not None and not isinstance(message, str):
+        raise _invalid("message", "must be a string")
+    if progress is None and data is None and message is None and body.get("checkpoint") is None:
+        raise _invalid("progress", "either this or data must be there")
+    raw = None if data is None else msgspec.Raw(msgspec.json.encode(data))
+    if raw is not None and len(bytes(raw)) > MAX_DATA_BYTES:
+        raise RequestRefused("payload_too_large", f"data: {MAX_DATA_BYTES} bytes are allowed.")
+    clamped = None if progress is None else min(max(float(min(max(progress, -1), 2)), 0.0), 1.0)
+    return Report(clamped, None if message is None else message[:MAX_MESSAGE], raw)
+
+
+def _later(before: tuple[JobInfo, Report] | None, report: Report) -> Report:
+    """Return what is to be told of two reports: the latest of each kind, and never less."""
+    if before is None:
+        return report
+    earlier = before[1]
+    known = [one for one in (earlier.progress, report.progress) if one is not None]
+    return Report(max(known, default=None), report.message or earlier.message, report.data or earlier.data)
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,254 @@
+"""The operators' view: statistics, queues, workers, maintenance, the audit log (ojs-admin-api)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+import msgspec
+
+from waybill import __version__
+from waybill.backend.audit import entries
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.extensions import Directive
+from waybill.backend.gate import read_bound
+from waybill.backend.history import PERIODS
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_of
+from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.backend.workers import Worker, is_stale, workers_of
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+PER_PAGE: Final = 20
+MOST_PER_PAGE: Final = 100
+HOUR: Final = 3600.0
+
+
+class AdminRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/ojs/v1/admin/stats", self._stats, READ),
+            Route("GET", "/ojs/v1/admin/stats/history", self._history, READ),
+            Route("GET", "/ojs/v1/admin/queues", self._queues, READ),
+            Route("GET", "/ojs/v1/admin/queues/{name}", self._queue, READ),
+            Route("GET", "/ojs/v1/admin/queues/{name}/config", self._queue_config, READ),
+            Route("PUT", "/ojs/v1/admin/queues/{name}/config", self._configure, ADMIN),
+            Route("POST", "/ojs/v1/admin/queues/{name}/pause", self._pause, OPERATE),
+            Route("POST", "/ojs/v1/admin/queues/{name}/resume", self._resume, OPERATE),
+            Route("GET", "/ojs/v1/admin/workers", self._workers, READ),
+            Route("GET", "/ojs/v1/admin/workers/{id}", self._worker, READ),
+            Route("POST", "/ojs/v1/admin/workers/{id}/quiet", self._quiet, ADMIN),
+            Route("POST", "/ojs/v1/admin/workers/{id}/resume", self._wake, ADMIN),
+            Route("DELETE", "/ojs/v1/admin/workers/{id}", self._deregister, ADMIN),
+            Route("GET", "/ojs/v1/admin/system/config", self._config, READ),
+            Route("GET", "/ojs/v1/admin/audit", self._audit, ADMIN),
+        ]
+
+    # Statistics. ------------------------------------------------------------------------------------------------
+
+    async def _stats(self, _request: Request) -> Response:
+        backend = self._backend
+        counts = await backend.counts()
+        jobs = {state.value: 0 for state in State}
+        for (_, state), count in counts.items():
+            jobs[state] = jobs.get(state, 0) + count
+        return answer(
+            {
+                "queues": len(await backend.queues()),
+                "workers": len(self._known_workers()),
+                "jobs": jobs,
+                "throughput": backend.extensions.history.throughput(counts),
+                "uptime_seconds": int(time.monotonic() - backend.started),
+            }
+        )
+
+    async def _history(self, request: Request) -> Response:
+        period = request.query.get("period", "5m")
+        if period not in PERIODS:
+            raise _invalid("period", f"must be one of {', '.join(PERIODS)}")
+        until = _moment(request, "until", time.time())
+        since = _moment(request, "since", until - HOUR)
+        queue = request.query.get("queue") or None
+        data = self._backend.extensions.history.periods(PERIODS[period], since, until, queue)
+        return answer({"period": period, "data": data})
+
+    # Queues. ----------------------------------------------------------------------------------------------------
+
+    async def _queues(self, request: Request) -> Response:
+        counts = await self._backend.counts()
+        names, pagination = page_of(request, await self._backend.queues(), str, default=PER_PAGE, most=MOST_PER_PAGE)
+        items = await asyncio.gather(*(self._form_of(name, counts) for name in names))
+        return answer({"items": items, "queues": items, "pagination": pagination})
+
+    async def _queue(self, request: Request) -> Response:
+        name = await self._known_queue(request)
+        return answer(await self._form_of(name, await self._backend.counts()))
+
+    async def _form_of(self, name: str, counts: dict[tuple[str, str], int]) -> Form:
+        is_paused = await self._backend.jobs.is_paused(name)
+        own: Form = {state.value: counts.get((name, state.value), 0) for state in State}
+        return {
+            "name": name,
+            "state": "paused" if is_paused else "active",
+            "paused": is_paused,
+            "counts": own,
+            "configuration": self._config_of(name)["configuration"],
+            "throughput": self._backend.extensions.history.throughput(counts, name),
+        }
+
+    async def _pause(self, request: Request) -> Response:
+        name = await self._known_queue(request)
+        await self._backend.jobs.pause(name)
+        await self._backend.fetcher.look_at_pauses()
+        return answer({"name": name, "state": "paused", "paused": True, "paused_at": self._backend.now()})
+
+    async def _resume(self, request: Request) -> Response:
+        name = await self._known_queue(request)
+        await self._backend.jobs.resume(name)
+        await self._backend.fetcher.look_at_pauses()
+        return answer({"name": name, "state": "active", "paused": False, "resumed_at": self._backend.now()})
+
+    async def _queue_config(self, request: Request) -> Response:
+        return answer(self._config_of(request.parameters["name"]))
+
+    async def _configure(self, request: Request) -> Response:
+        """Set the bound of a queue, which need not be there yet."""
+        name, body = request.parameters["name"], request.json(required=True)
+        check_queue(name)
+        unknown = sorted(set(body) - {"backpressure"})
+        if unknown:
+            details: Form = {"field": unknown[0]}
+            raise RequestRefused("unsupported", f"{unknown[0]} cannot be set for a queue.", details=details)
+        bound = read_bound(body.get("backpressure"))
+        bounds = self._backend.extensions.gate.bounds
+        if bound is None:
+            await bounds.remove(name)
+        else:
+            await bounds.put(name, bound)
+        return answer(self._config_of(name))
+
+    def _config_of(self, name: str) -> Form:
+        bound = self._backend.extensions.gate.bounds.get(name)
+        form: Form = {"backpressure": None if bound is None else msgspec.to_builtins(bound)}
+        return {"name": name, **form, "configuration": form}
+
+    async def _known_queue(self, request: Request) -> str:
+        name = request.parameters["name"]
+        check_queue(name)
+        if name not in await self._backend.queues():
+            raise not_found("queue", name)
+        return name
+
+    # Workers. ---------------------------------------------------------------------------------------------------
+
+    def _known_workers(self) -> dict[str, Worker]:
+        found = workers_of(self._backend.events.read())
+        found |= {worker.id: worker for worker in self._backend.extensions.workers.all()}
+        return found
+
+    async def _workers(self, request: Request) -> Response:
+        forms = [self._worker_form(worker) for _, worker in sorted(self._known_workers().items())]
+        states = [form["state"] for form in forms]
+        summary = {"total": len(forms), **{state: states.count(state) for state in ("running", "quiet", "stale")}}
+        items, pagination = page_of(request, forms, lambda form: str(form["id"]), default=PER_PAGE, most=MOST_PER_PAGE)
+        return answer({"items": items, "workers": items, "summary": summary, "pagination": pagination})
+
+    async def _worker(self, request: Request) -> Response:
+        worker = self._one(request)
+        jobs: list[Form] = [
+            {
+                "id": lease.execution.envelope.id,
+                "type": lease.execution.envelope.type,
+                "queue": lease.execution.queue,
+                "attempt": lease.execution.attempt,
+                "started_at": lease.started_at,
+            }
+            for lease in self._backend.leases.of_worker(worker.id)
+        ]
+        return answer(self._worker_form(worker) | {"jobs": jobs})
+
+    async def _quiet(self, request: Request) -> Response:
+        worker = self._one(request)
+        await self._backend.extensions.directives.put(worker.id, Directive("quiet"))
+        return answer(self._worker_form(worker) | {"directive": "quiet"})
+
+    async def _wake(self, request: Request) -> Response:
+        worker = self._one(request)
+        await self._backend.extensions.directives.remove(worker.id)
+        return answer(self._worker_form(worker) | {"directive": "running"})
+
+    async def _deregister(self, request: Request) -> Response:
+        worker = self._one(request)
+        if not is_stale(worker):
+            details: Form = {"worker_id": worker.id, "last_heartbeat_at": worker.last_heartbeat_at}
+            raise RequestRefused("conflict", "This worker was heard of lately.", details=details)
+        leases = self._backend.leases.of_worker(worker.id)
+        for lease in leases:
+            self._backend.leases.expire(lease)
+        self._backend.extensions.workers.drop(worker.id)
+        await self._backend.extensions.directives.remove(worker.id)
+        return answer({"deleted": True, "id": worker.id, "jobs_rescheduled": len(leases)})
+
+    def _one(self, request: Request) -> Worker:
+        found = self._known_workers().get(request.parameters["id"])
+        if found is None:
+            raise not_found("worker", request.parameters["id"])
+        return found
+
+    def _worker_form(self, worker: Worker) -> Form:
+        is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
+        form: Form = msgspec.to_builtins(worker)
+        told = form.pop("told", {})
+        form.pop("is_quiet", None)
+        if isinstance(told, dict):
+            form |= told
+        if worker.protocol == "http":
+            form["active_jobs"] = len(self._backend.leases.of_worker(worker.id))
+        form.setdefault("active_jobs", 0)
+        form["state"] = "stale" if is_stale(worker) else "quiet" if is_quiet else "running"
+        return form
+
+    # The system. ------------------------------------------------------------------------------------------------
+
+    async def _config(self, _request: Request) -> Response:
+        backend = self._backend
+        return answer(
+            {
+                "implementation": {"name": "waybill", "version": __version__},
+                "backend_id": backend.id,
+                "test_mode": backend.is_test,
+                "queues": len(await backend.queues()),
+                "leases": len(backend.leases),
+            }
+        )
+
+    async def _audit(self, request: Request) -> Response:
+        limit = request.number("limit", request.number("per_page", 50, 1, 1000), 1, 1000)
+        found = await entries(self._backend.extensions.records, limit, request.query.get("after", ""))
+        return answer({"items": found, "count": len(found)})
+
+
+def _moment(request: Request, name: str, default: float) -> float:
+    text = request.query.get(name)
+    if not text:
+        return default
+    try:
+        return parse_timestamp(text, name).timestamp()
+    except (InvalidJob, OverflowError, ValueError):
+        raise _invalid(name, "must be an RFC 3339 time") from None
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,112 @@
+"""The operators' view of jobs: search them, look at one whole, cancel and retry it (ojs-admin-api section 7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.bulk import cancel, refusal_of, retry
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_list import list_jobs
+from waybill.backend.job_search import filter_of, search
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.router import OPERATE, READ, Route
+
+PER_PAGE: Final = 20
+MOST_PER_PAGE: Final = 100
+SORTED_BY: Final = frozenset({"created_at", "scheduled_at", "priority"})
+_SLOW: Final = frozenset({"since", "until", "tenant", "sort", "order"})
+FILTERS: Final = ("queue", "state", "type", "since", "until", "tenant")
+
+
+class AdminJobRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/ojs/v1/admin/jobs", self._list, READ),
+            Route("GET", "/ojs/v1/admin/jobs/{id}", self._get, READ),
+            Route("POST", "/ojs/v1/admin/jobs/{id}/cancel", self._cancel, OPERATE),
+            Route("POST", "/ojs/v1/admin/jobs/{id}/retry", self._retry, OPERATE),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        query = request.query
+        if not set(query) & _SLOW and not query.get("type", "").endswith("*"):
+            items, pagination = await list_jobs(self._backend, request)
+            return answer({"items": items, "jobs": items, "pagination": pagination})
+        field, order = query.get("sort") or "created_at", query.get("order") or "desc"
+        if field not in SORTED_BY:
+            raise _invalid("sort", f"must be one of {', '.join(sorted(SORTED_BY))}")
+        if order not in {"asc", "desc"}:
+            raise _invalid("order", "must be asc or desc")
+        wanted = filter_of({name: query[name] for name in FILTERS if query.get(name)})
+        found = await search(self._backend, wanted)
+        if field == "priority":
+            found.sort(key=_priority, reverse=order == "desc")
+        elif field == "scheduled_at":
+            found.sort(key=lambda form: str(form.get("scheduled_at", "")), reverse=order == "desc")
+        elif order == "asc":
+            found.reverse()
+        limit = request.number("per_page", request.number("limit", PER_PAGE, 1, MOST_PER_PAGE), 1, MOST_PER_PAGE)
+        page = request.number("page", 1, 1, 10**6)
+        items = found[(page - 1) * limit : page * limit]
+        pagination = {"total": len(found), "page": page, "per_page": limit, "has_more": page * limit < len(found)}
+        return answer({"items": items, "jobs": items, "pagination": pagination})
+
+    async def _get(self, request: Request) -> Response:
+        form = await self._known(request)
+        times = {name: form.get(name) for name in _TIMES}
+        found: Form = {"result": None, "errors": [], "meta": {}, **form, "metadata": times, "job": form}
+        return answer(found)
+
+    async def _cancel(self, request: Request) -> Response:
+        return await self._change(request, "cancel")
+
+    async def _retry(self, request: Request) -> Response:
+        return await self._change(request, "retry")
+
+    async def _change(self, request: Request, action: str) -> Response:
+        form = await self._known(request)
+        why = refusal_of(action, form)
+        if not why:
+            failed = await (cancel if action == "cancel" else retry)(self._backend, [form])
+            why = failed.get(str(form["id"]), "")
+        if why:
+            details: Form = {"job_id": form["id"], "current_state": form["state"]}
+            raise RequestRefused("conflict", why, details=details)
+        after = await self._known(request)
+        return answer({**after, "job": after, "previous_state": form["state"]})
+
+    async def _known(self, request: Request) -> Form:
+        job_id = request.parameters["id"]
+        found = await self._backend.detail(job_id)
+        if found is None:
+            raise not_found("job", job_id)
+        return form_of(found, datetime.now(UTC))
+
+
+_TIMES: Final = (
+    "created_at",
+    "enqueued_at",
+    "started_at",
+    "scheduled_at",
+    "completed_at",
+    "cancelled_at",
+    "discarded_at",
+)
+
+
+def _priority(form: Form) -> int:
+    value = form.get("priority")
+    return value if isinstance(value, int) else 0
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

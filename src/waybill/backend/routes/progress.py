@@ -1,0 +1,323 @@
+"""Progress and checkpoints: told by workers, asked for and followed by others (ojs-progress, ojs-realtime)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, check_known, not_found
+from waybill.backend.event_streams import MEDIA_TYPE, Pieces, Wanted, begin, follow, sent
+from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.message import Request, Response, answer, streamed
+from waybill.backend.progress import read_report
+from waybill.backend.recent_events import OWN, form_of
+from waybill.backend.router import OPERATE, READ, Route
+from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, make_checkpoint
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.states import State
+
+ENDS: Final = {"job.completed": "completed", "job.discarded": "failed", "job.cancelled": "cancelled"}
+STATES: Final = {
+    "job.enqueued": State.AVAILABLE.value,
+    "job.scheduled": State.SCHEDULED.value,
+    "job.started": State.ACTIVE.value,
+    "job.retrying": State.RETRYABLE.value,
+    "job.completed": State.COMPLETED.value,
+    "job.discarded": State.DISCARDED.value,
+    "job.cancelled": State.CANCELLED.value,
+}
+_ACTIVE: Final = State.ACTIVE.value
+_NAMED: Final = {State.DISCARDED.value: "failed"}
+MOST_FOLLOWED: Final = 10_000
+"""Jobs of a queue whose states one listener is told from where to where."""
+
+
+class ProgressRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("PUT", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
+            Route("GET", "/ojs/v1/jobs/{id}/progress", self._get, READ),
+            Route("GET", "/ojs/v1/jobs/{id}/progress/stream", self._follow_progress, READ),
+            Route("GET", "/ojs/v1/jobs/{id}/result/stream", self._follow_progress, READ),
+            Route("POST", "/ojs/v1/jobs/{id}/checkpoint", self._save, OPERATE),
+            Route("PUT", "/ojs/v1/jobs/{id}/checkpoint", self._save, OPERATE),
+            Route("GET", "/ojs/v1/jobs/{id}/checkpoint", self._load, READ),
+            Route("DELETE", "/ojs/v1/jobs/{id}/checkpoint", self._remove, OPERATE),
+            Route("GET", "/ojs/v1/jobs/{id}/events", self._follow_job, READ),
+            Route("GET", "/ojs/v1/queues/{name}/events", self._follow_queue, READ),
+            Route("GET", "/ojs/v1/events/stream", self._follow_all, READ),
+        ]
+
+    # Progress. --------------------------------------------------------------------------------------------------
+
+    async def _tell(self, request: Request) -> Response:
+        body = request.json(required=True)
+        report = read_report(body)
+        job = await self._known(request)
+        is_active = job.state == _ACTIVE and _is_of(job, body)
+        if is_active:
+            # One that has ended meanwhile is told of without an error (section 6.1).
+            if body.get("checkpoint") is not None:
+                self._keep(job, body["checkpoint"])
+            self._backend.extensions.progress.report(job, report)
+        return answer({"acknowledged": is_active, "job_id": job.id, "state": job.state, "progress": report.progress})
+
+    async def _get(self, request: Request) -> Response:
+        job = await self._current(request)
+        headers = [("Cache-Control", "no-cache")]
+        if job.progress is not None:
+            headers.append(("X-OJS-Progress", f"{job.progress:g}"))
+        return answer({**_progress_form(job), "job_id": job.id}, headers=headers)
+
+    async def _current(self, request: Request) -> JobInfo:
+        await self._backend.extensions.progress.known(request.parameters["id"])
+        return await self._known(request)
+
+    # Checkpoints. -----------------------------------------------------------------------------------------------
+
+    async def _save(self, request: Request) -> Response:
+        body = request.json(required=True)
+        if "state" not in body:
+            raise RequestRefused("invalid_request", "state: must be there.", details={"field": "state"})
+        job = await self._current(request)
+        if job.state != _ACTIVE or not _is_of(job, body):
+            details: Form = {"job_id": job.id, "current_state": job.state, "expected_state": _ACTIVE}
+            text = "Another worker has this job." if job.state == _ACTIVE else f"The job is {job.state}, not active."
+            raise RequestRefused("conflict", text, details=details)
+        async with self._backend.folded([("job.progress", job.id)]):
+            made = self._keep(job, body["state"])
+        return answer({"checkpoint": {"job_id": job.id, **made}})
+
+    def _keep(self, job: JobInfo, state: object) -> Form:
+        lease = self._backend.leases.get(job.id)
+        told = None if lease is None or not lease.execution.has_told_checkpoint else lease.execution.checkpoint
+        before = told if told is not None else job.checkpoint
+        try:
+            checkpoint = make_checkpoint(state, before)
+        except ValueError as error:
+            details: Form = {"max_bytes": MAX_CHECKPOINT_BYTES}
+            raise RequestRefused("payload_too_large", f"{error}.", details=details) from None
+        self._backend.extensions.progress.checkpoint(job, checkpoint)
+        return {"sequence": checkpoint.sequence, "created_at": checkpoint.created_at}
+
+    async def _load(self, request: Request) -> Response:
+        job = await self._current(request)
+        if job.checkpoint is None:
+            raise not_found("checkpoint", job.id)
+        return answer({"checkpoint": {"job_id": job.id, **msgspec.to_builtins(job.checkpoint)}})
+
+    async def _remove(self, request: Request) -> Response:
+        job = await self._current(request)
+        if job.checkpoint is None or job.state != _ACTIVE:
+            raise not_found("checkpoint", job.id)
+        async with self._backend.folded([("job.progress", job.id)]):
+            self._backend.extensions.progress.checkpoint(job, None)
+        return answer({"deleted": True, "job_id": job.id})
+
+    async def _known(self, request: Request) -> JobInfo:
+        found = await self._backend.detail(request.parameters["id"])
+        if found is None:
+            raise not_found("job", request.parameters["id"])
+        return found.info
+
+    # Streams. ---------------------------------------------------------------------------------------------------
+
+    async def _follow_progress(self, request: Request) -> Response:
+        """Stream how far a job is, and its end."""
+        job = await self._current(request)
+        return streamed(self._progress(job.id, is_result=request.path.endswith("/result/stream")), MEDIA_TYPE)
+
+    async def _progress(self, job_id: str, *, is_result: bool) -> AsyncIterator[bytes]:
+        with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
+            yield begin()
+            detail = await self._backend.view.detail(job_id)
+            if detail is None:
+                return
+            job = detail.info
+            if job.progress is not None:
+                yield sent("progress", _progress_form(job))
+            if job.state in TERMINAL:
+                yield _end_of(job, is_result=is_result)
+                return
+            telling = _Telling(job.progress, is_result=is_result)
+            async for piece in follow(listener, telling.pieces):
+                yield piece
+
+    async def _follow_job(self, request: Request) -> Response:
+        """Stream the changes of a job's state."""
+        job = await self._known(request)
+        return streamed(self._job_changes(job.id), MEDIA_TYPE)
+
+    async def _job_changes(self, job_id: str) -> AsyncIterator[bytes]:
+        with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
+            yield begin()
+            detail = await self._backend.view.detail(job_id)
+            if detail is None:
+                return
+            job = detail.info
+            if job.state in TERMINAL:
+                form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
+                yield sent("job.state_changed", form | {"to": job.state, "timestamp": job.ended_at})
+                return
+            changes = _Changes({job.id: job.state}, ends=True)
+            async for piece in follow(listener, changes.pieces):
+                yield piece
+
+    async def _follow_queue(self, request: Request) -> Response:
+        """Stream the changes of the jobs of a queue."""
+        name = request.parameters["name"]
+        check_known(name)
+        if name not in await self._backend.queues():
+            raise not_found("queue", name)
+        changes = _Changes({}, names=_listed(request, "event_types"))
+        return streamed(
+            self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces), MEDIA_TYPE
+        )
+
+    async def _follow_all(self, request: Request) -> Response:
+        """Stream events as they are."""
+        types, queues = _listed(request, "types"), _listed(request, "queues")
+
+        def wanted(event: ReceivedEvent) -> bool:
+            return (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
+
+        return streamed(self._stream(request, wanted, _whole_piece), MEDIA_TYPE)
+
+    async def _stream(self, request: Request, wanted: Wanted, pieces: Pieces) -> AsyncIterator[bytes]:
+        """Stream what happens from now on, or after the event that a client has had last."""
+        last = request.headers.get("last-event-id", "")
+        with self._backend.events.listeners.listening(wanted) as listener:
+            yield begin()
+            if last:
+                missed = self._backend.events.after(last)
+                if missed is None:
+                    yield sent("system.gap", {"gap_end": self._backend.now()})
+                for event in missed or []:
+                    listener.take(event)
+            async for piece in follow(listener, pieces):
+                yield piece
+
+
+class _Telling:
+    """What the listener to one job's progress is told of its events."""
+
+    def __init__(self, progress: float | None, *, is_result: bool) -> None:
+        self._progress = progress
+        self._is_result = is_result
+
+    def pieces(self, event: ReceivedEvent) -> tuple[bytes, bool]:
+        if event.type == "job.progress":
+            percent = event.data.get("progress_percent")
+            now = percent / 100 if isinstance(percent, int | float) else 0.0
+            self._progress = max(self._progress or 0.0, min(now, 1.0))
+            form: Form = {"progress": self._progress, "updated_at": event.time}
+            form |= {name: event.data[f"progress_{name}"] for name in _TOLD if f"progress_{name}" in event.data}
+            return sent("progress", form, event.id), False
+        if event.type == "job.started":
+            # Another attempt begins from the start (section 5.3).
+            self._progress = None
+        name = ENDS.get(event.type)
+        if name is None:
+            return b"", False
+        state = STATES[event.type]
+        if self._is_result:
+            if name == "completed":
+                return sent("result", {"value": event.data.get("result")}, event.id), True
+            return sent("error", {"error": event.data.get("last_error") or {}, "state": state}, event.id), True
+        progress = 1.0 if name == "completed" else self._progress
+        form = {"progress": progress, "state": state, "updated_at": event.time, "job_id": event.subject}
+        return sent(name, form, event.id), True
+
+
+class _Changes:
+    """What the listener to states is told: where from, as far as that is known, and where to."""
+
+    def __init__(self, states: dict[str, str], names: set[str] | None = None, *, ends: bool = False) -> None:
+        self._states = states
+        self._names = names or set()
+        self._ends = ends
+
+    def pieces(self, event: ReceivedEvent) -> tuple[bytes, bool]:
+        if event.type == "job.progress":
+            name, form = event.type, _percent_form(event)
+        elif event.type in STATES:
+            name, form = "job.state_changed", _change(event, self._states)
+        else:
+            return b"", False
+        piece = sent(name, form, event.id) if not self._names or name in self._names else b""
+        return piece, self._ends and event.type in ENDS
+
+
+_TOLD: Final = ("data", "message")
+
+
+def _is_of(job: JobInfo, body: Form) -> bool:
+    """Say whether whoever tells something of a job has it, as far as it says who it is."""
+    worker_id = body.get("worker_id")
+    return worker_id in {None, "", job.worker_id} or not job.worker_id
+
+
+def _progress_form(job: JobInfo) -> Form:
+    return {
+        "state": job.state,
+        "progress": job.progress,
+        "data": job.progress_data,
+        "message": job.progress_message,
+        "updated_at": job.progress_at,
+    }
+
+
+def _percent_form(event: ReceivedEvent) -> Form:
+    percent = event.data.get("progress_percent")
+    form: Form = {"job_id": event.subject, "timestamp": event.time}
+    form["progress"] = round(percent) if isinstance(percent, int | float) else 0
+    if isinstance(event.data.get("progress_message"), str):
+        form["message"] = event.data["progress_message"]
+    return form
+
+
+def _change(event: ReceivedEvent, states: dict[str, str]) -> Form:
+    """Return a change of a state; where it comes from is what was told before, or what usually comes before."""
+    to = STATES[event.type]
+    usual = State.AVAILABLE.value if to in {_ACTIVE, State.CANCELLED.value, State.AVAILABLE.value} else _ACTIVE
+    came = states.get(event.subject, usual)
+    states[event.subject] = to
+    if event.type in ENDS or len(states) > MOST_FOLLOWED:
+        states.pop(event.subject if event.type in ENDS else next(iter(states)), None)
+    return {
+        "job_id": event.subject,
+        "queue": event.data.get("queue"),
+        "type": event.data.get("job_type"),
+        "from": came,
+        "to": to,
+        "timestamp": event.time,
+    }
+
+
+def _end_of(job: JobInfo, *, is_result: bool) -> bytes:
+    """Return what is told of a job that has ended before somebody listens."""
+    name = _NAMED.get(job.state, job.state)
+    if not is_result:
+        return sent(name, {**_progress_form(job), "job_id": job.id})
+    if name == "completed":
+        return sent("result", {"value": job.result})
+    return sent("error", {"error": job.error or {}, "state": job.state})
+
+
+def _whole_piece(event: ReceivedEvent) -> tuple[bytes, bool]:
+    return (b"", False) if event.type.startswith(OWN) else (sent(event.type, form_of(event), event.id), False)
+
+
+def _listed(request: Request, name: str) -> set[str]:
+    return {one for one in request.query.get(name, "").split(",") if one}

@@ -1,0 +1,243 @@
+"""The schemas of job types: what their arguments must be, by version (ojs-schema-registry).
+
+A schema is JSON Schema 2020-12 for `args`; one for an object is taken for the first and only argument. Nothing outside
+of a schema is ever fetched, and its patterns are matched in linear time: whoever registers one cannot make a push hang.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.settings import Settings
+
+STRICT: Final = "strict"
+WARN: Final = "warn"
+OFF: Final = "off"
+MODES: Final = frozenset({STRICT, WARN, OFF})
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+MAX_VERSIONS: Final = 100
+MAX_ERRORS: Final = 20
+MOST_COMPILED: Final = 1000
+MAX_SIZE: Final = 10_000
+KEPT_LENGTH: Final = 200
+
+_VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(?:\.(0|[1-9]\d{0,5}))?(?:-([0-9A-Za-z.-]{1,64}))?")
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_ANCHORS: Final = frozenset({"$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
+_NARROWING: Final = {"maxLength": 1, "maximum": 1, "maxItems": 1, "minLength": -1, "minimum": -1, "minItems": -1}
+
+_log = logging.getLogger("waybill.backend")
+
+Validate = Callable[[object], list[str]]
+
+
+class Schema(msgspec.Struct, omit_defaults=True):
+    """A version of a schema."""
+
+    job_type: str
+    version: str
+    schema: Form
+    compatible_with: list[str] = msgspec.field(default_factory=list)
+
+
+class Mode(msgspec.Struct):
+    """How strictly a job type is validated; the name `*` is for all that have no mode of their own."""
+
+    mode: str
+
+
+class Schemas:
+    """All schemas that one server knows."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.versions = settings.shelf("schema", Schema)
+        self.modes = settings.shelf("schema-mode", Mode)
+        self._compiled: OrderedDict[bytes, Validate] = OrderedDict()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job is to be validated."""
+        return not self.versions
+
+    def of_type(self, job_type: str) -> list[Schema]:
+        """Return the versions of a schema, the newest first."""
+        found = [schema for _, schema in self.versions.items() if schema.job_type == job_type]
+        return sorted(found, key=lambda one: order_of(one.version), reverse=True)
+
+    def mode_of(self, job_type: str) -> str:
+        """Return how strictly a type is validated."""
+        found = self.modes.get(job_type) or self.modes.get("*")
+        return WARN if found is None else found.mode
+
+    async def register(self, schema: Schema, *, replaces: bool) -> bool:
+        """Keep a schema; False if there is one of this version. Raises RequestRefused for one that is none."""
+        compile_schema(schema.schema)
+        known = self.of_type(schema.job_type)
+        older = [one for one in known if order_of(one.version) < order_of(schema.version)]
+        if not replaces and len(known) >= MAX_VERSIONS:
+            raise RequestRefused("conflict", f"There are {MAX_VERSIONS} versions of this schema already.")
+        if older and order_of(older[0].version)[0] == order_of(schema.version)[0]:
+            changes = breaking_changes(older[0].schema, schema.schema)
+            if changes:
+                text = f"Version {schema.version} breaks with {older[0].version}: raise the major version."
+                details: Form = {"breaking_changes": changes}
+                raise RequestRefused("validation_error", text, details=details)
+        return await self.versions.put(name_of(schema.job_type, schema.version), schema, is_new=not replaces)
+
+    def check(self, job: Mapping[str, object]) -> list[str]:
+        """Return what is to be told of the arguments of a job. Raises RequestRefused for wrong ones in strict mode."""
+        job_type, version = job.get("type"), job.get("version")
+        if not isinstance(job_type, str):
+            return []
+        mode = self.mode_of(job_type)
+        schema = None if mode == OFF else self._schema_for(job_type, version)
+        if schema is None:
+            return []
+        errors = self._validate(schema, job.get("args"))
+        if errors and mode == STRICT:
+            text = f"The arguments do not match the schema of {schema.job_type}@{schema.version}."
+            raise RequestRefused("validation_error", text, details={"validation_errors": errors, "field": "args"})
+        return [f"Schema validation warning: {one}" for one in errors]
+
+    def _schema_for(self, job_type: str, version: object) -> Schema | None:
+        if isinstance(version, str):
+            return self.versions.get(name_of(job_type, version)) or self.versions.get(name_of(job_type, f"{version}.0"))
+        return next(iter(self.of_type(job_type)), None)
+
+    def _validate(self, schema: Schema, args: object) -> list[str]:
+        key = msgspec.json.encode(schema.schema)
+        validate = self._compiled.get(key)
+        if validate is None:
+            validate = self._compiled[key] = compile_schema(schema.schema)
+            if len(self._compiled) > MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        is_single = schema.schema.get("type") == "object" and isinstance(args, list) and len(args) == 1
+        return validate(args[0] if is_single else args)  # type: ignore[index]
+
+
+def compile_schema(schema: Form) -> Validate:
+    """Return what validates by a schema. Raises RequestRefused for what is no schema."""
+    try:
+        import jsonschema_rs  # noqa: PLC0415 - only who uses schemas needs it
+    except ImportError:
+        raise RequestRefused("unsupported", "Schemas need the package jsonschema-rs on the server.") from None
+    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
+        raise RequestRefused("payload_too_large", f"schema: {MAX_SCHEMA_BYTES} bytes are allowed.")
+    definitions = _object(schema, "$defs")
+    try:
+        for part in (schema, *definitions.values()):
+            _size(part, definitions)
+    except RecursionError:
+        raise _no_schema("it is nested too deeply") from None
+    try:
+        validator = jsonschema_rs.Draft202012Validator(
+            schema, retriever=_retrieve, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        raise _no_schema(str(error).splitlines()[0][:KEPT_LENGTH]) from None
+
+    def validate(value: object) -> list[str]:
+        found = []
+        for error in validator.iter_errors(value):
+            place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
+            found.append(f"args{place}: {error.message[:KEPT_LENGTH]}")
+            if len(found) >= MAX_ERRORS:
+                break
+        return found
+
+    return validate
+
+
+def _retrieve(uri: str) -> Any:  # noqa: ANN401 - what the library's protocol says
+    raise ValueError(f"{uri[:KEPT_LENGTH]} is not fetched")
+
+
+def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known: dict[str, int] | None = None) -> int:
+    """Return how many parts a schema has with all that it refers to, each time anew.
+
+    Raises RequestRefused for references beyond its own definitions, which could fetch, and for those that go round.
+    """
+    known = {} if known is None else known
+    if isinstance(schema, list):
+        return 1 + sum(_size(one, definitions, inside, known) for one in schema)
+    if not isinstance(schema, dict):
+        return 1
+    size = 1
+    for name, one in schema.items():
+        if name == "$defs":
+            continue
+        if name in _ANCHORS and isinstance(one, str):
+            raise _no_schema(f"{name} is not supported")
+        if name not in _REFERENCES or not isinstance(one, str):
+            size += _size(one, definitions, inside, known)
+            continue
+        target = one.removeprefix("#/$defs/")
+        if target == one or target not in definitions or target in inside:
+            raise _no_schema(f"{one[:KEPT_LENGTH]} is not one of its definitions, or refers to itself")
+        if target not in known:
+            known[target] = _size(definitions[target], definitions, (*inside, target), known)
+        size += known[target]
+    if size > MAX_SIZE:
+        raise _no_schema(f"it has more than {MAX_SIZE} parts")
+    return size
+
+
+def _no_schema(why: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"schema: is no JSON Schema: {why}.", details={"field": "schema"})
+
+
+def name_of(job_type: str, version: str) -> str:
+    """Return the name of a version of a schema."""
+    return f"{job_type}@{version}"
+
+
+def order_of(version: str) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
+    """Return what versions are ordered by (SemVer 2.0.0 section 11). Raises RequestRefused for what is none."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        raise RequestRefused("invalid_request", "version: must be like 2.0 or 1.4.2.", details={"field": "version"})
+    major, minor, patch, before = found.groups()
+    parts = tuple((not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in (before or "").split("."))
+    return int(major), int(minor), int(patch or 0), before is None, parts
+
+
+def breaking_changes(before: Form, after: Form, place: str = "") -> list[str]:
+    """Return in which ways what fitted a schema may not fit another (section 8.2), as far as that is plain."""
+    found: list[str] = []
+    if "type" in before and "type" in after and before["type"] != after["type"]:
+        found.append(f"{place or 'the arguments'}: the type was {before['type']} and is {after['type']}")
+    required, required_before = _names(after, "required"), _names(before, "required")
+    found += [f"Required field {place}{name!r} was added" for name in sorted(required - required_before)]
+    properties, properties_before = _object(after, "properties"), _object(before, "properties")
+    found += [f"Field {place}{name!r} was removed" for name in sorted(set(properties_before) - set(properties))]
+    if after.get("additionalProperties") is False and before.get("additionalProperties", True) is not False:
+        found.append(f"{place or 'the arguments'}: additionalProperties is false now")
+    for name, direction in _NARROWING.items():
+        old, new = before.get(name), after.get(name)
+        if isinstance(new, int | float) and (
+            old is None or (isinstance(old, int | float) and (new - old) * direction < 0)
+        ):
+            found.append(f"{place or 'the arguments'}: {name} was narrowed to {new}")
+    for name in sorted(set(properties) & set(properties_before)):
+        old_one, new_one = properties_before[name], properties[name]
+        if isinstance(old_one, dict) and isinstance(new_one, dict):
+            found += breaking_changes(old_one, new_one, f"{place}{name}.")
+    return found[:MAX_ERRORS]
+
+
+def _names(schema: Form, name: str) -> set[str]:
+    value = schema.get(name)
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
+
+
+def _object(schema: Form, name: str) -> Form:
+    value = schema.get(name)
+    return value if isinstance(value, dict) else {}

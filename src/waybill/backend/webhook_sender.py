@@ -1,0 +1,179 @@
+"""Sends one webhook: over HTTP/1.1, to public addresses only unless an operator allows others.
+
+A name is resolved once, each address is checked, and the connection goes to the very address that was checked: a name
+that leads elsewhere a moment later changes nothing. A redirect is a new address, and checked like the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import socket
+import ssl
+import time
+from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from waybill.backend.errors import RequestRefused
+
+TIMEOUT_SECONDS: Final = 30.0
+MAX_REDIRECTS: Final = 3
+MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_ANSWER_BYTES: Final = 4 * 1024
+"""How much of an answer is read."""
+MAX_URL: Final = 2000
+USER_AGENT: Final = "OJS-Webhook/1.0 waybill"
+_PORTS: Final = {"http": 80, "https": 443}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class NotAllowed(Exception):
+    """A URL leads where no webhook may go."""
+
+
+class Answer(NamedTuple):
+    """What an endpoint has said. A `status` of 0 stands for no answer; `error` says why."""
+
+    status: int
+    body: str = ""
+    error: str = ""
+    retry_after: float | None = None
+    seconds: float = 0.0
+
+
+def check_url(url: object, *, allows_private: bool) -> str:
+    """Return a URL to which webhooks may go, as far as that is plain without asking a name server.
+
+    Raises RequestRefused.
+    """
+    if not isinstance(url, str) or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise _invalid(f"must be a URL of at most {MAX_URL} printable ASCII characters")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise _invalid("is no URL") from None
+    if parts.scheme not in _PORTS or not host or parts.username is not None or parts.password is not None:
+        raise _invalid("must be an http or https URL with a host, and without a password")
+    if parts.scheme == "http" and not allows_private:
+        raise _invalid("must use https")
+    if not allows_private:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            if host == "localhost" or host.endswith((".localhost", ".internal", ".local")):
+                raise _invalid("must not lead to this machine or its network") from None
+        else:
+            if not is_public(address):
+                raise _invalid("must not lead to this machine or its network")
+    return url
+
+
+def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Say whether an address is one of the internet, and no other one wrapped."""
+    if isinstance(address, ipaddress.IPv6Address):
+        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if wrapped is not None:
+            return is_public(wrapped)
+        if address in _NAT64:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return address.is_global and not address.is_multicast
+
+
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def signature_of(secrets: list[str], timestamp: str, body: bytes) -> str:
+    """Return the value of X-OJS-Signature: one signature for each secret (section 8.1, 8.3)."""
+    signed = timestamp.encode() + b"." + body
+    return ",".join(f"sha256={hmac.new(one.encode(), signed, hashlib.sha256).hexdigest()}" for one in secrets)
+
+
+async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> Answer:
+    """Send a POST, and return what came of it. Raises nothing but what cancels it."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            for _ in range(MAX_REDIRECTS + 1):
+                answer, location = await _send_once(url, headers, body, allows_private=allows_private)
+                if answer.status not in _REDIRECTS or not location:
+                    return answer._replace(seconds=time.monotonic() - began)
+                url = check_url(urljoin(url, location), allows_private=allows_private)
+            return Answer(0, error="too many redirects", seconds=time.monotonic() - began)
+    except TimeoutError:
+        error = f"no answer within {TIMEOUT_SECONDS:g} s"
+    except (NotAllowed, RequestRefused) as refused:
+        error = str(refused)
+    except (OSError, ssl.SSLError, ValueError, EOFError, asyncio.LimitOverrunError) as failed:
+        error = f"{type(failed).__name__}: {failed}"[:300]
+    return Answer(0, error=error, seconds=time.monotonic() - began)
+
+
+async def _send_once(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> tuple[Answer, str]:
+    """Send to one place; returns the answer, and where it leads on."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or _PORTS[parts.scheme]
+    address = await _resolve(host, port, allows_private=allows_private)
+    is_secure = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        address,
+        port,
+        limit=MAX_HEAD_BYTES,
+        ssl=ssl.create_default_context() if is_secure else None,
+        server_hostname=host if is_secure else None,
+    )
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        named = parts.netloc.rpartition("@")[2]
+        head = [f"POST {target} HTTP/1.1", f"Host: {named}", f"Content-Length: {len(body)}", "Connection: close"]
+        head += [f"{name}: {value}" for name, value in headers.items()]
+        writer.write("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
+        await writer.drain()
+        return await _read(reader)
+    finally:
+        writer.transport.abort()
+
+
+async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
+    """Return an address of a host. Raises NotAllowed if one of them is not to be reached, OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(one[4][0]) for one in found]
+    if not allows_private:
+        for one in addresses:
+            if not is_public(ipaddress.ip_address(one.partition("%")[0])):
+                raise NotAllowed(f"{host} leads to this machine or its network")
+    return addresses[0]
+
+
+async def _read(reader: asyncio.StreamReader) -> tuple[Answer, str]:
+    status, fields = await _read_head(reader)
+    while 100 <= status < 200:
+        status, fields = await _read_head(reader)
+    length = fields.get("content-length", "")
+    wanted = min(int(length), MAX_ANSWER_BYTES) if length.isdecimal() and len(length) < 12 else MAX_ANSWER_BYTES
+    body = b""
+    while len(body) < wanted and status not in {204, 304}:
+        piece = await reader.read(wanted - len(body))
+        if not piece:
+            break
+        body += piece
+    after = fields.get("retry-after", "")
+    retry_after = float(after) if after.isdecimal() and len(after) < 7 else None
+    return Answer(status, body.decode("utf-8", "replace"), retry_after=retry_after), fields.get("location", "")
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """Return the status and the headers of an answer. Raises ValueError for what is none."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    words = lines[0].split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isdecimal() and len(words[1]) == 3):
+        raise ValueError("this is no HTTP answer")
+    fields = (line.partition(":") for line in lines[1:] if ":" in line)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
+
+
+def _invalid(what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"url: {what}.", details={"field": "url"})

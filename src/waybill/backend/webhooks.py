@@ -1,0 +1,313 @@
+"""Webhooks: events that are sent to URLs, signed, retried, and kept as dead deliveries in the end (ojs-webhooks).
+
+    the events exchange -> one durable queue of all webhooks -> a record for each delivery -> a POST
+
+A message leaves the queue once there is a record for each of its deliveries, whose id is made of the event and the
+subscription: what is read twice is one delivery. Any server sends what is due, after it has taken the record for a
+while; what a killed server had taken is due again then. So an endpoint gets each event at least once, and knows it by
+its id, and no job waits for an endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.job_form import Form
+from waybill.backend.recent_events import OWN, form_of
+from waybill.backend.settings import Settings
+from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
+from waybill.client import Channel, ClientError, Consumer, Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.records import Record
+from waybill.ojs.spec.events import ReceivedEvent, read_events
+from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import format_timestamp
+
+QUEUE: Final = "ojs.webhooks"
+OPEN: Final = "webhook-open/"
+DONE: Final = "webhook-done/"
+DELAYS_SECONDS: Final = (0.0, 30.0, 120.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
+TAKEN_SECONDS: Final = 60.0
+"""For how long a server takes a delivery: longer than a request may last."""
+LOOK_SECONDS: Final = 2.0
+AT_ONCE: Final = 20
+MOST_OPEN: Final = 10_000
+PREFETCH: Final = 20
+KEPT: Final = timedelta(days=7)
+KEPT_DEAD: Final = timedelta(days=30)
+ROTATION: Final = timedelta(hours=24)
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what a secret begins with, so that scanners find it
+
+_log = logging.getLogger("waybill.backend")
+
+
+class Subscription(msgspec.Struct, omit_defaults=True):
+    """Where events of some types go. Until `old_until`, deliveries are signed with the secret before as well."""
+
+    id: str
+    url: str
+    events: list[str]
+    secret: str
+    active: bool = True
+    queues: list[str] = msgspec.field(default_factory=list)
+    job_types: list[str] = msgspec.field(default_factory=list)
+    metadata: Form = msgspec.field(default_factory=dict)
+    old_secret: str = ""
+    old_until: str = ""
+
+    def wants(self, event: ReceivedEvent) -> bool:
+        """Say whether an event is to be delivered."""
+        if not self.active or event.type.startswith(OWN):
+            return False
+        if not any(_matches(one, event.type) for one in self.events):
+            return False
+        data = event.data
+        return (not self.queues or data.get("queue") in self.queues) and (
+            not self.job_types or data.get("job_type") in self.job_types
+        )
+
+    def secrets(self, now: str) -> list[str]:
+        """Return what a delivery is signed with."""
+        return [self.secret, self.old_secret] if self.old_secret and now < self.old_until else [self.secret]
+
+    def rotated(self) -> Subscription:
+        """Return it with a new secret."""
+        until = format_timestamp(datetime.now(UTC) + ROTATION)
+        return msgspec.structs.replace(self, secret=new_secret(), old_secret=self.secret, old_until=until)
+
+
+class Sent(msgspec.Struct, omit_defaults=True):
+    """A delivery: open until it is delivered or dead. Times are RFC 3339."""
+
+    subscription: str
+    event: Form
+    created_at: str
+    state: str = "pending"
+    attempts: int = 0
+    next_at: str = ""
+    status_code: int = 0
+    error: str = ""
+    ended_at: str = ""
+
+
+class Webhooks:
+    """The webhooks of one server."""
+
+    def __init__(self, settings: Settings, broker: BrokerConnection, *, allows_private: bool = False) -> None:
+        """`allows_private` lets webhooks go to this machine and its network, and without TLS."""
+        self.subscriptions = settings.shelf("webhook", Subscription)
+        self.allows_private = allows_private
+        self._records = settings.records
+        self._broker = broker
+        self._queue = broker.declarer.topology.prefix + QUEUE
+        self._channel: Channel | None = None
+        self._consumer: Consumer | None = None
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._looked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to deliver, if there is a subscription."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """End; what is under way is sent again by another server, or later."""
+        tasks = [*self._sending.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ensure_queue(self) -> None:
+        """Have events gathered from now on. Raises ClientError."""
+        if self._consumer is not None and not self._consumer.closed:
+            return
+        channel = self._channel = await self._broker.connection.channel(prefetch_count=PREFETCH)
+        await channel.declare_queue(self._queue, durable=True, arguments={"x-single-active-consumer": True})
+        await channel.bind_queue(self._queue, self._broker.declarer.topology.events, "#")
+        self._consumer = await channel.consume(self._queue)
+        asyncio.get_running_loop().create_task(self._gather(self._consumer)).add_done_callback(_report)
+
+    def look(self) -> None:
+        """Look at once for what is due."""
+        self._looked.set()
+
+    # From events to deliveries. -----------------------------------------------------------------------------------
+
+    async def _gather(self, consumer: Consumer) -> None:
+        async for delivery in consumer:
+            await self._take(delivery)
+
+    async def _take(self, delivery: Delivery) -> None:
+        """Write a record for each delivery of a message's events, and let go of it then."""
+        wanted = [
+            (event, subscription)
+            for event in read_events(delivery.body)[0]
+            for _, subscription in self.subscriptions.items()
+            if subscription.wants(event)
+        ]
+        try:
+            for event, subscription in wanted:
+                await self._open(event, subscription)
+        except (ClientError, TimeoutError) as error:
+            _log.warning("webhooks wait: %s", error)
+            return
+        delivery.ack()
+        if wanted:
+            self.look()
+
+    async def _open(self, event: ReceivedEvent, subscription: Subscription) -> None:
+        delivery_id = delivery_id_of(event.id, subscription.id)
+        if await self._records.get(DONE + delivery_id) is None:
+            # Other servers send them, too.
+            while len(await self._records.list(OPEN, MOST_OPEN)) >= MOST_OPEN:  # noqa: ASYNC110 - see above
+                await asyncio.sleep(LOOK_SECONDS)
+            now = format_timestamp(datetime.now(UTC))
+            sent = Sent(subscription.id, form_of(event), now, next_at=now)
+            await self._records.put(OPEN + delivery_id, sent, expected=0)
+
+    # From deliveries to endpoints. --------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if len(self.subscriptions):
+                    await self.ensure_queue()
+                await self._send_due()
+            except (ClientError, TimeoutError) as error:
+                _log.warning("webhooks wait: %s", error)
+            except Exception:  # noqa: BLE001 - whatever a record or a database has
+                _log.exception("webhooks wait")
+            self._looked.clear()
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._looked.wait()
+            except TimeoutError:
+                continue
+
+    async def _send_due(self) -> None:
+        now = format_timestamp(datetime.now(UTC))
+        for record in await self._records.list(OPEN, MOST_OPEN):
+            if len(self._sending) >= AT_ONCE:
+                return
+            sent = record.read(Sent)
+            if record.key in self._sending or sent.next_at > now:
+                continue
+            task = asyncio.get_running_loop().create_task(self._deliver(record, sent))
+            self._sending[record.key] = task
+            task.add_done_callback(functools.partial(self._sent, record.key))
+
+    def _sent(self, key: str, _task: asyncio.Task[None]) -> None:
+        self._sending.pop(key, None)
+        self.look()
+
+    async def _deliver(self, record: Record, sent: Sent) -> None:
+        """Take a delivery, send it, and write what came of it."""
+        delivery_id = record.key.removeprefix(OPEN)
+        taken_until = format_timestamp(datetime.now(UTC) + timedelta(seconds=TAKEN_SECONDS))
+        taken = msgspec.structs.replace(sent, next_at=taken_until)
+        try:
+            if not await self._records.put(record.key, taken, expected=record.version):
+                return
+            subscription = self.subscriptions.get(sent.subscription)
+            if subscription is None:
+                await self._records.remove(record.key)
+                return
+            answer = await self.send(subscription, delivery_id, sent.event)
+            await self._note(record.key, delivery_id, sent, answer)
+        except (ClientError, TimeoutError) as error:
+            _log.warning("what became of webhook %s cannot be written: %s", delivery_id, error)
+
+    async def send(self, subscription: Subscription, delivery_id: str, event: Form) -> Answer:
+        """Send an event to a subscription once."""
+        body = msgspec.json.encode(event)
+        timestamp = str(int(time.time()))
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": USER_AGENT,
+            "X-OJS-Event-Type": str(event.get("type", "")),
+            "X-OJS-Delivery-ID": delivery_id,
+            "X-OJS-Subscription-ID": subscription.id,
+            "X-OJS-Timestamp": timestamp,
+            "X-OJS-Signature": signature_of(subscription.secrets(format_timestamp(datetime.now(UTC))), timestamp, body),
+        }
+        if not all(value.isprintable() and value.isascii() for value in headers.values()):
+            return Answer(400, error="the type of this event fits into no header")
+        return await send(subscription.url, headers, body, allows_private=self.allows_private)
+
+    async def _note(self, key: str, delivery_id: str, sent: Sent, answer: Answer) -> None:
+        now = datetime.now(UTC)
+        attempts = sent.attempts + 1
+        after = msgspec.structs.replace(
+            sent, attempts=attempts, status_code=answer.status, error=answer.error, ended_at=format_timestamp(now)
+        )
+        is_final = 300 <= answer.status < 500 and answer.status not in {408, 429}
+        if 200 <= answer.status < 300:
+            after.state = "delivered"
+        elif is_final or attempts >= len(DELAYS_SECONDS):
+            after.state = "dead"
+            _log.warning("webhook %s to subscription %s is dead: %s", delivery_id, sent.subscription, answer.error)
+        else:
+            delay = max(DELAYS_SECONDS[attempts], answer.retry_after or 0.0)
+            after.next_at = format_timestamp(now + timedelta(seconds=delay))
+            after.ended_at = ""
+            await self._records.put(key, after)
+            return
+        kept = KEPT_DEAD if after.state == "dead" else KEPT
+        await self._records.put(DONE + delivery_id, after, expires_at=format_timestamp(now + kept))
+        await self._records.remove(key)
+
+    async def replay(self, delivery_id: str, sent: Sent) -> None:
+        """Send a delivery that has ended once more, with all its attempts."""
+        again = Sent(sent.subscription, sent.event, sent.created_at, next_at=format_timestamp(datetime.now(UTC)))
+        await self._records.put(OPEN + delivery_id, again)
+        await self._records.remove(DONE + delivery_id)
+        self.look()
+
+    async def find(self, delivery_id: str) -> Sent | None:
+        """Return a delivery, None if there is none."""
+        for kind in (OPEN, DONE):
+            record = await self._records.get(kind + delivery_id)
+            if record is not None:
+                return record.read(Sent)
+        return None
+
+    async def deliveries(self, limit: int) -> list[tuple[str, Sent]]:
+        """Return deliveries, those that are open first."""
+        found: list[tuple[str, Sent]] = []
+        for kind in (OPEN, DONE):
+            records = await self._records.list(kind, limit - len(found)) if len(found) < limit else []
+            found += [(one.key.removeprefix(kind), one.read(Sent)) for one in records]
+        return found
+
+
+def new_secret() -> str:
+    """Return a secret to sign with."""
+    return SECRET_PREFIX + secrets.token_urlsafe(32)
+
+
+def new_subscription_id() -> str:
+    """Return the id of a new subscription."""
+    return f"sub_{new_id()}"
+
+
+def delivery_id_of(event_id: str, subscription_id: str) -> str:
+    """Return the id of the delivery of an event to a subscription: the same for the same."""
+    return f"del_{hashlib.sha256(f'{len(event_id)}:{event_id}{subscription_id}'.encode()).hexdigest()[:32]}"
+
+
+def _matches(pattern: str, event_type: str) -> bool:
+    return pattern in {"*", event_type} or (pattern.endswith(".*") and event_type.startswith(pattern[:-1]))
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.warning("webhooks gather no events for a moment: %r", task.exception())

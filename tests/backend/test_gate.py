@@ -1,0 +1,91 @@
+"""What pushes have to pass: bounds of queues, and the tenant that a header names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.backend.conftest import Client, client_of
+from waybill.backend.message import Response
+
+JOB = {"type": "email.send", "args": [1], "options": {"queue": "email"}}
+
+
+async def bound(client: Client, depth: int, status: int = 200, **fields: object) -> Any:
+    body = {"backpressure": {"max_depth": depth, **fields}}
+    return await client.ask("PUT", "/ojs/v1/admin/queues/email/config", body, status)
+
+
+async def push(client: Client, body: object = JOB, path: str = "jobs", **headers: str) -> Response:
+    return await client.send("POST", f"/ojs/v1/{path}", body, **headers)
+
+
+def read(response: Response) -> Any:
+    return msgspec.json.decode(response.body)
+
+
+async def test_a_full_queue_takes_no_more(uri: str) -> None:
+    async with client_of(uri) as client:
+        assert (await bound(client, 3))["configuration"]["backpressure"]["max_depth"] == 3
+        assert [(await push(client)).status for _ in range(2)] == [201, 201]
+        assert (await push(client, {"jobs": [JOB, JOB]}, "jobs/batch")).status == 429
+    async with client_of(uri) as client:
+        last = await push(client)
+        assert (last.status, dict(last.headers)["X-OJS-Queue-Pressure"]) == (201, "1.00")
+        full = await push(client)
+        assert (full.status, read(full)["error"]["code"]) == (429, "QUEUE_FULL")
+        assert read(full)["error"]["details"] == {"queue": "email", "depth": 3, "bound": 3, "strategy": "reject"}
+        headers = dict(full.headers)
+        assert (headers["X-OJS-Queue-Depth"], headers["X-OJS-Queue-Bound"]) == ("3", "3")
+        assert int(headers["Retry-After"]) > 0
+        await client.push("other")
+        await client.fetch()
+        assert (await push(client)).status == 201
+        await bound(client, 0)
+        assert (await push(client)).status == 201
+
+
+async def test_no_more_get_in_at_once_than_there_is_room_for(client: Client) -> None:
+    await bound(client, 3)
+    answers = await asyncio.gather(*(push(client) for _ in range(10)))
+    assert sorted(one.status for one in answers) == [201] * 3 + [429] * 7
+
+
+async def test_who_wants_to_wait_gets_in_when_there_is_room(client: Client) -> None:
+    await bound(client, 1, strategy="block")
+    await push(client)
+    assert (await push(client)).status == 429
+    waiting = asyncio.ensure_future(push(client, **{"ojs-block-timeout": "30"}))
+    await asyncio.sleep(0)
+    await client.fetch()
+    assert (await waiting).status == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"backpressure": 7}, 400),
+        ({"backpressure": {"max_depth": -1}}, 400),
+        ({"backpressure": {"max_depth": "9"}}, 400),
+        ({"backpressure": {"warning_threshold": 2}}, 400),
+        ({"backpressure": {"strategy": "drop_oldest"}}, 422),
+        ({"backpressure": {"max_size_bytes": 9}}, 422),
+        ({"concurrency": 9}, 422),
+    ],
+)
+async def test_what_is_no_bound_is_refused(client: Client, body: object, status: int) -> None:
+    await client.ask("PUT", "/ojs/v1/admin/queues/email/config", body, status)
+
+
+async def test_a_header_names_the_tenant(client: Client) -> None:
+    found = read(await push(client, **{"x-ojs-tenant": "acme"}))
+    assert found["meta"] == {"tenant_id": "acme"}
+    both = {**JOB, "meta": {"tenant_id": "beta", "a": 1}}
+    assert read(await push(client, both, **{"x-ojs-tenant": "beta"}))["meta"] == both["meta"]
+    assert (await push(client, both, **{"x-ojs-tenant": "acme"})).status == 400
+    assert (await push(client, **{"x-ojs-tenant": "no good"})).status == 400
+    page = await client.ask("GET", "/ojs/v1/admin/jobs?tenant=acme")
+    assert [job["id"] for job in page["items"]] == [found["id"]]

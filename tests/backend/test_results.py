@@ -1,0 +1,34 @@
+"""Results: asked for, waited for, and told together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.backend.conftest import Client
+
+
+async def test_a_result_is_waited_for(client: Client) -> None:
+    job_id = await client.push()
+    path = f"/ojs/v1/jobs/{job_id}/result?wait=true"
+    error = (await client.ask("GET", f"{path}&timeout=0", status=408))["error"]
+    assert (error["code"], error["retryable"]) == ("wait_timeout", True)
+    waiting = asyncio.ensure_future(client.ask("GET", path))
+    while not len(client.backend.events.listeners):
+        await asyncio.sleep(0)
+    await client.fetch()
+    await client.ack(job_id, result=[7])
+    assert ((await waiting)["result"], (await waiting)["state"]) == ([7], "completed")
+    assert (await client.ask("GET", path))["result"] == [7]
+    await client.ask("GET", "/ojs/v1/jobs/nobody/result?wait=true", status=404)
+    assert len(client.backend.events.listeners) == 0
+
+
+async def test_results_are_told_together(client: Client) -> None:
+    done, waiting = await client.push(), await client.push("other")
+    await client.fetch()
+    await client.ack(done, result={"sent": True})
+    found = (await client.ask("POST", "/ojs/v1/jobs/results", {"ids": [done, waiting, "nobody"]}))["results"]
+    assert found[done]["result"] == {"sent": True}
+    assert (found[waiting], found["nobody"]) == (None, None)
+    for ids in (7, [7], ["x"] * 1001, None):
+        await client.ask("POST", "/ojs/v1/jobs/results", {"ids": ids}, 400)

@@ -1,0 +1,155 @@
+"""The schema registry: arguments of pushes are validated as strictly as operators want."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client, client_of
+from waybill.backend.errors import RequestRefused
+from waybill.backend.schemas import breaking_changes, compile_schema, order_of
+
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "required": ["customer_id", "amount"],
+    "properties": {"customer_id": {"type": "string"}, "amount": {"type": "integer", "minimum": 0}},
+    "additionalProperties": False,
+}
+GOOD = {"customer_id": "c1", "amount": 7}
+
+
+async def register(client: Client, version: str = "1.0.0", status: int = 201, **fields: object) -> Any:
+    body = {"job_type": "invoice.generate", "version": version, "schema": SCHEMA, **fields}
+    return await client.ask("POST", "/ojs/v1/schemas", body, status)
+
+
+async def push(client: Client, *args: object, status: int = 201, **fields: object) -> Any:
+    body = {"type": "invoice.generate", "args": list(args), **fields}
+    return await client.ask("POST", "/ojs/v1/jobs", body, status)
+
+
+async def test_versions_are_kept_in_their_order_even_over_a_restart(uri: str) -> None:
+    async with client_of(uri) as client:
+        for version in ("1.2.0", "1.10.0", "1.9.9"):
+            assert (await register(client, version))["schema"]["version"] == version
+        await register(client, "1.10.0", 409)
+    async with client_of(uri) as client:
+        latest = (await client.ask("GET", "/ojs/v1/schemas/invoice.generate"))["schema"]
+        assert (latest["version"], latest["schema"]) == ("1.10.0", SCHEMA)
+        versions = (await client.ask("GET", "/ojs/v1/schemas/invoice.generate/versions"))["versions"]
+        assert [(one["version"], one["is_latest"]) for one in versions] == [
+            ("1.10.0", True),
+            ("1.9.9", False),
+            ("1.2.0", False),
+        ]
+        await client.ask("DELETE", "/ojs/v1/schemas/invoice.generate/1.10.0")
+        await client.ask("DELETE", "/ojs/v1/schemas/invoice.generate/1.10.0", status=404)
+        assert (await client.ask("GET", "/ojs/v1/schemas/invoice.generate"))["version"] == "1.9.9"
+        assert [one["job_type"] for one in (await client.ask("GET", "/ojs/v1/schemas"))["schemas"]] == [
+            "invoice.generate"
+        ]
+        await client.ask("GET", "/ojs/v1/schemas/nothing", status=404)
+
+
+async def test_by_default_wrong_arguments_are_told_of(client: Client) -> None:
+    await register(client)
+    assert "warnings" not in await push(client, GOOD)
+    warnings = (await push(client, {"amount": "x"}))["warnings"]
+    assert any("customer_id" in one for one in warnings)
+    assert any("amount" in one for one in warnings)
+    assert "warnings" not in await client.ask("POST", "/ojs/v1/jobs", {"type": "other.type", "args": [1]}, 201)
+
+
+async def test_in_strict_mode_they_are_refused(client: Client) -> None:
+    await register(client, mode="strict")
+    await push(client, GOOD)
+    error = (await push(client, {"amount": -1}, status=422))["error"]
+    assert error["code"] == "validation_error"
+    assert len(error["details"]["validation_errors"]) == 2
+    jobs = [{"type": "invoice.generate", "args": [one]} for one in (GOOD, {})]
+    error = (await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}, 422))["error"]
+    assert error["details"]["index"] == 1
+    await client.ask("PUT", "/ojs/v1/schemas/invoice.generate/mode", {"mode": "off"})
+    assert "warnings" not in await push(client, {})
+    await client.ask("PUT", "/ojs/v1/schemas/invoice.generate/mode", {"mode": "odd"}, 400)
+
+
+async def test_a_job_may_name_its_version(client: Client) -> None:
+    await register(client, "1.0.0", mode="strict")
+    any_array = {"type": "array"}
+    await client.ask("PUT", "/ojs/v1/admin/schemas/invoice.generate/2.0", {"args_schema": any_array})
+    await push(client, 1)
+    await push(client, 1, version="2.0")
+    await push(client, 1, version="1.0.0", status=422)
+    await push(client, 1, version="7.0.0")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schema": {"type": "odd"}},
+        {"schema": []},
+        {"schema": {"$ref": "https://example.com/schema.json"}},
+        {"schema": {"properties": {"a": {"$ref": "file:///etc/passwd"}}}},
+        {"schema": {"$ref": "#"}},
+        {"schema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},
+        {"schema": {"$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}, "$ref": "#/$defs/a"}},
+        {"schema": {"pattern": "("}},
+        {"schema": {"pattern": "(?=a)b"}},
+        {"version": "one"},
+        {"version": 1},
+        {"version": "1.0.0" + "9" * 400},
+        {"job_type": "Not Good"},
+        {"job_type": None},
+        {"mode": "odd"},
+    ],
+)
+async def test_what_is_no_schema_is_refused(client: Client, fields: dict[str, Any]) -> None:
+    await register(client, **{"status": 400, **fields})
+
+
+def test_a_schema_cannot_grow_without_end() -> None:
+    definitions = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    with pytest.raises(RequestRefused):
+        compile_schema({"$defs": {**definitions, "d40": {"type": "string"}}, "$ref": "#/$defs/d0"})
+    used = {"$defs": {"name": {"type": "string"}}, "items": {"$ref": "#/$defs/name"}}
+    assert compile_schema(used)(["a", 1]) == ['args[1]: 1 is not of type "string"']
+
+
+def test_patterns_are_matched_in_linear_time() -> None:
+    validate = compile_schema({"items": {"pattern": "^(a+)+$"}})
+    assert len(validate(["a" * 50_000 + "b"])) == 1
+
+
+def test_versions_are_ordered_as_semver_says() -> None:
+    ordered = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "1.2", "1.10.0"]
+    shuffled = ordered[4:] + ordered[:4]
+    assert sorted(shuffled, key=order_of) == ordered
+
+
+async def test_what_breaks_needs_a_new_major_version(client: Client) -> None:
+    await register(client)
+    broken = {**SCHEMA, "required": ["customer_id", "amount", "currency"]}
+    error = (await register(client, "1.1.0", 422, schema=broken))["error"]
+    assert error["details"]["breaking_changes"] == ["Required field 'currency' was added"]
+    await register(client, "2.0.0", schema=broken)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ({"maxLength": 100}, {"maxLength": 50}, 1),
+        ({"maxLength": 50}, {"maxLength": 100}, 0),
+        ({}, {"minimum": 1}, 1),
+        ({"type": "integer"}, {"type": "string"}, 1),
+        ({}, {"additionalProperties": False}, 1),
+        ({"additionalProperties": False}, {}, 0),
+        ({"properties": {"a": {}}}, {"properties": {}}, 1),
+        ({"properties": {"a": {}}}, {"properties": {"a": {}, "b": {}}}, 0),
+        ({"properties": {"a": {"maximum": 5}}}, {"properties": {"a": {"maximum": 4}}}, 1),
+    ],
+)
+def test_what_breaks_is_found(before: dict[str, object], after: dict[str, object], count: int) -> None:
+    assert len(breaking_changes(before, after)) == count

@@ -1,0 +1,275 @@
+"""Webhooks: signed, retried, dead in the end, after any restart; and they lead to no place where they must not."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.backend.conftest import Client
+from waybill.backend import webhook_sender, webhooks
+from waybill.backend.backend import Backend
+from waybill.backend.webhook_sender import is_public, send
+from waybill.ojs import Jobs
+
+BASE = "/ojs/v1/webhooks"
+
+
+class Endpoint:
+    """An endpoint that answers with the given statuses, and with 200 then."""
+
+    def __init__(self) -> None:
+        self.received: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
+        self.statuses: list[int] = []
+        self.location = ""
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.received.put_nowait((headers, body))
+        status = self.statuses.pop(0) if self.statuses else 200
+        location = f"Location: {self.location}\r\n" if self.location else ""
+        writer.write(f"HTTP/1.1 {status} Fine\r\n{location}Content-Length: 2\r\n\r\nOK".encode())
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    found = Endpoint()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    async with server:
+        found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+        yield found
+
+
+@asynccontextmanager
+async def open_client(uri: str, *, allows_private: bool = True) -> AsyncIterator[Client]:
+    async with Backend(Jobs(uri, results=False), allows_private=allows_private) as backend:
+        yield Client(backend)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "DELAYS_SECONDS", (0.0, 0.0, 0.0))
+
+
+async def subscribe(client: Client, url: str, *events: str, status: int = 201, **fields: object) -> Any:
+    body = {"url": url, "events": list(events or ("job.completed",)), **fields}
+    return await client.ask("POST", f"{BASE}/subscriptions", body, status)
+
+
+async def finish(client: Client, queue: str = "email") -> str:
+    job_id = await client.push(queue)
+    await client.fetch(queue)
+    await client.ack(job_id, result={"sent": True})
+    return job_id
+
+
+async def ended(client: Client, state: str) -> Any:
+    """Return the first delivery that has ended so."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (await client.ask("GET", f"{BASE}/deliveries"))["deliveries"]
+            for one in found:
+                if one["state"] == state:
+                    return one
+            await asyncio.sleep(0.01)
+
+
+async def test_an_event_is_delivered_and_signed(uri: str, endpoint: Endpoint) -> None:
+    async with open_client(uri) as client:
+        made = await subscribe(client, endpoint.url, metadata={"owner": "ada"})
+        shown = await client.ask("GET", f"{BASE}/subscriptions/{made['id']}")
+        assert "secret" not in shown
+        assert (shown["url"], shown["active"], shown["metadata"]) == (endpoint.url, True, {"owner": "ada"})
+        job_id = await finish(client)
+        headers, body = await endpoint.received.get()
+        event = msgspec.json.decode(body)
+        assert (event["type"], event["subject"], event["data"]["result"]) == ("job.completed", job_id, {"sent": True})
+        assert headers["content-type"] == "application/json"
+        assert (headers["x-ojs-event-type"], headers["x-ojs-subscription-id"]) == ("job.completed", made["id"])
+        signed = headers["x-ojs-timestamp"].encode() + b"." + body
+        digest = hmac.new(made["secret"].encode(), signed, hashlib.sha256).hexdigest()
+        assert headers["x-ojs-signature"] == f"sha256={digest}"
+        assert (await ended(client, "delivered"))["id"] == headers["x-ojs-delivery-id"]
+        assert endpoint.received.empty()
+
+
+async def test_a_failed_delivery_is_tried_again_under_the_same_id(uri: str, endpoint: Endpoint) -> None:
+    endpoint.statuses = [500, 429]
+    async with open_client(uri) as client:
+        await subscribe(client, endpoint.url, "job.*", filter={"queues": ["email"], "job_types": ["email.send"]})
+        await client.push("other")
+        await client.push()
+        ids = {(await endpoint.received.get())[0]["x-ojs-delivery-id"] for _ in range(3)}
+        delivery = await ended(client, "delivered")
+        assert ids == {delivery["id"]}
+        assert delivery["attempts"] == 3
+
+
+@pytest.mark.parametrize(("statuses", "attempts"), [([500] * 9, 3), ([404], 1)])
+async def test_a_dead_delivery_is_kept_and_may_be_sent_again(
+    uri: str, endpoint: Endpoint, statuses: list[int], attempts: int
+) -> None:
+    endpoint.statuses = list(statuses)
+    async with open_client(uri) as client:
+        await subscribe(client, endpoint.url)
+        await finish(client)
+        dead = await ended(client, "dead")
+        assert (dead["attempts"], dead["status_code"]) == (attempts, statuses[0])
+    endpoint.statuses = []
+    async with open_client(uri) as client:
+        assert (await client.ask("GET", f"{BASE}/deliveries/{dead['id']}"))["event"]["type"] == "job.completed"
+        await client.ask("POST", f"{BASE}/deliveries/{dead['id']}/retry", status=202)
+        assert (await ended(client, "delivered"))["id"] == dead["id"]
+        await client.ask("GET", f"{BASE}/deliveries/nothing", status=404)
+
+
+async def test_a_server_that_dies_leaves_its_deliveries_to_another(
+    uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "TAKEN_SECONDS", 0.0)
+    async with open_client(uri) as client:
+        await subscribe(client, endpoint.url)
+
+        async def hang(*_args: object, **_fields: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(webhooks.Webhooks, "send", hang)
+        await finish(client)
+        while not await client.backend.extensions.records.list("webhook-open/", 1):
+            await asyncio.sleep(0.01)
+    monkeypatch.undo()
+    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    async with open_client(uri) as client:
+        await endpoint.received.get()
+        await ended(client, "delivered")
+
+
+async def test_a_subscription_is_changed_rotated_tested_and_removed(uri: str, endpoint: Endpoint) -> None:
+    async with open_client(uri) as client:
+        made = await subscribe(client, endpoint.url)
+        path = f"{BASE}/subscriptions/{made['id']}"
+        rotated = await client.ask("POST", f"{path}/rotate-secret")
+        assert rotated["secret"] not in {made["secret"], ""}
+        told = await client.ask("POST", f"{path}/test")
+        assert (told["success"], told["status_code"], told["response_body"]) == (True, 200, "OK")
+        headers, body = await endpoint.received.get()
+        signed = headers["x-ojs-timestamp"].encode() + b"." + body
+        secrets = (rotated["secret"], made["secret"])
+        assert headers["x-ojs-signature"].split(",") == [
+            f"sha256={hmac.new(one.encode(), signed, hashlib.sha256).hexdigest()}" for one in secrets
+        ]
+        assert not (await client.ask("PATCH", path, {"active": False}))["active"]
+        await finish(client)
+        await client.ask("PATCH", path, {"active": True, "events": ["*"]})
+        await client.ask("DELETE", path)
+        await client.ask("GET", path, status=404)
+        assert (await client.ask("GET", f"{BASE}/subscriptions"))["subscriptions"] == []
+        assert endpoint.received.empty()
+        events = (await client.ask("GET", "/ojs/v1/events?limit=1000"))["events"]
+        assert not any("whsec_" in str(event) for event in events)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://10.0.0.1/",
+        "https://169.254.169.254/latest",
+        "https://[::ffff:127.0.0.1]/",
+        "https://[64:ff9b::7f00:1]/",
+        "https://0.0.0.0/",
+        "https://localhost/",
+        "http://example.com/",
+        "ftp://example.com/",
+        "https://user:password@example.com/",
+        "https://example.com:99999/",
+        "https:///nothing",
+        "https://example.com/\r\nX: y",
+        "x" * 3000,
+        7,
+        None,
+    ],
+)
+async def test_a_webhook_leads_to_no_place_of_ours(uri: str, url: object) -> None:
+    async with open_client(uri, allows_private=False) as client:
+        body = {"url": url, "events": ["job.completed"]}
+        await client.ask("POST", f"{BASE}/subscriptions", body, 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"events": []},
+        {"events": "job.*"},
+        {"events": [7]},
+        {"filter": []},
+        {"filter": {"queues": "a"}},
+        {"active": 1},
+        {"metadata": 7},
+        {"metadata": {"a": "x" * 20_000}},
+    ],
+)
+async def test_what_is_no_subscription_is_refused(uri: str, fields: dict[str, object]) -> None:
+    async with open_client(uri) as client:
+        body = {"url": "https://example.com/", "events": ["*"], **fields}
+        await client.ask("POST", f"{BASE}/subscriptions", body, 400)
+
+
+async def test_a_name_that_leads_to_us_is_not_followed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(endpoint.url.split(":")[2].split("/")[0])
+
+    async def resolve(*_args: object, **_fields: object) -> list[object]:
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
+    found = await send(f"https://evil.example:{port}/", {}, b"{}", allows_private=False)
+    assert (found.status, "its network" in found.error) == (0, True)
+    assert endpoint.received.empty()
+
+
+async def test_redirects_are_followed_so_far(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint.location, endpoint.statuses = "/there", [307, 302]
+    found = await send(endpoint.url, {}, b"{}", allows_private=True)
+    assert (found.status, endpoint.received.qsize()) == (200, 3)
+    endpoint.statuses = [307] * 9
+    assert (await send(endpoint.url, {}, b"{}", allows_private=True)).error == "too many redirects"
+    monkeypatch.setattr(webhook_sender, "TIMEOUT_SECONDS", 0.05)
+    async with await asyncio.start_server(_say_nothing, "127.0.0.1", 0) as silent:
+        url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"
+        assert "no answer" in (await send(url, {}, b"{}", allows_private=True)).error
+
+
+async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ours"),
+    [
+        ("8.8.8.8", False),
+        ("2606:4700::1111", False),
+        ("192.168.1.1", True),
+        ("fe80::1", True),
+        ("224.0.0.1", True),
+        ("2002:7f00:1::", True),
+        ("100.64.0.1", True),
+        ("::", True),
+    ],
+)
+def test_public_addresses_are_those_of_the_internet(address: str, *, is_ours: bool) -> None:
+    assert is_public(ipaddress.ip_address(address)) is not is_ours
