@@ -16,8 +16,8 @@ BUILT := build/installed
 BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
 
-# The whole suite runs on the package as users install it; on the plain source, what the compiler could change.
-CORE_TESTS := $(addprefix tests/,model wire engine storage node transport broker) \
+# The whole suite runs on the package as users install it; on the plain source a broker at work, and what needs it.
+PLAIN_TESTS := $(addprefix tests/,node transport broker) \
 	$(shell grep -rl 'pytest.mark.plain_source' tests --include='test_*.py' | grep -v '^tests/broker/')
 # Two workers a core, since tests wait half of their time; each test file whole on one of them.
 PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile
@@ -83,10 +83,10 @@ test-built: setup $(BUILT)/stamp ## the whole suite on the package as it is inst
 
 check: lint test-interpreted ## before every commit: lint and the whole suite, interpreted
 
-# The types and half of the build have one core at work: they go on beside the tests of the core.
+# The types and half of the build have one core at work: they go on side by side.
 # What mypyc does not take fails in the build of the compiled package.
-test: setup ## everything: lint, the core's tests on the plain source, the whole suite on the built package
-	@$(MAKE) --no-print-directory --jobs 3 $(BUILT)/stamp types test-interpreted TESTS="$(CORE_TESTS)"
+test: setup ## everything: lint, the whole suite on the built package, some of it on the plain source
+	@$(MAKE) --no-print-directory --jobs 3 $(BUILT)/stamp types test-interpreted TESTS="$(PLAIN_TESTS)"
 	@$(MAKE) --no-print-directory test-built
 
 # -- longer runs ------------------------------------------------------------------------------------------------------
