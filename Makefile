@@ -19,8 +19,8 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -
 # The whole suite runs on the package as users install it; on the plain source a broker at work, and what needs it.
 PLAIN_TESTS := $(addprefix tests/,node transport broker) \
 	$(shell grep -rl 'pytest.mark.plain_source' tests --include='test_*.py' | grep -v '^tests/broker/')
-# Two workers a core, since tests wait half of their time; each test file whole on one of them.
-PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile
+# Two workers a core, since tests wait half of their time; each test file whole on one of them, the longest first.
+PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 

@@ -18,6 +18,7 @@ from waybill.model import runtime
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
 SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")
+LONG_TESTS: Final = (*SPARK_TESTS, "tests/soak/", "tests/docs/", "tests/ojs/worker/", "tests/simulation/")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,7 +35,8 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests that need the plain source to the run that has it."""
+    """Leave the tests that need the plain source to the run that has it; begin with what takes longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_TESTS))
     if not runtime.__file__.endswith(".py"):
         impossible = [item for item in items if item.get_closest_marker("plain_source") is not None]
         config.hook.pytest_deselected(items=impossible)

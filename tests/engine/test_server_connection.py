@@ -90,6 +90,7 @@ def test_an_unknown_error_closes_its_connection_only(
     assert other.take_all() == [b"1"]
 
 
+@pytest.mark.plain_source
 def test_an_unknown_error_while_a_connection_of_0_9_1_opens(bench: NodeBench, faults: Faults) -> None:
     bench.node.virtual_hosts = BrokenNames(bench.node.virtual_hosts)
     peer = bench.plug()
@@ -98,6 +99,7 @@ def test_an_unknown_error_while_a_connection_of_0_9_1_opens(bench: NodeBench, fa
     assert [type(error) for error in faults.errors] == [RuntimeError]
 
 
+@pytest.mark.plain_source
 def test_an_unknown_error_while_a_connection_of_1_0_opens(bench: NodeBench, faults: Faults) -> None:
     bench.node.virtual_hosts = BrokenNames(bench.node.virtual_hosts)
     peer = Amqp10Peer(bench)

@@ -8,15 +8,13 @@ import pytest
 from tests.search.evolution import Evolution
 from tests.search.generator import generate
 from tests.search.planting import FAULTS, planted
-from tests.search.verdict import IS_COMPILED, judge
+from tests.search.verdict import judge
 
 CASES_MAX = 300
 
-# Nothing can be planted into compiled code.
-NAMES = () if IS_COMPILED else tuple(FAULTS)
 
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.plain_source
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     evolution = Evolution()
     gc.collect()
