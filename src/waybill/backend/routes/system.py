@@ -24,11 +24,21 @@ CAPABILITIES: Final = {
     "job_ttl": True,
     "priority_queues": True,
     "rate_limiting": True,
-    "schema_validation": False,
+    "schema_validation": True,
     "unique_jobs": True,
     "workflows": True,
     "pause_resume": True,
 }
+
+EXTENSIONS: Final = [
+    "urn:ojs:ext:admin-api",
+    "urn:ojs:ext:backpressure",
+    "urn:ojs:ext:bulk-operations",
+    "urn:ojs:ext:durable-execution",
+    "urn:ojs:ext:progress",
+    "urn:ojs:ext:schema-registry",
+    "urn:ojs:ext:webhooks",
+]
 
 
 class SystemRoutes:
@@ -59,7 +69,7 @@ class SystemRoutes:
                 "protocols": ["http", "amqp"],
                 "backend": "amqp",
                 "capabilities": CAPABILITIES,
-                "extensions": [],
+                "extensions": EXTENSIONS,
                 "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
             }
         )
