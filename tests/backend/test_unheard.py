@@ -10,6 +10,7 @@ import pytest
 
 from tests.backend.conftest import Client
 from waybill.backend.leases import Lease
+from waybill.client import Channel, Delivery
 
 FETCH = "/ojs/v1/workers/fetch"
 
@@ -42,6 +43,30 @@ async def test_a_fetch_that_is_cut_off_before_its_answer_gives_back_what_it_has(
         await taken.wait()
         fetching.cancel()
         await asyncio.gather(fetching, return_exceptions=True)
+    [fetched] = await client.fetch(worker="w2", wait_ms=10_000)
+    assert (fetched["id"], fetched["attempt"]) == (job_id, 1)
+
+
+async def test_what_the_broker_gives_for_a_fetch_that_was_cut_off_is_for_the_next(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    real = Channel.get_many
+
+    async def slow(channel: Channel, queue: str, count: int) -> list[Delivery]:
+        got = await real(channel, queue, count)
+        asked.set()
+        await go_on.wait()
+        return got
+
+    job_id = await client.push()
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "get_many", slow)
+        fetching = asyncio.create_task(client.fetch())
+        await asked.wait()
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
+        go_on.set()
     [fetched] = await client.fetch(worker="w2", wait_ms=10_000)
     assert (fetched["id"], fetched["attempt"]) == (job_id, 1)
 

@@ -49,7 +49,14 @@ class Source:
                 taken.append(delivery)
         while len(taken) < count and not self.is_paused:
             wanted = min(count - len(taken), AT_A_TIME)
-            got = await self._channel.get_many(self._name, wanted)
+            getting = asyncio.ensure_future(self._channel.get_many(self._name, wanted))
+            try:
+                got = await asyncio.shield(getting)
+            except BaseException:
+                # Whoever asked has gone: what the broker gives for it is for somebody else.
+                self._held.extendleft(reversed(taken))
+                getting.add_done_callback(self._keep_all)
+                raise
             taken += got
             if len(got) < wanted:
                 break
@@ -59,6 +66,12 @@ class Source:
         """Take a delivery that is to be given to whoever asks next."""
         self._held.append(delivery)
         self._wake()
+
+    def _keep_all(self, getting: asyncio.Future[list[Delivery]]) -> None:
+        if not getting.cancelled() and getting.exception() is None:
+            for delivery in getting.result():
+                self.keep(delivery)
+        self._give_back()
 
     def wait(self, waiter: asyncio.Future[None]) -> None:
         """Have a future done when there may be something to take."""
