@@ -26,6 +26,10 @@ def test_publish_and_consume(broker_uri: str, name: str) -> None:
         rest = [d.body for d in channel.consume(name, no_ack=True, inactivity_timeout=0.3)]
         assert sorted(rest) == [b"four", b"three"]
         assert channel.get(name) is None
+        for body in (b"five", b"six"):
+            channel.publish(body, routing_key=name)
+        channel.drain()
+        assert [got.body for got in channel.get_many(name, 3)] == [b"five", b"six"]
 
 
 def test_errors_reach_the_caller(broker_uri: str, free_port: int) -> None:

@@ -346,6 +346,9 @@ class Channel:
         delivery = self._call(self._channel.get(queue, no_ack=no_ack))
         return None if delivery is None else Delivery(self._thread, delivery)
 
+    def get_many(self, queue: str, count: int) -> list[Delivery]:
+        return [Delivery(self._thread, delivery) for delivery in self._call(self._channel.get_many(queue, count))]
+
     def recover(self, *, requeue: bool = True) -> None:
         self._call(self._channel.recover(requeue=requeue))
 

@@ -147,7 +147,7 @@ async def test_a_batch_does_not_wait_for_the_confirm_of_each_job(broker_uri: str
 
 async def test_a_batch_fails_if_the_broker_does_not_come_back_in_time(broker_uri: str, queue_name: str) -> None:
     async with Proxy(broker_uri) as proxy:
-        jobs = Jobs(proxy.uri, push_timeout=0.5)
+        jobs = Jobs(proxy.uri, push_timeout=4.0)
         await jobs.push("batch.first", queue=queue_name)
         connection = (await jobs.broker_connection()).connection
         proxy.refusing = True
