@@ -24,7 +24,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage siege soak soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -97,7 +97,7 @@ bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
 	@$(RUN) -m benchmarks.memory
 
-bench-http: $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates, CPU, latency, what an idle long poll costs
+bench-http: setup $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates, CPU, latency, what an idle long poll costs
 	@$(MAKE) -s -C benchmarks/tools ojsload
 	@$(BUILT_RUN) -m benchmarks.http_jobs $(BENCH_ARGUMENTS)
 
@@ -154,6 +154,10 @@ soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker un
 soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
 	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)
 
+EXAMPLES ?= 200
+fuzz-http: setup ## fuzz every endpoint of the HTTP server from its OpenAPI document: EXAMPLES for each
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.backend.fuzz --examples $(EXAMPLES)
+
 SHOP_KILLS ?= 50
 soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of examples/shop, SHOP_KILLS times on each broker: all ends as it should
 	@$(BUILT_RUN) -m tests.soak.shop --kills $(SHOP_KILLS)
@@ -189,8 +193,3 @@ site: $(VENV)/stamp ## build the pages as a site, with search, in build/site
 clean: ## remove what was built; the environment stays
 	rm -rf build dist demo-data spark-warehouse src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
-
-.PHONY: fuzz-http
-EXAMPLES ?= 200
-fuzz-http: setup ## fuzz every endpoint of the HTTP server from its OpenAPI document: EXAMPLES for each
-	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.backend.fuzz --examples $(EXAMPLES)

@@ -102,7 +102,7 @@ def compiled_extensions() -> list[Extension]:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             # The project's own mypy settings are for its developers: a build must not fail on a lint, nor on the types
             # of what is not compiled.
-            extensions = mypycify(
+            made = mypycify(
                 ["--config-file=", "--follow-imports=silent", *compiled_modules()],
                 opt_level="2",
                 debug_level="0",
@@ -112,15 +112,17 @@ def compiled_extensions() -> list[Extension]:
     except (Exception, SystemExit) as error:
         # mypyc leaves by SystemExit when the types do not hold.
         raise PlainBuildError(first_line(output.getvalue() or str(error))) from error
-    refuse_narrow_shifts(cast("list[Extension]", extensions))
-    return cast("list[Extension]", extensions)
+    compiled = cast("list[Extension]", made)
+    refuse_narrow_shifts(compiled)
+    return compiled
 
 
 def refuse_narrow_shifts(extensions: list[Extension]) -> None:
     """Raise PlainBuildError if a literal is shifted by a native integer."""
-    for source in (source for extension in extensions for source in extension.sources):
-        if NARROW_SHIFT.search(Path(source).read_text(encoding="utf-8")):
-            raise PlainBuildError(f"{Path(source).name}: an integer literal is shifted by a native integer")
+    for extension in extensions:
+        for source in map(Path, extension.sources):
+            if NARROW_SHIFT.search(source.read_text(encoding="utf-8")):
+                raise PlainBuildError(f"{source.name}: an integer literal is shifted by a native integer")
 
 
 def extensions() -> list[Extension]:

@@ -20,7 +20,6 @@ from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.recent_events import RecentEvents
-from waybill.backend.throughput import Throughput
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
@@ -49,7 +48,6 @@ class Backend:
     jobs: Jobs
     leases: Leases
     limits: Limits
-    throughput: Throughput
     fetcher: Fetcher
     events: RecentEvents
     extensions: Extensions
@@ -72,7 +70,6 @@ class Backend:
         self._coordinator: Coordinator | None = None
         self._broker: BrokerConnection | None = None
         self._settlement: Settlement | None = None
-        self._looking: asyncio.Task[None] | None = None
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
         self.looking_at_dead_letters = asyncio.Lock()
@@ -95,8 +92,6 @@ class Backend:
             self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id, self.limits)
             self._settlement = settlement
             await self.fetcher.start()
-            self.throughput = Throughput(self.view)
-            self._looking = asyncio.get_running_loop().create_task(self.throughput.run())
             self.events = RecentEvents()
             await self.events.start(broker)
             self.extensions = Extensions(
@@ -111,10 +106,6 @@ class Backend:
 
     async def close(self) -> None:
         """Give back what is given out, and disconnect."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-            self._looking = None
         if self._settlement is not None:
             await self.fetcher.close()
             self.leases.give_back_all()

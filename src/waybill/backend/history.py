@@ -15,6 +15,7 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_unix_time
 
 MINUTE: Final = 60.0
+HOUR: Final = 60 * MINUTE
 KEPT: Final = 24 * 60 + 1
 PERIODS: Final = {"1m": 1, "5m": 5, "1h": 60, "1d": 24 * 60}
 
@@ -26,6 +27,14 @@ class Sample(NamedTuple):
 
     at: float
     queues: dict[str, tuple[int, int, int]]
+
+
+class Rate(NamedTuple):
+    """What has ended within `seconds`, about an hour at most."""
+
+    completed: int
+    failed: int
+    seconds: float
 
 
 class History:
@@ -55,6 +64,15 @@ class History:
             "failed_per_minute": round(failed / minutes, 2),
             "enqueued_per_minute": round(enqueued / minutes, 2),
         }
+
+    def rate(self, queue: str, counts: Counts) -> Rate:
+        """Return what has ended since the start of this server or for an hour; `counts` are those of now."""
+        now = self._clock()
+        before = next((one for one in self._samples if one.at >= now - HOUR - MINUTE), None)
+        if before is None:
+            return Rate(0, 0, 1.0)
+        _, completed, failed = _difference(before, _sample(now, counts), queue)
+        return Rate(completed, failed, max(now - before.at, 1.0))
 
     def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
         """Return what was done in each period between two moments, the oldest first."""

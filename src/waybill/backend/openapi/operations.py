@@ -129,6 +129,12 @@ _BULK_ERRORS: Final = ("payload_too_large", "validation_error")
 _BULK_ANSWERS: Final[dict[int, object]] = {200: dict, 207: dict, 422: dict}
 _SUBSCRIPTIONS: Final = "/ojs/v1/webhooks/subscriptions"
 
+_TELL_PROGRESS: Final = Operation("Tell how far a job is", "progress", {200: dict}, requests.Progress)
+_KEEP_CHECKPOINT: Final = Operation(
+    "Keep a state for the next attempt", "progress", {200: dict}, requests.NewCheckpoint, errors=_CONFLICT
+)
+_CHANGE_SUBSCRIPTION: Final = Operation("Change a subscription", "webhooks", {200: dict}, requests.Subscription)
+
 _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/jobs/{id}/result"): Operation(
         "How a job has ended",
@@ -206,19 +212,11 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
         "admin",
         parameters=(_LIMIT, Parameter("after", "The id of an entry: those before it.")),
     ),
-    ("PUT", "/ojs/v1/jobs/{id}/progress"): Operation(
-        "Tell how far a job is", "progress", {200: dict}, requests.Progress
-    ),
-    ("POST", "/ojs/v1/jobs/{id}/progress"): Operation(
-        "Tell how far a job is", "progress", {200: dict}, requests.Progress
-    ),
+    ("PUT", "/ojs/v1/jobs/{id}/progress"): _TELL_PROGRESS,
+    ("POST", "/ojs/v1/jobs/{id}/progress"): _TELL_PROGRESS,
     ("GET", "/ojs/v1/jobs/{id}/progress"): Operation("How far a job is", "progress"),
-    ("POST", "/ojs/v1/jobs/{id}/checkpoint"): Operation(
-        "Keep a state for the next attempt", "progress", {200: dict}, requests.NewCheckpoint, errors=_CONFLICT
-    ),
-    ("PUT", "/ojs/v1/jobs/{id}/checkpoint"): Operation(
-        "Keep a state for the next attempt", "progress", {200: dict}, requests.NewCheckpoint, errors=_CONFLICT
-    ),
+    ("POST", "/ojs/v1/jobs/{id}/checkpoint"): _KEEP_CHECKPOINT,
+    ("PUT", "/ojs/v1/jobs/{id}/checkpoint"): _KEEP_CHECKPOINT,
     ("GET", "/ojs/v1/jobs/{id}/checkpoint"): Operation("The state that was kept", "progress"),
     ("DELETE", "/ojs/v1/jobs/{id}/checkpoint"): Operation("Forget the state that was kept", "progress"),
     ("GET", "/ojs/v1/jobs/{id}/progress/stream"): Operation("Follow a job's progress", "streams", media_type=_STREAM),
@@ -249,12 +247,8 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("GET", _SUBSCRIPTIONS): Operation("List subscriptions", "webhooks", parameters=_PAGE),
     ("GET", f"{_SUBSCRIPTIONS}/{{id}}"): Operation("Look at a subscription", "webhooks"),
-    ("PATCH", f"{_SUBSCRIPTIONS}/{{id}}"): Operation(
-        "Change a subscription", "webhooks", {200: dict}, requests.Subscription
-    ),
-    ("PUT", f"{_SUBSCRIPTIONS}/{{id}}"): Operation(
-        "Change a subscription", "webhooks", {200: dict}, requests.Subscription
-    ),
+    ("PATCH", f"{_SUBSCRIPTIONS}/{{id}}"): _CHANGE_SUBSCRIPTION,
+    ("PUT", f"{_SUBSCRIPTIONS}/{{id}}"): _CHANGE_SUBSCRIPTION,
     ("DELETE", f"{_SUBSCRIPTIONS}/{{id}}"): Operation("End a subscription", "webhooks"),
     ("POST", f"{_SUBSCRIPTIONS}/{{id}}/test"): Operation("Send a test event", "webhooks"),
     ("POST", f"{_SUBSCRIPTIONS}/{{id}}/rotate-secret"): Operation("Make a new secret", "webhooks"),
