@@ -6,7 +6,6 @@ is checked and encoded with the first of them; `enqueue` and the envelope's own 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -15,10 +14,10 @@ import msgspec
 from waybill.backend.enqueue import envelope_of, is_pending
 from waybill.backend.errors import RequestRefused
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.push import template
 from waybill.ojs.push.new_envelope import stamp
 from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.spec.envelope import MAX_META_BYTES, Envelope, check_args, check_json, parse_envelope
-from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.envelope import MAX_META_BYTES, Envelope, check_json, parse_envelope
 
 MAX_TEMPLATES: Final = 500
 MAX_OPTIONS_BYTES: Final = 2048
@@ -29,11 +28,8 @@ _OPTIONS: Final = frozenset(
     }
 )
 _SHARED: Final = _OPTIONS | {"id", "specversion", "type", "args"}
-_ID: Final = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"
-_TIME: Final = "9876-12-31T23:59:59.123Z"
-_MARKS: Final = (f'"{_ID}"', '["<args>"]', '{"<meta>":0}', f'"{_TIME}"', f'"{_TIME}"')
+_META: Final[dict[str, object]] = {"<meta>": 0}
 
-_copy: Final[Callable[[Envelope], Envelope]] = Envelope.__copy__  # type: ignore[attr-defined]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -53,40 +49,34 @@ class PushedJobs(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[PushedJob]
 
 
-class PushTemplate:
-    """The envelope of such jobs, cut at what differs."""
+class PushTemplate(template.PushTemplate):
+    """The common part of such jobs, of which some have metadata."""
 
     def __init__(self, prototype: Envelope) -> None:
-        """`prototype` is valid and stamped; its id, arguments, metadata and times are not looked at."""
+        """`prototype` is valid, stamped and without metadata; its id, arguments and times are not looked at."""
+        super().__init__(prototype)
         self.prototype = prototype
         self.queue = prototype.queue
-        self._bare = _cut(prototype, has_meta=False)
-        self._with_meta = _cut(prototype, has_meta=True)
+        self._with_meta = template.cut_at_what_differs(prototype, _META)
         self._end = b"}" if prototype.priority else b',"priority":0}'
 
     def outgoing(self, job: PushedJob, time: str) -> Outgoing:
         """Return a job with its body, ready to be published. Raises InvalidJob."""
-        check_args(job.args)
-        envelope = _copy(self.prototype)
-        envelope.id = job_id = new_id()
-        envelope.args = job.args
-        envelope.meta = job.meta or {}
-        envelope.tags = []
-        envelope.errors = []
-        envelope.created_at = envelope.enqueued_at = time
-        quoted = f'"{time}"'.encode()
-        before_id, before_args, before_meta, before_created, before_enqueued, rest = self._bare
-        encoded = b""
-        if job.meta:
-            check_json(job.meta, "meta", "INVALID_METADATA")
-            encoded = _encode(job.meta)
-            if len(encoded) > MAX_META_BYTES:
-                raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
-            before_id, before_args, before_meta, before_created, before_enqueued, rest = self._with_meta
+        envelope = self.envelope(job.args, time)
         one = Outgoing(envelope, {})
+        if not job.meta:
+            one.body = one.description = self.body(envelope)
+            return one
+        check_json(job.meta, "meta", "INVALID_METADATA")
+        encoded = _encode(job.meta)
+        if len(encoded) > MAX_META_BYTES:
+            raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
+        envelope.meta = job.meta
+        quoted = f'"{time}"'.encode()
+        before_id, before_args, before_meta, before_created, before_enqueued, rest = self._with_meta
         one.body = one.description = b"".join(
             (
-                before_id, f'"{job_id}"'.encode(), before_args, _encode(job.args), before_meta, encoded,
+                before_id, f'"{envelope.id}"'.encode(), before_args, _encode(job.args), before_meta, encoded,
                 before_created, quoted, before_enqueued, quoted, rest,
             )
         )  # fmt: skip
@@ -136,21 +126,3 @@ def _template_of(job: PushedJob, options: bytes, now: datetime) -> PushTemplate 
         return None
     stamp(envelope, now)
     return PushTemplate(envelope)
-
-
-def _cut(prototype: Envelope, *, has_meta: bool) -> list[bytes]:
-    marked = _copy(prototype)
-    marked.id, marked.args, marked.created_at, marked.enqueued_at = _ID, ["<args>"], _TIME, _TIME
-    marked.meta = {"<meta>": 0} if has_meta else {}
-    rest = marked.encode()
-    pieces = []
-    for mark in _MARKS:
-        if mark == _MARKS[2] and not has_meta:
-            pieces.append(b"")
-            continue
-        before, _, rest = rest.partition(mark.encode())
-        pieces.append(before)
-    if not has_meta:
-        # What stands between the arguments and the time goes before the place that the metadata would have.
-        pieces[2], pieces[3] = pieces[3], b""
-    return [*pieces, rest]

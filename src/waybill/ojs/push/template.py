@@ -34,21 +34,33 @@ _copy: Final[Callable[[Envelope], Envelope]] = Envelope.__copy__  # type: ignore
 _encode = msgspec.json.Encoder().encode
 
 
+def cut_at_what_differs(prototype: Envelope, meta: dict[str, object] | None = None) -> list[bytes]:
+    """Return the JSON of an envelope without its id, arguments and two times: what stands before each, and after all.
+
+    `meta`, if it is given, is a value that stands for the metadata, which differ then as well.
+    """
+    marked = _copy(prototype)
+    marked.id, marked.args, marked.created_at, marked.enqueued_at = _ID, [_ARGS], _TIME, _TIME
+    marks = [f'"{_ID}"', f'["{_ARGS}"]', f'"{_TIME}"', f'"{_TIME}"']
+    if meta is not None:
+        marked.meta = meta
+        marks.insert(2, _encode(meta).decode())
+    rest = marked.encode()
+    pieces = []
+    for mark in marks:
+        before, _, rest = rest.partition(mark.encode())
+        pieces.append(before)
+    return [*pieces, rest]
+
+
 class PushTemplate:
     """The common part of jobs that are due at once."""
 
     def __init__(self, prototype: Envelope) -> None:
         """`prototype` is a valid envelope with its state; its id, arguments and times are not looked at."""
         self._prototype = prototype
-        marked = _copy(prototype)
-        marked.id, marked.args, marked.created_at, marked.enqueued_at = _ID, [_ARGS], _TIME, _TIME
-        rest = marked.encode()
-        pieces = []
-        for mark in (f'"{_ID}"', f'["{_ARGS}"]', f'"{_TIME}"', f'"{_TIME}"'):
-            before, _, rest = rest.partition(mark.encode())
-            pieces.append(before)
-        self._before_id, self._before_args, self._before_created, self._before_enqueued = pieces
-        self._rest = rest
+        cut = cut_at_what_differs(prototype)
+        self._before_id, self._before_args, self._before_created, self._before_enqueued, self._rest = cut
 
     def envelope(self, args: list[object], time: str, job_id: str | None = None) -> Envelope:
         """Return the envelope of a new job. Raises InvalidJob for arguments that are not JSON, and for a bad id."""
