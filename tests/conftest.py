@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from waybill.model import runtime
+from waybill.cli.main import build_kind
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
 SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")
@@ -37,7 +37,7 @@ def pytest_runtest_makereport(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests that need the plain source to the run that has it; begin with what takes longest."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG_TESTS))
-    if not runtime.__file__.endswith(".py"):
+    if build_kind() == "compiled":
         impossible = [item for item in items if item.get_closest_marker("plain_source") is not None]
         config.hook.pytest_deselected(items=impossible)
         items[:] = [item for item in items if item not in impossible]
