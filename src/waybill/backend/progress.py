@@ -19,6 +19,7 @@ from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import JobProgress
+from waybill.ojs.spec.identifiers import new_id
 
 EVERY_SECONDS: Final = 1.0
 FOLD_SECONDS: Final = 2.0
@@ -68,8 +69,8 @@ class ProgressWriter:
         if told.timer is None:
             told.timer = self._loop.call_at(max(self._loop.time(), told.sent_at + EVERY_SECONDS), self._send, job.id)
 
-    def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None) -> None:
-        """Tell what the next attempt shall find, None for nothing: at once."""
+    def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None, event_id: str | None = None) -> None:
+        """Tell what the next attempt shall find, None for nothing: at once, by an event with this id if one is given."""
         told = self._told_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         lease = self._leases.get(job.id)
@@ -77,7 +78,7 @@ class ProgressWriter:
             lease.execution.checkpoint = checkpoint
             lease.execution.has_told_checkpoint = True
         _, report = told.pending or (job, Report())
-        self._write(job, told, report, checkpoint, is_removed=checkpoint is None)
+        self._write(job, told, report, checkpoint, event_id, is_removed=checkpoint is None)
 
     def flush(self, job_id: str) -> None:
         """Write what was told of a job: its attempt ends."""
@@ -120,11 +121,14 @@ class ProgressWriter:
         told: _Told,
         report: Report,
         checkpoint: Checkpoint | None = None,
+        event_id: str | None = None,
         *,
         is_removed: bool = False,
     ) -> None:
         told.pending = None
-        told.folded = self._view.expect("job.progress", job.id)
+        # The event before may still be under way: this one is known by its id.
+        event_id = event_id or f"evt_{new_id()}"
+        told.folded = self._view.expect("job.progress", event_id)
         told.sent_at = self._loop.time()
         if report.progress is not None:
             told.percent = max(told.percent, report.progress * 100)
@@ -139,7 +143,7 @@ class ProgressWriter:
             checkpoint=checkpoint,
             checkpoint_removed=True if is_removed else None,
         )
-        self._events.record(job.id, data)
+        self._events.record(job.id, data, event_id=event_id)
 
 
 def read_report(body: Form) -> Report:

@@ -18,6 +18,7 @@ from waybill.backend.router import OPERATE, READ, Route
 from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, make_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import State
 
 ENDS: Final = {"job.completed": "completed", "job.discarded": "failed", "job.cancelled": "cancelled"}
@@ -95,11 +96,12 @@ class ProgressRoutes:
             details: Form = {"job_id": job.id, "current_state": job.state, "expected_state": _ACTIVE}
             text = "Another worker has this job." if job.state == _ACTIVE else f"The job is {job.state}, not active."
             raise RequestRefused("conflict", text, details=details)
-        async with self._backend.folded([("job.progress", job.id)]):
-            made = self._keep(job, body["state"])
+        event_id = f"evt_{new_id()}"
+        async with self._backend.folded([("job.progress", event_id)]):
+            made = self._keep(job, body["state"], event_id)
         return answer({"checkpoint": {"job_id": job.id, **made}})
 
-    def _keep(self, job: JobInfo, state: object) -> Form:
+    def _keep(self, job: JobInfo, state: object, event_id: str | None = None) -> Form:
         lease = self._backend.leases.get(job.id)
         told = None if lease is None or not lease.execution.has_told_checkpoint else lease.execution.checkpoint
         before = told if told is not None else job.checkpoint
@@ -108,7 +110,7 @@ class ProgressRoutes:
         except ValueError as error:
             details: Form = {"max_bytes": MAX_CHECKPOINT_BYTES}
             raise RequestRefused("payload_too_large", f"{error}.", details=details) from None
-        self._backend.extensions.progress.checkpoint(job, checkpoint)
+        self._backend.extensions.progress.checkpoint(job, checkpoint, event_id)
         return {"sequence": checkpoint.sequence, "created_at": checkpoint.created_at}
 
     async def _load(self, request: Request) -> Response:
@@ -121,8 +123,9 @@ class ProgressRoutes:
         job = await self._current(request)
         if job.checkpoint is None or job.state != _ACTIVE:
             raise not_found("checkpoint", job.id)
-        async with self._backend.folded([("job.progress", job.id)]):
-            self._backend.extensions.progress.checkpoint(job, None)
+        event_id = f"evt_{new_id()}"
+        async with self._backend.folded([("job.progress", event_id)]):
+            self._backend.extensions.progress.checkpoint(job, None, event_id)
         return answer({"deleted": True, "job_id": job.id})
 
     async def _known(self, request: Request) -> JobInfo:

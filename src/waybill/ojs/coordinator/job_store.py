@@ -69,7 +69,7 @@ class JobStore:
         self.ended: list[str] = []
         """Those of them whose ends were folded, until somebody takes them from here."""
         self.expected: set[tuple[str, str]] = set()
-        """Events, by type and job, that are noted when they are folded."""
+        """Events, by type and job or by type and id, that are noted when they are folded."""
         self.arrived: list[tuple[str, str]] = []
         """Those of them that were folded, until somebody takes them from here."""
 
@@ -133,8 +133,7 @@ class JobStore:
     def note(self, events: Sequence[ReceivedEvent]) -> None:
         """Note which of the watched jobs have ended, and which expected events are there, by what was folded."""
         if self.expected:
-            expected = self.expected
-            self.arrived += [key for event in events if (key := (event.type, event.subject)) in expected]
+            self.arrived += [key for event in events for key in keys_of(event) if key in self.expected]
         watched = self.watched
         if watched:
             self.ended += [event.subject for event in events if event.type in ENDS and event.subject in watched]
@@ -201,6 +200,11 @@ class JobStore:
 
     def _find(self, job_id: str) -> JobRecord | None:
         raise NotImplementedError
+
+
+def keys_of(event: ReceivedEvent) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return what an event may be expected by: its type with the job it is about, and with its id."""
+    return (event.type, event.subject), (event.type, event.id)
 
 
 def detail_of(job: JobRecord) -> JobDetail:

@@ -24,7 +24,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
@@ -147,22 +147,25 @@ class JobView(EventFollower):
         store = self._known
         return await self._in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
 
-    def expect(self, kind: str, job_id: str) -> asyncio.Future[None]:
-        """Return what is done once the next event of a type about a job is folded: call it before that is written."""
-        key = kind, job_id
+    def expect(self, kind: str, name: str) -> asyncio.Future[None]:
+        """Return what is done once the next event of a type is folded that is about job `name`, or has this id.
+
+        Call it before the event is written. Where several of a type about one job may be under way, use the id.
+        """
+        key = kind, name
         found = self._expected.get(key)
         if found is None or found.done():
             found = self._expected[key] = asyncio.get_running_loop().create_future()
             self._known.expected.add(key)
         return found
 
-    def forget(self, kind: str, job_id: str) -> None:
-        """Expect no event of a type about a job any more; whoever waits for it is cancelled."""
-        found = self._expected.pop((kind, job_id), None)
+    def forget(self, kind: str, name: str) -> None:
+        """Expect an event no more (see `expect`); whoever waits for it is cancelled."""
+        found = self._expected.pop((kind, name), None)
         if found is not None:
             found.cancel()
         if self._store is not None:
-            self._store.expected.discard((kind, job_id))
+            self._store.expected.discard((kind, name))
 
     def _tell_arrived(self, store: JobStore, arrived: Sequence[tuple[str, str]]) -> None:
         for key in arrived:
@@ -340,8 +343,8 @@ class JobView(EventFollower):
 
     def _adopted(self, store: JobStore, events: Sequence[OwnEvent]) -> None:
         if self._expected:
-            keys = [(one.event.type, one.event.subject) for one in events]
-            self._tell_arrived(store, [key for key in keys if key in self._expected])
+            keys = [key for one in events for key in keys_of(one.event) if key in self._expected]
+            self._tell_arrived(store, keys)
         if self.watched:
             ended = [one.event.subject for one in events if one.event.type in ENDS]
             for tell_ends in self.on_end:
