@@ -127,14 +127,18 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
         (b"\x16\x03\x01\x02\x00\x01\x00\n", 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
-        (b"x" * 40_000, 414),
+        (b"x" * 40_000, 501),
         (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 40_000, 431),
         (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 40_000 + b"\r\n\r\n", 431),
         (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", 413),
         (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
+        (
+            b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"
+            + b"x" * 1_100_000,
+            413,
+        ),
         (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: nothing\r\n\r\n", 417),
     ],
 )
@@ -151,6 +155,11 @@ async def test_methods_that_nobody_knows_leave_the_connection_open(site: Site) -
             b"BREW /echo HTTP/1.1\r\nHost: localhost\r\n\r\nCONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET
         )
         found = [await read_answer(reader) for _ in range(3)]
+        writer.write(b"BR")
+        await writer.drain()
+        assert await reader.read(0) == b""
+        writer.write(b"EW /echo HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await read_answer(reader))[0] in {405, 501}
     assert [status for status, _, _ in found] == [405, 404, 200]
     assert b"Allow: GET, HEAD, OPTIONS, POST" in found[0][1]
 
@@ -175,6 +184,10 @@ async def test_half_a_request_is_told_so(site: Site) -> None:
         writer.write_eof()
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
     async with site.client() as (reader, writer):
+        writer.write(GET * 3 + GET[:-2])
+        writer.write_eof()
+        assert [(await read_answer(reader))[0] for _ in range(4)] == [200, 200, 200, 400]
+    async with site.client() as (reader, writer):
         writer.write_eof()
         assert await reader.read() == b""
 
@@ -188,6 +201,26 @@ async def test_pipelined_requests_are_answered_in_order(site: Site) -> None:
         found = [msgspec.json.decode((await read_answer(reader))[2]) for _ in paths]
     assert found[0] == {"waited": True}
     assert [one["query"] for one in found[1:]] == [{"a": "1"}, {"a": "2"}, {"a": "3"}]
+
+
+async def test_what_is_wrong_is_answered_after_what_came_before(site: Site) -> None:
+    async with site.client() as (reader, writer):
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET + b"nonsense\r\n\r\n")
+        await site.begun.wait()
+        site.release.set()
+        assert [(await read_answer(reader))[0] for _ in range(3)] == [200, 200, 400]
+        assert await reader.read() == b""
+
+
+async def test_a_client_is_told_to_go_on_after_the_answers_before(site: Site) -> None:
+    async with site.client() as (reader, writer):
+        asking = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n" + asking)
+        await site.begun.wait()
+        site.release.set()
+        assert [(await read_answer(reader))[0] for _ in range(2)] == [200, 100]
+        writer.write(b"abc")
+        assert (await read_answer(reader))[0] == 200
 
 
 async def test_pipelining_is_bounded() -> None:

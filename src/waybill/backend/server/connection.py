@@ -1,8 +1,8 @@
 """One connection: reads requests one after the other, answers them in their order.
 
-While a request is being answered, the next ones wait in the buffer, up to a limit, and then in the socket. Whatever is
-wrong gets an answer: the connection is then closed for writing, and what the client still sends is dropped for a
-while, as a client that finds its connection reset would not read the answer.
+While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Whatever is
+wrong gets an answer, after those before it: the connection is then closed for writing, and what the client still sends
+is dropped for a while, as a client that finds its connection reset would not read the answer.
 """
 
 from __future__ import annotations
@@ -10,54 +10,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from enum import Enum
 from functools import partial
 from typing import Final, cast
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response, read_query
 from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encode_stream_head
-from waybill.backend.server.body import BodyTooLarge, Chunks
 from waybill.backend.server.connections import Connections
-from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_line
-from waybill.backend.server.limits import body_limit
+from waybill.backend.server.head import BadRequest, Head
+from waybill.backend.server.requests import Phase, Received, RequestReader
 from waybill.backend.streams import close_stream
 
 WRITE_BUFFER_BYTES: Final = 256 * 1024
-LARGE_BYTES: Final = 64 * 1024
-"""Bodies from this size on count for the limit of all connections together."""
 
-_END: Final = b"\r\n\r\n"
-_RETURN: Final = 0x0D
 _log = logging.getLogger("waybill.backend")
-
-
-class State(Enum):
-    """What the connection does."""
-
-    HEAD = "head"
-    BODY = "body"
-    ANSWER = "answer"
-    DROP = "drop"
-    """The last answer is written: what comes is dropped."""
 
 
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
 
     __slots__ = (
-        *("_answer", "_buffer", "_chunks", "_has_ended", "_head", "_is_paused", "_pump", "_reserved", "_server"),
-        *("_since", "_state", "_transport", "_unsent", "_writable", "is_secure"),
+        *("_ahead", "_answer", "_current", "_has_ended", "_is_dropping", "_is_paused", "_pump", "_reader", "_refusal"),
+        *("_reserved", "_server", "_since", "_transport", "_unsent", "_writable", "is_secure"),
     )
 
     def __init__(self, server: Connections) -> None:
         """Nothing is read yet."""
         self._server = server
         self._transport: asyncio.Transport
-        self._state = State.HEAD
-        self._buffer = bytearray()
-        self._head: Head | None = None
-        self._chunks: Chunks | None = None
+        self._reader = RequestReader(self._reserve)
+        self._current: Received | None = None
+        """The request that is being answered."""
+        self._refusal: BadRequest | None = None
+        """What was wrong: the last answer."""
+        self._is_dropping = False
+        """Whether the last answer is written: what comes is dropped."""
+        self._ahead = 0
+        """Octets that came while a request was being answered."""
         self._answer: asyncio.Future[Response] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -68,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         """Octets that the client had not read at the last round."""
         self._since = 0.0
-        """When the present state began, by the clock of the server's rounds."""
+        """When what the connection does now began, by the clock of the server's rounds."""
         self.is_secure = False
 
     # What the transport says. -----------------------------------------------------------------------------------
@@ -80,52 +69,54 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._since = self._server.now
         if not self._server.join(self):
-            self._refuse(BadRequest("overloaded", "There are too many connections."))
+            self._refusal = BadRequest("overloaded", "There are too many connections.")
+            self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what only this client wants; what it has asked to be done is done."""
         self._server.leave(self)
-        self._release()
-        self._state = State.DROP
-        self._buffer.clear()
+        self._server.release(self._reserved)
+        self._reserved = 0
+        self._is_dropping = True
+        self._reader.close()
         if self._pump is not None:
             self._pump.cancel()
-        if self._answer is not None and self._head is not None and self._server.is_waiting(self._head.path):
+        current = self._current
+        if self._answer is not None and current is not None and self._server.is_waiting(current.head.path):
             self._answer.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
-        if self._state is State.HEAD and not self._buffer:
-            # Nearly always: one whole request.
-            end = data.find(_END)
-            if 0 < end <= MAX_HEAD_BYTES and data[0] != _RETURN:
-                try:
-                    head = self._server.heads.read(data[:end])
-                except BadRequest as error:
-                    self._refuse(error)
-                    return
-                start = end + 4
-                if head.length == len(data) - start and head.length < LARGE_BYTES:
-                    self._begin(head, data[start:])
-                    return
-        elif self._state is State.DROP:
+        if self._is_dropping or self._refusal is not None:
             return
-        if not self._buffer and self._state is State.HEAD:
+        reader = self._reader
+        before = reader.phase
+        try:
+            reader.feed(data)
+        except BadRequest as error:
+            self._refusal = error
+        if reader.phase is not before:
             self._since = self._server.now
-        self._buffer += data
-        self._advance()
+        if self._current is None and not self._is_paused:
+            self._advance()
+        else:
+            self._ahead += len(data)
+            if self._ahead > self._server.limits.pipelined_bytes:
+                self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """Answer what is complete; refuse what is not. Who waits for jobs and sends no more has gone."""
         self._has_ended = True
-        if self.is_secure:
+        if self.is_secure or self._is_dropping:
             return False
-        if self._state is State.ANSWER:
-            is_waiting = self._head is not None and self._server.is_waiting(self._head.path)
-            return not is_waiting and self._pump is None
-        if self._state is State.DROP or (self._state is State.HEAD and not self._buffer.strip(b"\r\n")):
+        reader, current = self._reader, self._current
+        if reader.phase is not Phase.NOTHING and self._refusal is None:
+            self._refusal = BadRequest("invalid_request", "The request ends in its middle.")
+        if current is not None:
+            return self._pump is None and not self._server.is_waiting(current.head.path)
+        if not reader.ready and self._refusal is None:
             return False
-        self._refuse(BadRequest("invalid_request", "The request ends in its middle."))
+        self._advance()
         return True
 
     def pause_writing(self) -> None:
@@ -151,26 +142,29 @@ class Connection(asyncio.Protocol):
             self._since = now
         self._unsent = unsent
         waited = now - self._since
-        if self._is_paused or (unsent and self._state is State.DROP):
+        if self._is_paused or (unsent and self._is_dropping):
             if waited > limits.write:
                 self._transport.abort()
-        elif self._state is State.DROP:
+        elif self._is_dropping:
             if waited > limits.linger:
                 self._transport.abort()
-        elif self._state is State.HEAD:
-            if not self._buffer:
-                if waited > limits.keep_alive:
-                    self._transport.close()
-            elif waited > limits.head:
+        elif self._current is None:
+            self._look_at_request(waited)
+
+    def _look_at_request(self, waited: float) -> None:
+        limits, reader = self._server.limits, self._reader
+        if reader.phase is Phase.NOTHING:
+            if waited > limits.keep_alive:
+                self._transport.close()
+        elif reader.phase is Phase.HEAD:
+            if waited > limits.head:
                 self._refuse(BadRequest("request_timeout", "The head of the request took too long."))
-        elif self._state is State.BODY:
-            size = len(self._buffer) + (0 if self._chunks is None else len(self._chunks.body))
-            if waited > limits.body + size / limits.body_rate:
-                self._refuse(BadRequest("request_timeout", "The body of the request took too long."))
+        elif waited > limits.body + reader.size / limits.body_rate:
+            self._refuse(BadRequest("request_timeout", "The body of the request took too long."))
 
     def shut_down(self) -> None:
         """Close when the present request is answered; a stream ends now."""
-        if self._state is State.HEAD and not self._buffer:
+        if self._current is None and self._reader.phase is Phase.NOTHING:
             self._transport.close()
         elif self._pump is not None:
             self._pump.cancel()
@@ -181,106 +175,36 @@ class Connection(asyncio.Protocol):
             self._answer.cancel()
         self._transport.abort()
 
-    # Reading. ---------------------------------------------------------------------------------------------------
-
-    def _advance(self) -> None:
-        """Read and answer requests as long as there are whole ones."""
-        try:
-            while not self._is_paused:
-                if self._state is State.HEAD and not self._read_head():
-                    break
-                head = self._head
-                if self._state is not State.BODY or head is None:
-                    break
-                body = self._read_body(head)
-                if body is None:
-                    break
-                self._begin(head, body)
-        except BadRequest as error:
-            if not error.method and self._head is not None:
-                error.method, error.fields = self._head.method, self._head.headers
-            self._refuse(error)
-        except BodyTooLarge:
-            method, fields = ("", {}) if self._head is None else (self._head.method, self._head.headers)
-            self._refuse(BadRequest("payload_too_large", "The body is too large.", method, fields))
-        self._hold_back()
-
-    def _hold_back(self) -> None:
-        """Leave in the socket what there is no room for."""
-        if self._transport.is_closing() or self._state is State.DROP:
-            return
-        is_full = (self._state is State.ANSWER or self._is_paused) and (
-            len(self._buffer) > self._server.limits.pipelined_bytes
-        )
-        if is_full and self._transport.is_reading():
-            self._transport.pause_reading()
-        elif not is_full and not self._transport.is_reading():
-            self._transport.resume_reading()
-
-    def _read_head(self) -> bool:
-        """Read a head; False if it is not there yet. Raises BadRequest."""
-        buffer = self._buffer
-        while buffer.startswith(b"\r\n"):
-            # After a body, some clients send an empty line.
-            del buffer[:2]
-        end = buffer.find(_END, 0, MAX_HEAD_BYTES + 4)
-        if end < 0:
-            self._check_start()
-            return False
-        self._head = head = self._server.heads.read(bytes(buffer[:end]))
-        del buffer[: end + 4]
-        limit = body_limit(head.path)
-        if head.length > limit:
-            raise BodyTooLarge
-        if head.length < 0 or head.length >= LARGE_BYTES:
-            self._reserve(limit if head.length < 0 else head.length)
-        self._chunks = Chunks(limit) if head.length < 0 else None
-        if head.is_asked and not buffer:
-            self._transport.write(CONTINUE)
-        self._state = State.BODY
-        self._since = self._server.now
-        return True
-
-    def _check_start(self) -> None:
-        """Refuse the beginning of what will never be a head."""
-        buffer = self._buffer
-        end = buffer.find(b"\n")
-        if end >= 0:
-            if end == 0 or buffer[end - 1] != _RETURN:
-                raise BadRequest("invalid_request", "A line of the head does not end with CR LF.")
-            read_line(bytes(buffer[: end - 1]))
-        if len(buffer) > MAX_HEAD_BYTES:
-            if end < 0:
-                raise BadRequest("uri_too_long", "The request line is too long.")
-            raise BadRequest("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
-
-    def _read_body(self, head: Head) -> bytes | None:
-        """Return the body once it is there. Raises BadRequest, BodyTooLarge."""
-        buffer = self._buffer
-        if self._chunks is not None:
-            return bytes(self._chunks.body) if self._chunks.take(buffer) else None
-        if len(buffer) < head.length:
-            return None
-        body = bytes(buffer[: head.length])
-        del buffer[: head.length]
-        return body
+    # Answering. -------------------------------------------------------------------------------------------------
 
     def _reserve(self, size: int) -> None:
         if not self._server.reserve(size):
             raise BadRequest("overloaded", "Too many large requests are under way.")
-        self._reserved = size
+        self._reserved += size
 
-    def _release(self) -> None:
-        if self._reserved:
-            self._server.release(self._reserved)
-            self._reserved = 0
+    def _advance(self) -> None:
+        """Answer what was read, one after the other."""
+        reader = self._reader
+        while self._current is None and not self._is_paused and not self._is_dropping:
+            if reader.ready:
+                self._begin(reader.ready.popleft())
+            elif self._refusal is not None:
+                self._refuse(self._refusal)
+            else:
+                if reader.is_asked:
+                    reader.is_asked = False
+                    self._transport.write(CONTINUE)
+                if self._ahead:
+                    self._ahead = 0
+                    if not self._transport.is_closing() and not self._transport.is_reading():
+                        self._transport.resume_reading()
+                return
 
-    # Answering. -------------------------------------------------------------------------------------------------
-
-    def _begin(self, head: Head, body: bytes) -> None:
+    def _begin(self, received: Received) -> None:
         """Have a request answered."""
-        self._head, self._chunks, self._state = head, None, State.ANSWER
-        request = Request(head.method, head.path, {}, head.headers, body)
+        self._current = received
+        head = received.head
+        request = Request(head.method, head.path, {}, head.headers, received.body)
         try:
             if head.query:
                 request.query = read_query(head.query)
@@ -300,21 +224,20 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return
         response = self._server.application.conclude(request, answer)
-        if self._state is not State.ANSWER or self._transport.is_closing():
+        if self._is_dropping or self._transport.is_closing():
             if response.stream is not None:
                 self._server.spawn(close_stream(response.stream))
             if response.unheard is not None:
                 response.unheard()
             return
         self._end(head, response)
-        if self._buffer:
-            self._advance()
-        elif not self._transport.is_closing() and not self._transport.is_reading():
-            self._transport.resume_reading()
+        self._advance()
 
     def _end(self, head: Head, response: Response) -> None:
         """Send an answer, and be ready for the next request."""
-        stays = head.stays and not self._has_ended and not self._server.is_closing
+        stays = head.stays and not self._server.is_closing
+        if self._has_ended and not self._reader.ready and self._refusal is None:
+            stays = False
         if response.stream is not None:
             self._pump = self._server.spawn(self._stream(head, response, response.stream, stays=stays))
             return
@@ -323,32 +246,28 @@ class Connection(asyncio.Protocol):
         self._finish(stays=stays)
 
     def _finish(self, *, stays: bool) -> None:
-        if self._reserved:
-            self._release()
-        self._head = None
+        current, self._current = self._current, None
+        if current is not None and current.reserved:
+            self._reserved -= current.reserved
+            self._server.release(current.reserved)
         if stays:
-            self._state = State.HEAD
             self._since = self._server.now
-        elif self._buffer and not self._has_ended:
-            self._drop()
         else:
-            self._state = State.DROP
-            self._since = self._server.now
-            self._transport.close()
+            self._drop(is_crowded=bool(self._reader.ready or self._reader.has_more or self._refusal))
 
     def _refuse(self, error: BadRequest) -> None:
         """Answer what cannot be read, and read no more."""
         request = Request(error.method, "", {}, error.fields)
         response = self._server.application.refuse(request, error.code, error.message)
         self._transport.write(encode_answer(response, is_head=error.method == "HEAD", stays=False))
-        self._release()
-        self._drop()
+        self._drop(is_crowded=True)
 
-    def _drop(self) -> None:
-        self._state = State.DROP
+    def _drop(self, *, is_crowded: bool) -> None:
+        """Close; if the client still sends, when it has had time to read the answer."""
+        self._is_dropping = True
         self._since = self._server.now
-        self._buffer.clear()
-        if self._has_ended or self.is_secure or not self._transport.can_write_eof():
+        self._reader.ready.clear()
+        if not is_crowded or self._has_ended or self.is_secure or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._transport.write_eof()

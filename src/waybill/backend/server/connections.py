@@ -7,7 +7,6 @@ from collections.abc import Collection, Coroutine
 from typing import Any, Protocol
 
 from waybill.backend.application import Application
-from waybill.backend.server.head import HeadReader
 from waybill.backend.server.limits import Limits
 
 
@@ -31,7 +30,6 @@ class Connections:
         """A client of one of `waiting_paths` that goes away wants no answer any more: its request is cancelled."""
         self.application = application
         self.limits = limits
-        self.heads = HeadReader()
         self.now = asyncio.get_running_loop().time()
         """The time of the last round, by the clock of the loop."""
         self.is_closing = False

@@ -1,41 +1,38 @@
-"""The head of a request (RFC 9112): its line and its fields, read strictly.
+"""The head of a request (RFC 9112): what its line and its fields say.
 
-What two readers could take for different requests is refused: bare line feeds, white space before a colon, folded
-lines, lengths that disagree, a length beside a transfer coding. A client sends nearly the same head again and again, so
-those read last are remembered: of a head that is known nothing is looked at any more.
+The parser refuses what two readers could take for different requests: bare line feeds, white space before a colon,
+folded lines, two lengths, a length beside a transfer coding. The rest is refused here. A client sends nearly the same
+head again and again, so those read last are remembered: of a head that is known nothing is looked at any more.
 """
 
 from __future__ import annotations
 
-import re
+import functools
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-MAX_HEAD_BYTES: Final = 32 * 1024
-MAX_TARGET_BYTES: Final = 8 * 1024
-MAX_FIELDS: Final = 100
-MAX_LENGTH_DIGITS: Final = 18
-REMEMBERED_HEADS: Final = 500
-REMEMBERED_BYTES: Final = 1024
-"""Longer heads are read each time."""
+from waybill.backend.server.limits import body_limit
 
-_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
-_VERSION: Final = re.compile(rb".* HTTP/[0-9]\.[0-9]", re.DOTALL)
-_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_SINGLE: Final = frozenset({"host", "content-length", "authorization", "content-type"})
+MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_FIELDS: Final = 100
+LARGE_BYTES: Final = 64 * 1024
+"""Bodies from this size on count for the limit of all connections together."""
+REMEMBERED_HEADS: Final = 500
+
+_SINGLE: Final = frozenset({"host", "authorization", "content-type"})
 
 
 class BadRequest(Exception):
     """A request that cannot be read: `code` is one of the codes of errors."""
 
-    def __init__(self, code: str, message: str, method: str = "", fields: dict[str, str] | None = None) -> None:
-        """Say what is wrong in a whole sentence; `method` and `fields` are what could be read."""
+    def __init__(self, code: str, message: str) -> None:
+        """Say what is wrong in a whole sentence."""
         super().__init__(message)
         self.code = code
         self.message = message
-        self.method = method
-        self.fields = fields or {}
+        self.method = ""
+        self.fields: dict[str, str] = {}
+        """What could be read of the request."""
 
 
 class Head(NamedTuple):
@@ -47,89 +44,58 @@ class Head(NamedTuple):
     headers: dict[str, str]
     length: int
     """Octets of the body; -1 if it is chunked."""
+    limit: int
+    """How many octets the body may have."""
     is_old: bool
     """Whether it is of HTTP/1.0."""
     stays: bool
     """Whether the connection may be used again."""
     is_asked: bool
     """Whether the client waits for a 100 before it sends the body."""
+    is_cut: bool
+    """Whether the parser takes the end of the head for that of the request, as another protocol could follow."""
+    is_special: bool
+    """Whether there is something to do before the body."""
 
 
-class HeadReader:
-    """Reads heads."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Head] = {}
-
-    def read(self, raw: bytes) -> Head:
-        """Return what a head says, given without the empty line at its end. Raises BadRequest."""
-        found = self._known.get(raw)
-        if found is None:
-            found = read_head(raw)
-            if len(raw) <= REMEMBERED_BYTES:
-                if len(self._known) >= REMEMBERED_HEADS:
-                    self._known.clear()
-                self._known[raw] = found
-        return found
-
-
-def read_head(raw: bytes) -> Head:
-    """Return what a head says. Raises BadRequest."""
-    line, _, rest = raw.partition(b"\r\n")
-    method, target, is_old = read_line(line)
-    headers = _fields(rest, method)
+@functools.lru_cache(REMEMBERED_HEADS)
+def read_head(
+    method: bytes,
+    version: str,
+    target: bytes,
+    fields: tuple[bytes, ...],
+    stays: bool,  # noqa: FBT001
+    upgrades: bool,  # noqa: FBT001
+) -> Head:
+    """Return what a head says: `fields` are names and values in turn. Raises BadRequest."""
+    headers: dict[str, str] = {}
     try:
+        is_old = _is_old(version)
+        _read_fields(fields, headers)
         path, query = _target(target, method)
-        length = _length(headers, is_old=is_old)
+        length = _length(headers, is_old=is_old, may_be=method != b"CONNECT")
         is_asked = not is_old and _expects(headers) and length != 0
     except BadRequest as error:
-        error.method, error.fields = method, headers
+        error.method, error.fields = method.decode(), headers
         raise
-    wanted = {one.strip() for one in headers.get("connection", "").lower().split(",")}
-    stays = "keep-alive" in wanted if is_old else "close" not in wanted
-    return Head(method, path, query, headers, length, is_old, stays, is_asked)
+    is_special = is_asked or not 0 <= length < LARGE_BYTES
+    limit = body_limit(path)
+    is_cut = upgrades and length != 0
+    return Head(method.decode(), path, query, headers, length, limit, is_old, stays, is_asked, is_cut, is_special)
 
 
-def read_line(line: bytes) -> tuple[str, bytes, bool]:
-    """Return the method and the target of a request line, and whether it is of HTTP/1.0. Raises BadRequest."""
-    found = _LINE.fullmatch(line)
-    if found is None:
-        if len(line) > MAX_TARGET_BYTES and _VERSION.fullmatch(line) is None and b" " in line[:70]:
-            raise BadRequest("uri_too_long", f"The target is longer than {MAX_TARGET_BYTES} bytes.")
-        raise BadRequest("invalid_request", "The request line is not METHOD /path HTTP/1.1.")
-    if found[3] != b"1":
+def _is_old(version: str) -> bool:
+    if version not in {"1.1", "1.0"}:
         raise BadRequest("version_not_supported", "This server speaks HTTP/1.1 and HTTP/1.0.")
-    target = found[2]
-    if len(target) > MAX_TARGET_BYTES:
-        raise BadRequest("uri_too_long", f"The target is longer than {MAX_TARGET_BYTES} bytes.", found[1].decode())
-    return found[1].decode(), target, found[4] == b"0"
+    return version == "1.0"
 
 
-def _target(target: bytes, method: str) -> tuple[str, bytes]:
-    """Return the path of a target, decoded, and its query."""
-    if b"#" in target:
-        raise BadRequest("invalid_request", "The target has a fragment.")
-    raw, _, query = target.partition(b"?")
-    if not raw.startswith(b"/"):
-        scheme, found, rest = raw.partition(b"://")
-        if raw == b"*" or method == "CONNECT":
-            return raw.decode("ascii"), query
-        if not found or scheme.lower() not in {b"http", b"https"}:
-            raise BadRequest("invalid_request", "The target is no path.")
-        raw = b"/" + rest.partition(b"/")[2]
-    path = raw.decode("ascii")
-    return unquote(path) if "%" in path else path, query
-
-
-def _fields(rest: bytes, method: str) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    lines = rest.split(b"\r\n") if rest else []
-    if len(lines) > MAX_FIELDS:
-        raise BadRequest("headers_too_large", f"There are more than {MAX_FIELDS} headers.", method)
-    for line in lines:
-        raw, colon, value = line.partition(b":")
-        if not colon or _NAME.fullmatch(raw) is None or _CONTROL.search(value) is not None:
-            raise BadRequest("invalid_request", "A header is not NAME: VALUE.", method)
+def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
+    if len(fields) > 2 * MAX_FIELDS:
+        raise BadRequest("headers_too_large", f"There are more than {MAX_FIELDS} headers.")
+    if sum(map(len, fields)) > MAX_HEAD_BYTES:
+        raise BadRequest("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
+    for raw, value in zip(fields[::2], fields[1::2], strict=True):
         name = raw.decode("ascii").lower()
         text = value.strip(b" \t").decode("latin-1")
         before = headers.get(name)
@@ -138,8 +104,23 @@ def _fields(rest: bytes, method: str) -> dict[str, str]:
         elif name not in _SINGLE:
             headers[name] = f"{before}, {text}"
         elif before != text or name == "host":
-            raise BadRequest("invalid_request", f"The header {name} is there twice.", method)
-    return headers
+            raise BadRequest("invalid_request", f"The header {name} is there twice.")
+
+
+def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
+    """Return the path of a target, decoded, and its query."""
+    if b"#" in target:
+        raise BadRequest("invalid_request", "The target has a fragment.")
+    raw, _, query = target.partition(b"?")
+    if not raw.startswith(b"/"):
+        scheme, found, rest = raw.partition(b"://")
+        if raw == b"*" or method == b"CONNECT":
+            return raw.decode("ascii"), query
+        if not found or scheme.lower() not in {b"http", b"https"}:
+            raise BadRequest("invalid_request", "The target is no path.")
+        raw = b"/" + rest.partition(b"/")[2]
+    path = raw.decode("ascii")
+    return unquote(path) if "%" in path else path, query
 
 
 def _expects(headers: dict[str, str]) -> bool:
@@ -152,20 +133,16 @@ def _expects(headers: dict[str, str]) -> bool:
     return expected is not None
 
 
-def _length(headers: dict[str, str], *, is_old: bool) -> int:
+def _length(headers: dict[str, str], *, is_old: bool, may_be: bool) -> int:
     """Return how many octets the body has, -1 for a chunked one."""
     coding = headers.get("transfer-encoding")
-    declared = headers.get("content-length")
-    if coding is not None:
-        if declared is not None or is_old:
-            raise BadRequest("invalid_request", "The length of the body is ambiguous.")
-        if coding.lower() != "chunked":
-            raise BadRequest("not_implemented", "The only transfer coding is chunked.")
-        return -1
-    if declared is None:
-        return 0
-    if not (declared.isascii() and declared.isdecimal()):
-        raise BadRequest("invalid_request", "The header Content-Length is no number.")
-    if len(declared) > MAX_LENGTH_DIGITS:
-        raise BadRequest("payload_too_large", "The body is too large.")
-    return int(declared)
+    length = int(headers.get("content-length", "0"))
+    if not may_be and (length or coding is not None):
+        raise BadRequest("invalid_request", "This method has no body.")
+    if coding is None:
+        return length
+    if is_old:
+        raise BadRequest("invalid_request", "The length of the body is ambiguous.")
+    if coding.lower() != "chunked":
+        raise BadRequest("not_implemented", "The only transfer coding is chunked.")
+    return -1

@@ -1,0 +1,213 @@
+"""Requests out of octets, however they are cut: httptools parses, and here are the limits that it does not have."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import httptools
+
+from waybill.backend.server.head import LARGE_BYTES, MAX_HEAD_BYTES, BadRequest, Head, read_head
+
+MAX_TARGET_BYTES: Final = 8 * 1024
+_METHOD: Final = re.compile(rb"(?:\r\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}+)( |\Z|[!#$%&'*+.^_`|~0-9A-Za-z-])")
+_STAND_IN: Final = b"SOURCE "
+
+
+class Phase(Enum):
+    """What of a request has come."""
+
+    NOTHING = "nothing"
+    HEAD = "head"
+    BODY = "body"
+
+
+class Received(NamedTuple):
+    """A whole request, and how much room was reserved for its body."""
+
+    head: Head
+    body: bytes
+    reserved: int
+
+
+class RequestReader:
+    """Reads the requests of one connection."""
+
+    def __init__(self, reserve: Callable[[int], None]) -> None:
+        """`reserve` takes room for a large body, and raises BadRequest if there is none."""
+        self.phase = Phase.NOTHING
+        self.ready: deque[Received] = deque()
+        """The whole requests that nobody has taken yet."""
+        self.is_asked = False
+        """Whether the client waits for a 100 before it sends the body."""
+        self.is_last = False
+        """Whether the client has said that it sends no more requests."""
+        self.has_more = False
+        """Whether it has sent more all the same."""
+        self._reserve = reserve
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._fault: BadRequest | None = None
+        self._head: Head | None = None
+        self._target = b""
+        self._fields: list[bytes] = []
+        self._method = b""
+        """The method of the request, as soon as it is known."""
+        self._body: bytes | bytearray = b""
+        self._reserved = 0
+        self._loose = 0
+        """Octets that came since the parser last had something to say."""
+        self._has_moved = False
+
+    @property
+    def size(self) -> int:
+        """How much of the body is there."""
+        return len(self._body)
+
+    def close(self) -> None:
+        """Let go of the parser, which refers to this reader."""
+        self._parser = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come. Raises BadRequest, after which nothing more can be read."""
+        if self.is_last:
+            self.has_more = True
+            return
+        is_start = self.phase is Phase.NOTHING
+        self._has_moved = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as pause:
+            # This could become another protocol, and does not.
+            self._begin_again(data[pause.args[0] :])
+        except httptools.HttpParserInvalidMethodError:
+            found = _METHOD.match(data) if is_start and not self._has_moved else None
+            if found is None or found[2] != b" " or self._method:
+                code = "not_implemented" if found or not is_start else "invalid_request"
+                raise self._refusal(code, "The request begins with no method that is known here.") from None
+            self._method = found[1]
+            self._begin_again(_STAND_IN + data[found.end() :])
+        except httptools.HttpParserError as error:
+            self._explain(error)
+        self._loose = 0 if self._has_moved else self._loose + len(data)
+        if self._loose > MAX_HEAD_BYTES:
+            raise self._refusal("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
+
+    def _begin_again(self, data: bytes) -> None:
+        """Have another parser read what this one would not."""
+        self._parser = httptools.HttpRequestParser(self)
+        if self._head is not None:
+            # The parser takes it that there is no body: show it a head that asks for nothing else.
+            pairs = zip(self._fields[::2], self._fields[1::2], strict=True)
+            fields = b"".join(b"%b: %b\r\n" % one for one in pairs if one[0].lower() != b"upgrade")
+            data = b"%b%b HTTP/1.1\r\n%b\r\n%b" % (_STAND_IN, self._target, fields, data)
+            method = self._method
+            self._forget()
+            self._method = method
+        self.phase = Phase.NOTHING
+        if data:
+            self.feed(data)
+        self._has_moved = True
+
+    def _explain(self, error: httptools.HttpParserError) -> None:
+        """Raise BadRequest for what the parser has refused."""
+        if self.is_last:
+            self.has_more = True
+            return
+        fault = self._fault
+        if fault is None:
+            if isinstance(error, httptools.HttpParserCallbackError):
+                raise error
+            text = str(error)
+            code = "invalid_request"
+            if "overflow" in text:
+                code = "payload_too_large"
+            elif text in {"Invalid HTTP version", "Pause on PRI/Upgrade"}:
+                code = "version_not_supported"
+            fault = self._refusal(code, f"The request is not HTTP/1.1: {text}.")
+        raise fault from None
+
+    def _refusal(self, code: str, message: str) -> BadRequest:
+        error = BadRequest(code, message)
+        if self._head is not None and self.phase is Phase.BODY:
+            error.method, error.fields = self._head.method, self._head.headers
+        return error
+
+    def _fail(self, code: str, message: str) -> BadRequest:
+        """Return what a callback raises: the parser would not hand it on."""
+        self._fault = self._refusal(code, message)
+        return self._fault
+
+    # What the parser says. --------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.phase = Phase.HEAD
+
+    def on_url(self, piece: bytes) -> None:
+        """Take a piece of the target."""
+        self._target += piece
+        if len(self._target) > MAX_TARGET_BYTES:
+            raise self._fail("uri_too_long", f"The target is longer than {MAX_TARGET_BYTES} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head, or a trailer, which nobody looks at."""
+        self._fields += (name, value)
+
+    def on_headers_complete(self) -> None:
+        """Read the head."""
+        parser, self._has_moved = self._parser, True
+        self._method = method = self._method or parser.get_method()
+        try:
+            self._head = head = read_head(
+                *(method, parser.get_http_version(), self._target, tuple(self._fields)),
+                *(parser.should_keep_alive(), parser.should_upgrade()),
+            )
+            self.phase = Phase.BODY
+            if head.is_special:
+                self._look_at(head)
+        except BadRequest as error:
+            self._fault = error
+            raise
+
+    def _look_at(self, head: Head) -> None:
+        size = head.limit if head.length < 0 else head.length
+        if size > head.limit:
+            raise self._refusal("payload_too_large", "The body is too large.")
+        if size >= LARGE_BYTES and not self._reserved:
+            self._reserve(size)
+            self._reserved = size
+        self.is_asked = head.is_asked
+
+    def on_chunk_header(self) -> None:
+        """Take note that the body goes on."""
+        self._has_moved = True
+
+    def on_body(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        self._has_moved = True
+        if not self._body:
+            self._body = piece
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += piece
+        if self._head is not None and len(self._body) > self._head.limit:
+            raise self._fail("payload_too_large", "The body is too large.")
+
+    def on_message_complete(self) -> None:
+        """A request is whole, unless the parser only takes it for one."""
+        head = self._head
+        if head is None or head.is_cut:
+            return
+        self.ready.append(Received(head, bytes(self._body), self._reserved))
+        self.phase = Phase.NOTHING
+        self.is_last = not head.stays
+        self.is_asked = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._head, self._method, self._target, self._body, self._reserved = None, b"", b"", b"", 0
+        self._fields.clear()
