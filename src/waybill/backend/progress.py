@@ -70,7 +70,7 @@ class ProgressWriter:
             told.timer = self._loop.call_at(max(self._loop.time(), told.sent_at + EVERY_SECONDS), self._send, job.id)
 
     def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None, event_id: str | None = None) -> None:
-        """Tell what the next attempt shall find, None for nothing: at once, by an event with this id if one is given."""
+        """Tell what the next attempt shall find, None for nothing: at once, by an event with this id if given."""
         told = self._told_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         lease = self._leases.get(job.id)
