@@ -14,7 +14,7 @@
       `NotFound` 404, `ResourceLocked` 405, `PreconditionFailed` 406
     - closing the connection: `ConnectionForced` 320, `InvalidPath` 402, `FrameError` 501, `SyntaxViolation` 502,
       `CommandInvalid` 503, `ChannelViolation` 504, `UnexpectedFrame` 505, `ResourceExhausted` 506, `NotAllowed` 530,
-      `NotSupported` 540, `BrokerFailed` 541
+      `NotSupported` 540, `InternalError` 541
 """
 
 from enum import Enum
@@ -196,7 +196,7 @@ class NotSupported(ProtocolError):
     """540."""
 
 
-class BrokerFailed(ProtocolError):
+class InternalError(ProtocolError):
     """541."""
 
 
@@ -217,7 +217,7 @@ BY_CODE: Final[dict[int, type[ProtocolError]]] = {
     506: ResourceExhausted,
     530: NotAllowed,
     540: NotSupported,
-    541: BrokerFailed,
+    541: InternalError,
 }
 
 METHOD_NAMES: Final = {(method.CLASS_ID, method.METHOD_ID): method.NAME for method in METHODS}

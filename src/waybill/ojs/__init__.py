@@ -61,8 +61,10 @@ if TYPE_CHECKING:
     from waybill.ojs.cron.definition import CronFiring, CronInfo, CronJob
     from waybill.ojs.dead_letters import DeadJob, DeadLetters
     from waybill.ojs.push.outbox import Outbox, OutboxRelay
+    from waybill.ojs.sync.crons import SyncCrons
     from waybill.ojs.sync.jobs import SyncJobs
     from waybill.ojs.sync.pipeline import SyncPipeline
+    from waybill.ojs.sync.workflow import SyncWorkflow
     from waybill.ojs.topology.check import Finding, Standing, check_topology
     from waybill.ojs.topology.migration import Migration, MigrationBlocked, Move
     from waybill.ojs.workflow.handle import WorkflowHandle, WorkflowNotCompleted
@@ -137,9 +139,11 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepInfo",
+    "SyncCrons",
     "SyncJob",
     "SyncJobs",
     "SyncPipeline",
+    "SyncWorkflow",
     "Topology",
     "TopologyConflict",
     "Unique",
@@ -186,8 +190,10 @@ _HOMES: Final = {
     "Step": "workflow.shapes",
     "StepFailed": "workflow.parents",
     "StepInfo": "workflow.requests",
+    "SyncCrons": "sync.crons",
     "SyncJobs": "sync.jobs",
     "SyncPipeline": "sync.pipeline",
+    "SyncWorkflow": "sync.workflow",
     "Workflow": "workflow.shapes",
     "WorkflowHandle": "workflow.handle",
     "WorkflowInfo": "workflow.requests",

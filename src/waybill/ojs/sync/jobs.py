@@ -10,7 +10,7 @@ the first call, in a forked child anew, and is closed when the process ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from waybill.client import WrongEventLoop
 from waybill.ojs.handler import NewJob, Options
@@ -22,11 +22,18 @@ from waybill.ojs.sync.background import background, in_a_loop, started
 from waybill.ojs.sync.job import SyncJob
 from waybill.ojs.sync.pipeline import AnyJob, Pushed, SyncPipeline
 from waybill.ojs.topology.topology import Topology
+from waybill.ojs.workflow.jobs_port import JobsPort
+
+if TYPE_CHECKING:
+    from waybill.ojs.cron.crons import Crons
+    from waybill.ojs.sync.crons import SyncCrons
+    from waybill.ojs.sync.workflow import SyncWorkflow
+    from waybill.ojs.workflow.handle import WorkflowHandle
 
 T = TypeVar("T")
 
 
-class AsyncJobs(Protocol):
+class AsyncJobs(JobsPort, Protocol):
     """What `SyncJobs` calls in the loop: `Jobs`, where it is described."""
 
     uri: str
@@ -35,6 +42,11 @@ class AsyncJobs(Protocol):
 
     def twin(self) -> Self:
         """Return an object of the same handlers and settings with a connection of its own."""
+        ...
+
+    @property
+    def crons(self) -> Crons:
+        """The cron jobs."""
         ...
 
     def job(self, job_id: str) -> Job[Any]: ...
@@ -84,6 +96,26 @@ class SyncJobs:
         """As `Jobs.job`."""
         self._check("jobs.job(...)")
         return self._handle(self._twin().job(job_id))
+
+    def workflow(self, workflow_id: str) -> SyncWorkflow[Any]:
+        """Return a handle for a workflow that anybody has pushed; nothing is asked yet."""
+        from waybill.ojs.sync.workflow import SyncWorkflow  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.workflow.handle import WorkflowHandle  # noqa: PLC0415 - see above
+
+        def call(work: Callable[[WorkflowHandle[Any]], Coroutine[Any, Any, T]], instead: str) -> T:
+            return self._call(lambda jobs: work(WorkflowHandle(jobs, workflow_id)), instead)
+
+        return SyncWorkflow(workflow_id, call)
+
+    @property
+    def crons(self) -> SyncCrons:
+        """The cron jobs, as `Jobs.crons` has them."""
+        from waybill.ojs.sync.crons import SyncCrons  # noqa: PLC0415 - as few need it, others start sooner
+
+        def call(work: Callable[[Crons], Coroutine[Any, Any, T]], instead: str) -> T:
+            return self._call(lambda jobs: work(jobs.crons), instead)
+
+        return SyncCrons(call)
 
     def cancel(self, job_id: str, queue: str | None = None) -> None:
         """As `Jobs.cancel`."""

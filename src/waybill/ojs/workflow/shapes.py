@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain as joined
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
@@ -23,6 +23,10 @@ from waybill.ojs.workflow.definition import Definition, NodeKind
 from waybill.ojs.workflow.handle import WorkflowHandle
 from waybill.ojs.workflow.jobs_port import JobsPort
 from waybill.ojs.workflow.push import Stream, push_workflow, spawn_workflow
+
+if TYPE_CHECKING:
+    from waybill.ojs.client import Jobs
+    from waybill.ojs.sync.workflow import SyncWorkflow
 
 MAX_EMBEDDED: Final = 100
 """Jobs of a group that go into the definition; those of a larger one are streamed."""
@@ -68,6 +72,17 @@ class Shape(Generic[R_co]):
         """
         definition, stream = self.define(jobs, may_stream=True)
         return WorkflowHandle(jobs, await push_workflow(definition, stream, jobs, expires=expires, workflow_id=id))
+
+    def push_sync(
+        self,
+        jobs: Jobs,
+        *,
+        expires: datetime | timedelta | None = None,
+        id: str | None = None,  # noqa: A002 - its name
+    ) -> SyncWorkflow[R_co]:
+        """Begin the workflow from a thread without an event loop, as `push` does; see `Jobs.sync`."""
+        pushed = jobs.sync.call(lambda twin: self.push(twin, expires=expires, id=id), "workflow.push(...)")
+        return jobs.sync.workflow(pushed.id)
 
     async def spawn(self, jobs: JobsPort) -> WorkflowHandle[R_co]:
         """Push it from a handler, as a part of the job at hand.

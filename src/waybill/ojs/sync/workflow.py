@@ -1,0 +1,63 @@
+"""Workflows for callers without an event loop: what `push_sync` of a chain, group and so on returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from waybill.ojs.workflow.handle import WorkflowHandle
+from waybill.ojs.workflow.requests import WorkflowInfo
+
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """Runs a coroutine of the workflow where its connection lives, and waits for it."""
+
+    def __call__(self, work: Callable[[WorkflowHandle[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
+        """`instead` is what somebody has to write who calls from inside an event loop."""
+        ...
+
+
+class SyncWorkflow(Generic[R_co]):
+    """A workflow that was pushed, here or elsewhere. Its methods are those of `WorkflowHandle`, and wait for their end.
+
+    `R_co` is its result. Any thread may use it.
+    """
+
+    __slots__ = ("_call", "id")
+
+    def __init__(self, workflow_id: str, call: Caller) -> None:
+        """Made by `Shape.push_sync` and `SyncJobs.workflow`."""
+        self.id = workflow_id
+        self._call = call
+
+    def info(self) -> WorkflowInfo:
+        """As `WorkflowHandle.info`."""
+        return self._call(lambda handle: handle.info(), "workflow.info()")
+
+    def state(self) -> str:
+        """As `WorkflowHandle.state`."""
+        return self._call(lambda handle: handle.state(), "workflow.state()")
+
+    def wait(self, *, timeout: float | None = None) -> WorkflowInfo:
+        """As `WorkflowHandle.wait`."""
+        return self._call(lambda handle: handle.wait(timeout=timeout), "workflow.wait(...)")
+
+    def result(self, *, timeout: float | None = None) -> R_co:
+        """As `WorkflowHandle.result`."""
+        found: R_co = self._call(lambda handle: handle.result(timeout=timeout), "workflow.result(...)")
+        return found
+
+    def cancel(self) -> WorkflowInfo:
+        """As `WorkflowHandle.cancel`."""
+        return self._call(lambda handle: handle.cancel(), "workflow.cancel()")
+
+    def retry(self) -> WorkflowInfo:
+        """As `WorkflowHandle.retry`."""
+        return self._call(lambda handle: handle.retry(), "workflow.retry()")
+
+    def __repr__(self) -> str:
+        """Name the workflow."""
+        return f"<SyncWorkflow {self.id}>"
