@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from waybill.ojs.coordinator.job_fold import is_foldable
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.nesting import shown
@@ -66,6 +67,8 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verd
     for message in messages:
         try:
             found, unreadable = fold_messages(store, [message])
+        except StreamReplaced:
+            raise
         except Exception:  # noqa: BLE001 - whatever a store can have against a value
             store.probe()
             found, unreadable = _take_apart(store, message)
@@ -84,6 +87,8 @@ def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
                 verdicts |= store.apply([(offset, [event])], keeps_position=True)
                 store.note([event])
                 break
+            except StreamReplaced:
+                raise
             except Exception as error:  # noqa: BLE001 - see above
                 store.probe()
                 if tries_left:

@@ -12,6 +12,7 @@ import msgspec
 
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
+from waybill.ojs.coordinator.stream_identity import StreamMark
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
@@ -72,6 +73,8 @@ class JobStore:
         """Events, by type and job or by type and id, that are noted when they are folded."""
         self.arrived: list[tuple[str, str]] = []
         """Those of them that were folded, until somebody takes them from here."""
+        self.mark: StreamMark | None = None
+        """A message of the stream that is not after those which are folded next: it is kept with the position."""
 
     def __enter__(self) -> Self:
         """Nothing is left to open."""
@@ -94,6 +97,14 @@ class JobStore:
         """The offset in the stream from which on events are not folded yet."""
         raise NotImplementedError
 
+    def begin(self) -> tuple[int, StreamMark | None]:
+        """Return the offset from which on events are not folded yet, and a message before it, if one is known."""
+        return self.next_offset, None
+
+    def begin_anew(self) -> None:
+        """Forget all as `clear` does, unless another coordinator that shares the database has done so since."""
+        self.clear()
+
     def apply(
         self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
     ) -> dict[str, JobInfo | None]:
@@ -101,7 +112,8 @@ class JobStore:
 
         With `keeps_position` the messages count as not folded yet: for one that is taken apart.
         Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place; and
-        None for each event that a feature has folded.
+        None for each event that a feature has folded. Raises StreamReplaced if another coordinator has cleared the
+        database: `begin_anew` takes note of that.
         """
         raise NotImplementedError
 

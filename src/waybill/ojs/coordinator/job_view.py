@@ -19,19 +19,20 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from waybill.client import Consumer, Delivery
+from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
+from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import KeptMessage
 
-PREFETCH: Final = 50
 FOLD_SECONDS: Final = 0.02
 WATCHED_FOLD_SECONDS: Final = 0.002
 """While somebody waits for the end of a job."""
@@ -63,12 +64,10 @@ class JobView(EventFollower):
         self._rebuild = rebuild
         self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
-        self._stream: Consumer | None = None
-        self._waiting: deque[tuple[int, Delivery]] = deque()
-        """Messages that are to be folded, each with its offset in the stream."""
-        self._next_offset = 0
-        self.skipped_count = 0
-        """How many events could not be understood, or kept, and were stepped over."""
+        self._reader = EventReader(self._take, self._stop_folding)
+        self._waiting: deque[tuple[StreamMark, Delivery]] = deque()
+        """Messages that are to be folded, each with its place in the stream."""
+        self._skipped_count = 0
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self._expected: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._arrived = asyncio.Event()
@@ -98,13 +97,8 @@ class JobView(EventFollower):
         store.features = self._features
         store.watched = self.watched
         store.expected = set()
-        self._next_offset = await self._in_thread(lambda: store.next_offset)
-        channel = await broker.connection.channel(prefetch_count=PREFETCH)
-        self._stream = await channel.consume(
-            broker.declarer.topology.event_stream,
-            self._take,
-            arguments={"x-stream-offset": self._next_offset or "first"},
-        )
+        await self._reader.open(broker)
+        await self._reader.begin(*await self._in_thread(store.begin))
         self._folding = asyncio.get_running_loop().create_task(self._fold_for_ever(store))
 
     async def close(self) -> None:
@@ -366,18 +360,13 @@ class JobView(EventFollower):
         except TimeoutError:
             return False
 
-    def _take(self, delivery: Delivery) -> None:
-        try:
-            offset = (delivery.properties.headers or {}).get("x-stream-offset")
-        except ValueError:
-            _log.warning("a message of the event stream has malformed properties and is stepped over")
-            self.skipped_count += 1
-            offset = None
-        if not isinstance(offset, int) or offset < self._next_offset:
-            delivery.ack()
-            return
-        self._next_offset = offset + 1
-        self._waiting.append((offset, delivery))
+    @property
+    def skipped_count(self) -> int:
+        """How many events could not be understood, or kept, and were stepped over."""
+        return self._skipped_count + self._reader.malformed_count
+
+    def _take(self, mark: StreamMark, delivery: Delivery) -> None:
+        self._waiting.append((mark, delivery))
         self._arrived.set()
         if len(self._waiting) * 2 >= PREFETCH:
             self._many_wait.set()
@@ -399,11 +388,37 @@ class JobView(EventFollower):
             self._arrived.clear()
             self._many_wait.clear()
             began = loop.time()
-            while self._waiting:
+            if self._reader.is_replaced:
+                await self._begin_anew(store)
+            while self._waiting and not self._reader.is_replaced:
                 # The other half arrives meanwhile.
                 count = min(len(self._waiting), PREFETCH // 2)
                 await self._fold(store, [self._waiting.popleft() for _ in range(count)])
             fold_seconds = loop.time() - began
+
+    def _stop_folding(self) -> None:
+        self._arrived.set()
+        self._many_wait.set()
+
+    async def _begin_anew(self, store: JobStore) -> None:
+        """Make the state anew, from the first event that there is."""
+        _log.warning(
+            "the event stream was made anew, or another coordinator rebuilds the database: "
+            "the state of jobs is made again from the first event, and what that stream does not tell is forgotten"
+        )
+        for _, delivery in self._waiting:
+            delivery.ack()
+        self._waiting.clear()
+        self._on_the_way.clear()
+        while True:
+            try:
+                await self._in_thread(store.begin_anew)
+                await self._reader.begin(*await self._in_thread(store.begin))
+            except Exception:  # noqa: BLE001 - whatever a broker or a database can have against it
+                _log.exception("the state of jobs cannot be made anew, trying again in %g s", RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def _body_of(self, delivery: Delivery) -> bytes:
         """Return what is to be folded of a message: of one of this process, what is not known by its confirm."""
@@ -413,9 +428,10 @@ class JobView(EventFollower):
                 return left
         return delivery.body
 
-    async def _fold(self, store: JobStore, waiting: Sequence[tuple[int, Delivery]]) -> None:
+    async def _fold(self, store: JobStore, waiting: Sequence[tuple[StreamMark, Delivery]]) -> None:
         # The properties were decoded for the offset.
-        messages = [(offset, self._body_of(delivery), delivery.properties.user_id) for offset, delivery in waiting]
+        messages = [(mark.offset, self._body_of(delivery), delivery.properties.user_id) for mark, delivery in waiting]
+        store.mark = waiting[0][0]
         failures = 0
         while True:
             try:
@@ -425,14 +441,16 @@ class JobView(EventFollower):
                 run = self._soon if is_little else self._in_thread
                 verdicts, skipped = await run(functools.partial(fold, store, messages))
                 break
+            except StreamReplaced:
+                self._waiting.extendleft(reversed(waiting))
+                self._reader.replace()
+                return
             except Exception:  # noqa: BLE001 - whatever a database can have against it
                 failures += 1
                 _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
-        self.skipped_count += skipped
-        if self._stream is not None:
-            # After a lost connection the consumer goes on here.
-            self._stream.arguments["x-stream-offset"] = waiting[-1][0] + 1
+        self._skipped_count += skipped
+        self._reader.folded(waiting[-1][0])
         for _, delivery in waiting:
             delivery.ack()
         if store.ended:
@@ -453,4 +471,4 @@ class JobView(EventFollower):
         self._folded = asyncio.Event()
 
 
-__all__ = ["FOLD_BYTES", "JobView"]
+__all__ = ["FOLD_BYTES", "PREFETCH", "JobView"]

@@ -2,7 +2,8 @@
 
 The stream is the truth, this is a view of it: the position in the stream is written in one transaction with what was
 folded, so that a crash repeats or loses nothing, and a lost database is made again from the first event. Coordinators
-may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped.
+may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped. Each
+time the view is made anew, an epoch begins: who still folds what belongs to the one before is refused.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
+from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -31,7 +33,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-_VERSION: Final = 10
+_VERSION: Final = 11
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
@@ -71,6 +73,9 @@ _positions: Final = sql.Table(
     sql.Column("stream", sql.String, primary_key=True),
     sql.Column("next_offset", sql.BigInteger, nullable=False),
     sql.Column("version", sql.Integer, nullable=False),
+    sql.Column("epoch", sql.Integer, nullable=False),
+    sql.Column("mark_offset", sql.BigInteger),
+    sql.Column("mark_digest", sql.BigInteger),
 )
 _rows: Final = sql.Table(
     "waybill_row",
@@ -103,6 +108,7 @@ class SqlJobStore(JobStore):
             index_elements=["key"], set_={name: rows.excluded[name] for name in ("mark", "value")}
         )
         self._insert_position = insert(_positions).on_conflict_do_nothing()
+        self._epoch = 0
         self._prepare()
 
     def close(self) -> None:
@@ -112,15 +118,28 @@ class SqlJobStore(JobStore):
     def clear(self) -> None:
         """Forget all jobs and the position: the view is to be made again from the first event."""
         with self._engine.begin() as connection:
-            connection.execute(sql.delete(_jobs))
-            connection.execute(sql.delete(_rows))
-            connection.execute(sql.update(_positions).values(next_offset=0))
+            epoch = _clear(connection, _position(connection, lock=True))
+        self._epoch = epoch
+
+    def begin_anew(self) -> None:
+        """Forget all jobs and the position, unless another coordinator has done so since this one began."""
+        with self._engine.begin() as connection:
+            position = _position(connection, lock=True)
+            epoch = _clear(connection, position) if position.epoch == self._epoch else position.epoch
+        self._epoch = epoch
+
+    def begin(self) -> tuple[int, StreamMark | None]:
+        """Return the offset from which on events are not folded yet, and a message before it, if one is known."""
+        with self._engine.connect() as connection:
+            position = _position(connection)
+        self._epoch = position.epoch
+        return position.next_offset, position.mark
 
     @property
     def next_offset(self) -> int:
         """The offset in the stream from which on events are not folded yet."""
         with self._engine.connect() as connection:
-            return _position(connection)
+            return _position(connection).next_offset
 
     def probe(self) -> None:
         """Write the position as it is."""
@@ -135,7 +154,9 @@ class SqlJobStore(JobStore):
         if not messages:
             return verdicts
         with self._engine.begin() as connection:
-            position = _position(connection, lock=True)
+            position, epoch, _ = _position(connection, lock=True)
+            if epoch != self._epoch:
+                raise StreamReplaced("another coordinator makes the state of jobs anew from the first event")
             arrived = [event for offset, found in messages if offset >= position for event in found]
             known = [event for offset, found in messages if offset < position for event in found]
             verdicts |= dict.fromkeys(event.id for event in known if self.features.wants(event))
@@ -149,7 +170,10 @@ class SqlJobStore(JobStore):
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
             if messages[-1][0] >= position and not keeps_position:
-                connection.execute(sql.update(_positions).values(next_offset=messages[-1][0] + 1))
+                values = {"next_offset": messages[-1][0] + 1}
+                if self.mark is not None:
+                    values |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
+                connection.execute(sql.update(_positions).values(values))
         return verdicts
 
     def newest(
@@ -233,7 +257,9 @@ class SqlJobStore(JobStore):
                 if version not in {None, _VERSION}:
                     _metadata.drop_all(connection)
             _metadata.create_all(connection)
-            connection.execute(self._insert_position.values(stream=_STREAM, next_offset=0, version=_VERSION))
+            new = {"stream": _STREAM, "next_offset": 0, "version": _VERSION, "epoch": 1}
+            connection.execute(self._insert_position.values(new))
+            self._epoch = _position(connection).epoch
 
     def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
         """Return what another coordinator has found for reservations that it folded into this database."""
@@ -319,9 +345,30 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
     cursor.close()
 
 
-def _position(connection: Connection, *, lock: bool = False) -> int:
-    select = sql.select(_positions.c.next_offset).where(_positions.c.stream == _STREAM)
-    return int(connection.execute(select.with_for_update() if lock else select).scalar() or 0)
+class _Position(NamedTuple):
+    """Where the view is in the stream, and how often it was made anew."""
+
+    next_offset: int
+    epoch: int
+    mark: StreamMark | None
+
+
+def _position(connection: Connection, *, lock: bool = False) -> _Position:
+    columns = _positions.c
+    select = sql.select(columns.next_offset, columns.epoch, columns.mark_offset, columns.mark_digest)
+    select = select.where(columns.stream == _STREAM)
+    row = connection.execute(select.with_for_update() if lock else select).one()
+    return _Position(row[0], row[1], None if row[2] is None else StreamMark(row[2], row[3]))
+
+
+def _clear(connection: Connection, position: _Position) -> int:
+    """Forget everything, and begin an epoch, which is returned."""
+    connection.execute(sql.delete(_jobs))
+    connection.execute(sql.delete(_rows))
+    epoch = position.epoch + 1
+    new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None}
+    connection.execute(sql.update(_positions).values(new))
+    return epoch
 
 
 def _row(job: JobRecord) -> dict[str, object]:

@@ -1,0 +1,80 @@
+"""Reads the event stream of a broker from where a store ends, and says when it is not the stream of that store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from waybill.client import Channel, Consumer, Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.stream_identity import StreamIdentity, StreamMark
+
+PREFETCH: Final = 50
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class EventReader:
+    """Gives each message of the stream to `take`, once and in order; `take` acknowledges it, sooner or later."""
+
+    def __init__(self, take: Callable[[StreamMark, Delivery], None], replaced: Callable[[], None]) -> None:
+        """`replaced` is called when the stream turns out to be another one. Nothing is read before `begin`."""
+        self.malformed_count = 0
+        """How many messages had no properties that could be read."""
+        self.is_replaced = False
+        """Whether nothing is given to `take` any more, until `begin` is called again."""
+        self._take = take
+        self._replaced = replaced
+        self._identity = StreamIdentity()
+        self._next_offset = 0
+        self._channel: Channel | None = None
+        self._queue = ""
+        self._stream: Consumer | None = None
+
+    async def open(self, broker: BrokerConnection) -> None:
+        """Prepare to read the stream of a broker."""
+        self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
+        self._queue = broker.declarer.topology.event_stream
+
+    async def begin(self, offset: int, mark: StreamMark | None) -> None:
+        """Read from `offset` on; a message before, if one is known, shows whether the stream is the same."""
+        if self._stream is not None:
+            await self._stream.cancel()
+        self._identity = StreamIdentity(offset, mark)
+        self._next_offset = offset
+        self.is_replaced = False
+        if self._channel is not None:
+            first = offset if mark is None else mark.offset
+            arguments: dict[str, object] = {"x-stream-offset": first or "first"}
+            self._stream = await self._channel.consume(self._queue, self._look_at, arguments=arguments)
+
+    def folded(self, mark: StreamMark) -> None:
+        """Go on with this message after a lost connection: it shows whether the stream is the same."""
+        if self._stream is not None:
+            self._stream.arguments["x-stream-offset"] = mark.offset
+
+    def replace(self) -> None:
+        """Read no more: the stream, or what the store has of it, is not what was read so far."""
+        self.is_replaced = True
+        self._replaced()
+
+    def _look_at(self, delivery: Delivery) -> None:
+        try:
+            offset = (delivery.properties.headers or {}).get("x-stream-offset")
+        except ValueError:
+            _log.warning("a message of the event stream has malformed properties and is stepped over")
+            self.malformed_count += 1
+            offset = None
+        if self.is_replaced or not isinstance(offset, int):
+            delivery.ack()
+            return
+        mark = self._identity.note(offset, delivery.body)
+        if mark is None:
+            delivery.ack()
+            self.replace()
+        elif offset < self._next_offset:
+            delivery.ack()
+        else:
+            self._next_offset = offset + 1
+            self._take(mark, delivery)
