@@ -93,6 +93,8 @@ REQUIRED: dict[str, set[str]] = {
     },
     "workflow.created": {"workflow_id", "workflow_name", "workflow_type", "total_steps", "definition"},
     "workflow.sealed": {"workflow_id", "workflow_name", "total"},
+    "workflow.pushing": {"workflow_id", "workflow_name", "pushed"},
+    "workflow.abandoned": {"workflow_id", "workflow_name", "heard_at"},
     "workflow.step_failed": {"workflow_id", "workflow_name", "step_id", "step_type", "error"},
     "workflow.job_completed": {
         "workflow_id", "workflow_name", "step_id", "step_type", "duration_ms", "steps_remaining",

@@ -32,12 +32,14 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KINDS = (
+    "workflow.pushing", "workflow.abandoned",
     "workflow.created", "workflow.sealed", "workflow.cancelled", "workflow.retried", "workflow.expired",
     "workflow.stopped", "workflow.revived", "workflow.forgotten", "workflow.step_completed", "workflow.callback_fired",
     "workflow.started", "workflow.failed", "workflow.unheard", "job.completed", "job.discarded", "job.started",
     "job.enqueued", "claim.pushed",
 )  # fmt: skip
 FIELDS = (
+    "pushed", "heard_at",
     "definition", "total", "queues", "run", "number", "result", "last_error", "expires_at", "parent_job", "by",
     "workflow_name",
 )  # fmt: skip

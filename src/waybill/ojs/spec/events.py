@@ -27,6 +27,7 @@ from waybill.ojs.spec.cron_events import (
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.pushing_events import WorkflowAbandoned, WorkflowPushing
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
 from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
@@ -368,6 +369,8 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkerHeartbeat: "worker.heartbeat",
     WorkflowCreated: "workflow.created",
     WorkflowSealed: "workflow.sealed",
+    WorkflowPushing: "workflow.pushing",
+    WorkflowAbandoned: "workflow.abandoned",
     WorkflowStarted: "workflow.started",
     WorkflowStepCompleted: "workflow.step_completed",
     WorkflowStepFailed: "workflow.step_failed",

@@ -39,6 +39,7 @@ from waybill.ojs.workflow.announce import Announcement, announcements
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.numbering import event_id_of, member_job_id, read_node_id
 from waybill.ojs.workflow.progress import Progress
+from waybill.ojs.workflow.pushers import PusherWatch
 from waybill.ojs.workflow.rows import DUE, ENDED, TO_DO, MomentRow, progress_key
 from waybill.ojs.workflow.shapes import DELAY
 from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
@@ -72,6 +73,7 @@ class WorkflowActor:
         self._told: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
         """What was untold of a workflow when it was last told of."""
         self._swept_at = float("-inf")
+        self._pushers = PusherWatch(desk.view, self._write)
         self._wake = asyncio.Event()
         desk.view.on_feature.append(self._wake.set)
         leader.on_change.append(self._wake.set)
@@ -88,6 +90,7 @@ class WorkflowActor:
             if not self._leader.leads:
                 self._written.clear()
                 self._told.clear()
+                self._pushers.forget()
                 continue
             try:
                 await self._look()
@@ -117,6 +120,7 @@ class WorkflowActor:
             if progress.revives and progress.id not in self._reviving:
                 self._reviving.add(progress.id)
                 self._desk.spawn(self._revive(progress))
+        await self._pushers.look()
         now = self._leader.now()
         await self._at(DUE, now, self._expire)
         if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:

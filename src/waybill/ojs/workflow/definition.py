@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.workflow.numbering import MAX_MEMBERS
 
 MAX_NODES: Final = 10_000
 """Jobs, chains, groups and so on in one definition. Streamed jobs do not count."""
@@ -28,7 +29,8 @@ class Definition(msgspec.Struct, omit_defaults=True):
 
     A job has its envelope; a chain, a group, a batch and a graph have nodes in `steps`; a batch has callbacks, which
     are jobs. `depends_on` names steps of the same graph. The jobs of a `streamed` group are not here: who pushes the
-    workflow pushes them one after another, and says in the end how many there were.
+    workflow pushes them one after another, and says in the end how many there were; `expected` says it before, if that
+    is known.
     """
 
     type: NodeKind
@@ -38,6 +40,7 @@ class Definition(msgspec.Struct, omit_defaults=True):
     callbacks: dict[str, Definition] = msgspec.field(default_factory=dict)
     depends_on: list[str] = msgspec.field(default_factory=list)
     streamed: bool = False
+    expected: int | None = None
 
 
 def read_definition(value: object) -> Definition:
@@ -105,6 +108,8 @@ def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
             raise _invalid(path, "is streamed, and no group or batch without jobs of its own")
     elif not node.steps:
         raise _invalid(path, "has no jobs")
+    if node.expected is not None and not (node.streamed and 0 < node.expected <= MAX_MEMBERS):
+        raise _invalid(path, f"expects other than 1 to {MAX_MEMBERS} jobs, or is not streamed")
     if node.type == "batch" and not node.callbacks:
         raise _invalid(path, "is a batch without callbacks: use a group")
     if node.type != "batch" and node.callbacks:

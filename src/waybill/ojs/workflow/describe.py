@@ -80,7 +80,7 @@ def _step(flow: Flow, node: Node) -> StepInfo:
         info.job_id = flow.job_id(node.number)
     if node.streamed:
         counts = flow.progress.members
-        info.job_count, info.completed_count, info.failed_count = counts.total, counts.done, counts.failed
+        info.job_count, info.completed_count, info.failed_count = counts.known, counts.done, counts.failed
     times = flow.progress.times(node.number)
     if times is not None:
         info.started_at = _moment(flow, times[0])

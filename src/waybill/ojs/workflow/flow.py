@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from waybill.ojs.workflow.members import Members
-from waybill.ojs.workflow.numbering import member_job_id, node_job_id, nodes_prefix
+from waybill.ojs.workflow.numbering import MAX_MEMBERS, member_job_id, node_job_id, nodes_prefix
 from waybill.ojs.workflow.plan import ROOT, Node, Plan
 from waybill.ojs.workflow.progress import FIRST_END, MAX_ERRORS, Progress, StepError, StepState, WorkflowState
 
+PUSHER_LOST: Final = "PUSHER_LOST"
 MAX_RESULT_BYTES: Final = 64 * 1024
+MAX_QUEUES: Final = 1000
 MAX_REVIVED: Final = 100_000
 """Streamed jobs that a retry brings back."""
 MAX_RESULTS_BYTES: Final = 64 * 1024 * 1024
@@ -49,6 +51,7 @@ class Flow:
         if not progress.states:
             count = len(self.plan.nodes) + ROOT
             progress.states, progress.told = bytearray(count), bytearray(count)
+            progress.members.expected = None if plan.streamed is None else plan.streamed.expected
             self._resume(self.plan.root)
 
     @property
@@ -104,7 +107,7 @@ class Flow:
         """Return how many jobs there are, how many are completed and how many have failed; the streamed ones too."""
         states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
         members = self.members.counts
-        total = members.total if members.total is not None else members.done + members.failed
+        total = members.done + members.failed if members.known is None else members.known
         return (
             len(states) + total,
             states.count(COMPLETED) + members.done,
@@ -186,7 +189,35 @@ class Flow:
         self._time = time
         if self.plan.streamed is not None and total >= 0 and not self.is_over:
             self.members.seal(total)
-            self.progress.queues = list(queues)
+            self.progress.queues = list(queues) or self.progress.queues
+            self._check_members()
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether somebody may still be pushing jobs of it."""
+        counts = self.members.counts
+        return self.plan.streamed is not None and not self.is_over and counts.total is None and not counts.abandoned
+
+    def heard(self, time: str, pushed: int = 0) -> None:
+        """Take note that somebody pushes jobs of its group; it is given up no more."""
+        counts = self.members.counts
+        if self.plan.streamed is not None and not self.is_over and counts.total is None:
+            self.progress.heard_at, counts.abandoned = time, False
+            counts.pushed = max(counts.pushed, min(pushed, MAX_MEMBERS))
+
+    def member_enqueued(self, index: int, queue: str) -> None:
+        """Take note that a streamed job is in its queue."""
+        counts, queues = self.members.counts, self.progress.queues
+        if self.is_pushed and 0 <= index < MAX_MEMBERS:
+            counts.pushed = max(counts.pushed, index + 1)
+            if queue not in queues and len(queues) < MAX_QUEUES:
+                queues.append(queue)
+
+    def abandon(self, heard_at: str, time: str) -> None:
+        """Give up the jobs that were not pushed; the group fails when those that were have ended."""
+        if self.is_pushed and self.progress.heard_at == heard_at:
+            self._time = time
+            self.members.counts.abandoned = True
             self._check_members()
 
     def cancel(self, time: str) -> bool:
@@ -322,12 +353,21 @@ class Flow:
             return
         if node.streamed and not self.members.is_over:
             return
-        failed = self.members.counts.failed > 0 if node.streamed else False
+        failed = self._has_members_missing(node) or self.members.counts.failed > 0 if node.streamed else False
         failed = failed or any(states[step.number] != COMPLETED for step in node.steps)
         if node.kind == "batch":
             self._call_back(node, failed=failed)
         else:
             self._end(node, FAILED if failed else COMPLETED)
+
+    def _has_members_missing(self, node: Node) -> bool:
+        """Say whether jobs of a streamed group were never pushed, and note that as its error."""
+        if not self.members.is_incomplete:
+            return False
+        if not any(error.code == PUSHER_LOST for error in self.progress.errors):
+            text = f"only {self.members.counts.known} jobs were pushed: whoever pushed them was heard of no more"
+            self._note_error(StepError("", PUSHER_LOST, text), node)
+        return True
 
     def _call_back(self, node: Node, *, failed: bool) -> None:
         """Fire the callbacks of a batch whose jobs have all ended, and end it when they have (section 6.4)."""

@@ -19,11 +19,11 @@ from waybill.ojs.coordinator.claims import Claim, claim
 from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.events import ReceivedEvent
-from waybill.ojs.spec.identifiers import derived_id
+from waybill.ojs.spec.identifiers import derived_id, is_uuid7
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.workflow.definition import MAX_NAME_LENGTH, read_definition
-from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.flow import MAX_QUEUES, Flow
 from waybill.ojs.workflow.members import MEMBERS_PER_PIECE, Members, Piece
 from waybill.ojs.workflow.numbering import is_workflow_id, nodes_prefix, read_member_id, read_node_id
 from waybill.ojs.workflow.plan import Plan
@@ -32,6 +32,7 @@ from waybill.ojs.workflow.rows import (
     DUE,
     ENDED,
     TO_DO,
+    UNSEALED,
     DefinitionRow,
     MomentRow,
     NodesRow,
@@ -43,11 +44,11 @@ from waybill.ojs.workflow.rows import (
     nodes_key,
     progress_key,
     results_key,
+    unsealed_key,
 )
 from waybill.ojs.workflow.values import Plans, read_flow
 
 MAX_OVER: Final = 10_000
-MAX_QUEUES: Final = 1000
 MAX_CODE: Final = 255
 MAX_MESSAGE: Final = 2000
 MAX_OFFSET_MS: Final = 2**53
@@ -72,6 +73,8 @@ class WorkflowFold(FeatureFold):
         self._flows: dict[str, Flow] = {}
         self._events: dict[str, Callable[[Rows, Flow, ReceivedEvent], None]] = {
             "workflow.sealed": self._sealed,
+            "workflow.pushing": self._pushing,
+            "workflow.abandoned": self._abandoned,
             "workflow.cancelled": lambda _, flow, event: self._cancel(flow, event.time),
             "workflow.expired": lambda _, flow, event: self._expire(flow, event.time),
             "workflow.retried": self._retried,
@@ -137,6 +140,8 @@ class WorkflowFold(FeatureFold):
                 flow.member_ended(member[1], event.time, _outcome(event))
             elif event.type == "job.started":
                 flow.member_started(event.time)
+            elif event.type == "job.enqueued":
+                flow.member_enqueued(member[1], _text(event.data.get("queue"), "", MAX_CODE))
         else:
             return
         self._keep(rows, flow, event.time, was_over=was_over)
@@ -145,7 +150,12 @@ class WorkflowFold(FeatureFold):
 
     def _created(self, rows: Rows, event: ReceivedEvent) -> None:
         workflow_id, data = event.subject, event.data
-        if rows.get(progress_key(workflow_id), Progress) is not None:
+        known = self._flow(rows, workflow_id)
+        if known is not None:
+            # It is pushed again.
+            known.heard(event.time)
+            self._note_pushing(rows, known)
+            self._put(rows, known)
             return
         try:
             definition = read_definition(data.get("definition"))
@@ -163,7 +173,9 @@ class WorkflowFold(FeatureFold):
         if progress.expires_at is not None:
             rows.put(due_key(progress.expires_at, workflow_id), MomentRow(workflow_id), DUE)
         flow = self._flows[workflow_id] = Flow(Plan(definition), progress, self._members(rows, progress))
-        if isinstance(parent, str) and read_node_id(parent) is not None:
+        flow.heard(event.time)
+        self._note_pushing(rows, flow)
+        if isinstance(parent, str) and is_uuid7(parent):
             progress.parent_job = parent
             found = self._parent(rows, flow)
             if found is not None:
@@ -171,11 +183,29 @@ class WorkflowFold(FeatureFold):
                 self._put(rows, found[0])
         self._keep(rows, flow, event.time, was_over=False)
 
-    def _sealed(self, _rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+    @staticmethod
+    def _note_pushing(rows: Rows, flow: Flow) -> None:
+        """Mark a workflow while somebody has to watch whether its pusher lives."""
+        if flow.is_pushed:
+            rows.put(unsealed_key(flow.progress.id), MomentRow(flow.progress.id), UNSEALED)
+        elif flow.plan.streamed is not None:
+            rows.delete(unsealed_key(flow.progress.id))
+
+    def _pushing(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        pushed = event.data.get("pushed")
+        flow.heard(event.time, pushed if isinstance(pushed, int) else 0)
+        self._note_pushing(rows, flow)
+
+    def _abandoned(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        flow.abandon(_text(event.data.get("heard_at"), "", MAX_CODE), event.time)
+        self._note_pushing(rows, flow)
+
+    def _sealed(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
         total, queues = event.data.get("total"), event.data.get("queues")
         if isinstance(total, int):
             named = [one for one in queues if isinstance(one, str)] if isinstance(queues, list) else []
             flow.seal(total, event.time, [one[:MAX_CODE] for one in named[:MAX_QUEUES]])
+            self._note_pushing(rows, flow)
 
     @staticmethod
     def _cancel(flow: Flow, time: str) -> None:
@@ -280,6 +310,7 @@ class WorkflowFold(FeatureFold):
             self.over.append(progress.id)
             if progress.expires_at is not None:
                 rows.delete(due_key(progress.expires_at, progress.id))
+            self._note_pushing(rows, flow)
             rows.put(ended_key(progress.ended_at or "", progress.id), MomentRow(progress.id), ENDED)
             if progress.cancels:
                 for child_id in list(flow.children()):

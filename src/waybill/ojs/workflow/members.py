@@ -21,12 +21,26 @@ class Piece(msgspec.Struct):
 
 
 class MemberCounts(msgspec.Struct):
-    """`total` is None until the pusher has said how many there are; `size` is above every index that has come."""
+    """`total` is None until the pusher has said how many there are; `size` is above every index that has come.
+
+    `expected` is how many the pusher has announced, `pushed` is above every index that is known to be in its queue. An
+    `abandoned` group gets no more members.
+    """
 
     total: int | None = None
     done: int = 0
     failed: int = 0
     size: int = 0
+    expected: int | None = None
+    pushed: int = 0
+    abandoned: bool = False
+
+    @property
+    def known(self) -> int | None:
+        """How many there are, None while nobody knows."""
+        if self.total is not None:
+            return self.total
+        return max(self.size, self.pushed) if self.abandoned else self.expected
 
 
 class Members:
@@ -42,8 +56,14 @@ class Members:
     @property
     def is_over(self) -> bool:
         """Whether all have ended."""
+        known = self.counts.known
+        return known is not None and self.counts.done + self.counts.failed >= known
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether some were never pushed, as their pusher has died."""
         counts = self.counts
-        return counts.total is not None and counts.done + counts.failed >= counts.total
+        return counts.abandoned and counts.total is None and counts.done + counts.failed != counts.expected
 
     def end(self, index: int, *, is_done: bool) -> bool:
         """Note the end of a member; False if nothing is new. One that is done after all has not failed."""

@@ -18,8 +18,8 @@ class Node:
     """One node. `steps` are its children but for callbacks; `after` and `before` are its neighbours in a graph."""
 
     __slots__ = (
-        "after", "before", "callback", "callbacks", "job", "kind", "name", "number", "parent", "place", "steps",
-        "streamed",
+        "after", "before", "callback", "callbacks", "expected", "job", "kind", "name", "number", "parent", "place",
+        "steps", "streamed",
     )  # fmt: skip
 
     def __init__(self, number: int, definition: Definition, parent: Node | None, place: int, callback: str) -> None:
@@ -31,6 +31,7 @@ class Node:
         self.name = definition.name or callback or str(place)
         self.job = definition.job
         self.streamed = definition.streamed
+        self.expected = definition.expected
         self.callback = callback
         """Which callback of its parent it is, empty for a step."""
         self.steps: list[Node] = []

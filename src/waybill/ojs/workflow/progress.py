@@ -79,6 +79,8 @@ class Progress(msgspec.Struct):
     owner: str | None = None
     parent_job: str | None = None
     """The job that has spawned it."""
+    heard_at: str = ""
+    """When its pusher last told that it pushes jobs of a streamed group."""
     run: int = 0
     states: bytearray = msgspec.field(default_factory=bytearray)
     told: bytearray = msgspec.field(default_factory=bytearray)

@@ -2,27 +2,33 @@
 
     workflow.created, confirmed -> the workflow is safe: a coordinator starts its steps
     jobs of a streamed group, as any jobs are pushed, each under the id that its place gives it
+    workflow.pushing, now and then -> the pusher lives
     workflow.sealed, confirmed  -> so many they were: the group can end
 
-Whoever dies in between leaves a workflow that does not end before it expires, or is cancelled.
+If how many jobs there are is known before the first, the definition says it, and the group ends with the last of them.
+Of whom nothing was heard for long (see `pushers`), the group fails when the jobs that were pushed have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from waybill.ojs.errors import ControlFailed, InvalidJob, PushFailed
+from waybill.client import ClientError
+from waybill.ojs.errors import ControlFailed, InvalidJob, JobsError, PushFailed
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job_context import current_job
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import WorkflowCreated, WorkflowSealed
+from waybill.ojs.spec.pushing_events import WorkflowPushing
 from waybill.ojs.spec.timestamps import resolve_moment
 from waybill.ojs.workflow.definition import MAX_DEFINITION_BYTES, Definition, check_definition
+from waybill.ojs.workflow.flow import MAX_QUEUES
 from waybill.ojs.workflow.handle import WorkflowHandle
 from waybill.ojs.workflow.jobs_port import JobsPort
 from waybill.ojs.workflow.numbering import (
@@ -37,8 +43,8 @@ from waybill.ojs.workflow.plan import Plan
 
 AT_A_TIME: Final = 2000
 CONFIRM_SECONDS: Final = 60.0
-MAX_QUEUES: Final = 1000
-"""Queues of a streamed group in which a retry looks for dead letters."""
+PUSHING_SECONDS: Final = 30.0
+"""How often it is told that jobs of a group are being pushed."""
 
 Stream = Iterator[NewJob[Any]] | AsyncIterator[NewJob[Any]]
 """Jobs that are pushed one after another."""
@@ -100,7 +106,8 @@ async def _push(
     )
     await _record(jobs, workflow_id, created, "created")
     if stream is not None:
-        total, queues = await _push_members(jobs, workflow_id, stream)
+        async with _telling(jobs, workflow_id, name) as told:
+            total, queues = await _push_members(jobs, workflow_id, stream, told)
         sealed = WorkflowSealed(workflow_id=workflow_id, workflow_name=name, total=total, queues=queues)
         await _record(jobs, workflow_id, sealed, "sealed")
     return workflow_id
@@ -120,7 +127,33 @@ async def _record(jobs: JobsPort, workflow_id: str, data: EventData, what: str) 
         raise PushFailed(workflow_id, "BACKEND_UNAVAILABLE", "the broker takes no events") from None
 
 
-async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> tuple[int, list[str]]:
+class _Told:
+    """How many jobs are in their queues."""
+
+    pushed = 0
+
+
+@contextlib.asynccontextmanager
+async def _telling(jobs: JobsPort, workflow_id: str, name: str) -> AsyncIterator[_Told]:
+    """Tell from time to time that jobs are being pushed."""
+    told = _Told()
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(PUSHING_SECONDS)
+            data = WorkflowPushing(workflow_id=workflow_id, workflow_name=name, pushed=told.pushed)
+            with contextlib.suppress(ClientError, JobsError):
+                (await jobs.broker_connection()).events.record(workflow_id, data)
+
+    task = asyncio.get_running_loop().create_task(tell())
+    try:
+        yield told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream, told: _Told) -> tuple[int, list[str]]:
     """Push the jobs of a streamed group, some at a time; returns how many they were, and their queues."""
     queues: dict[str, None] = {}
     options: dict[int, tuple[Options, Options]] = {}
@@ -130,6 +163,7 @@ async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream) -> tup
     async def flush() -> None:
         nonlocal gathered
         await jobs.push_many(gathered)
+        told.pushed += len(gathered)
         gathered = []
 
     async for job in _each(stream):

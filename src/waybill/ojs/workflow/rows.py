@@ -7,6 +7,7 @@ workflow-members/ID/PIECE      the bits of some streamed jobs
 workflow-results/ID/PIECE      the results of some jobs
 workflow-due/TIME/ID           when a workflow expires, marked
 workflow-ended/TIME/ID         when it ended, marked: it will be forgotten
+workflow-unsealed/ID           its jobs are still being pushed, marked
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ WORKFLOW: Final = "workflow"
 TO_DO: Final = "workflow"
 DUE: Final = "workflow-due"
 ENDED: Final = "workflow-ended"
+UNSEALED: Final = "workflow-unsealed"
 RESULTS_PER_ROW: Final = 256
 
 
@@ -72,6 +74,10 @@ def results_key(workflow_id: str, place: int, *, streamed: bool) -> str:
 
 def due_key(time: str, workflow_id: str) -> str:
     return f"{DUE}/{time}/{workflow_id}"
+
+
+def unsealed_key(workflow_id: str) -> str:
+    return f"{UNSEALED}/{workflow_id}"
 
 
 def ended_key(time: str, workflow_id: str) -> str:

@@ -8,7 +8,7 @@ MAX_EMBEDDED they are not held in memory, but pushed one after another, if the w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, Iterable, Iterator, Sized
 from datetime import datetime, timedelta
 from itertools import chain as joined
 from itertools import islice
@@ -165,7 +165,8 @@ class Group(Shape[R_co]):
         rest = iter(parts)
         first = list(islice(rest, MAX_EMBEDDED + 1)) if may_stream else list(rest)
         if len(first) > MAX_EMBEDDED and may_stream and all(isinstance(part, NewJob) for part in first):
-            return Definition(self.kind, self.name, streamed=True), _only_jobs(joined(first, rest))
+            expected = len(parts) if isinstance(parts, Sized) else None
+            return Definition(self.kind, self.name, streamed=True, expected=expected), _only_jobs(joined(first, rest))
         steps = [define_part(part, jobs)[0] for part in joined(first, rest)]
         return Definition(self.kind, self.name, steps=steps), None
 

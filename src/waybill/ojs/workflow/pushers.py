@@ -1,0 +1,68 @@
+"""Ends groups whose pusher has died half way: nobody will say how many jobs they have.
+
+A program that pushes a streamed group tells that it still does, every PUSHING_SECONDS. The leader gives up a group of
+which it has heard nothing for SILENT_SECONDS *by its own clock*, from when it first saw the last sign of life: no clock
+of another process counts, and a new leader waits anew. The event that gives up names the sign of life that was the
+last: if another has come before it in the stream, nothing is given up. A pusher that turns up after all, or pushes
+again under the same id, goes on, as long as the workflow has not ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.pushing_events import WorkflowAbandoned
+from waybill.ojs.spec.states import TERMINAL, State
+from waybill.ojs.workflow.progress import Progress
+from waybill.ojs.workflow.rows import UNSEALED, MomentRow, progress_key
+
+SILENT_SECONDS: Final = 600.0
+LOOK_SECONDS: Final = 5.0
+AT_A_TIME: Final = 1000
+
+Write = Callable[[str, EventData, str], None]
+
+
+class PusherWatch:
+    """The leader's look at the groups that are still being pushed."""
+
+    def __init__(self, view: JobView, write: Write) -> None:
+        """`write` records an event about a workflow, once for each name that it is given."""
+        self._view = view
+        self._write = write
+        self._seen: dict[str, tuple[str, float]] = {}
+        """The last sign of life of each group, and when it was first seen here, by the loop's clock."""
+        self._looked_at = float("-inf")
+
+    def forget(self) -> None:
+        """Begin to wait anew, as one that has just begun to lead does."""
+        self._seen.clear()
+
+    async def look(self) -> None:
+        """Give up those groups that were silent for too long."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        seen: dict[str, tuple[str, float]] = {}
+        for _, row in await self._view.marked(UNSEALED, MomentRow, AT_A_TIME):
+            progress = await self._view.row(progress_key(row.id), Progress)
+            if progress is None:
+                continue
+            heard_at, since = self._seen.get(row.id, ("", now))
+            if heard_at != progress.heard_at or await self._may_push(progress):
+                since = now
+            seen[row.id] = progress.heard_at, since
+            if now - since >= SILENT_SECONDS:
+                data = WorkflowAbandoned(workflow_id=row.id, workflow_name=progress.name, heard_at=progress.heard_at)
+                self._write(row.id, data, f"abandoned {progress.heard_at}")
+        self._seen = seen
+
+    async def _may_push(self, progress: Progress) -> bool:
+        """Say whether a job that has spawned the group has not ended: its next attempt pushes what is missing."""
+        job = None if progress.parent_job is None else await self._view.get(progress.parent_job)
+        return job is not None and State(job.state) not in TERMINAL
