@@ -93,7 +93,7 @@ class Backend:
             self._settlement = settlement
             await self.fetcher.start()
             self.events = RecentEvents()
-            await self.events.start(broker)
+            self.view.on_message.append(self.events.take)
             self.extensions = Extensions(
                 broker, self._coordinator, self.leases, self.id, allows_private=self._allows_private
             )

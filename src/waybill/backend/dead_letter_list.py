@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, check_known
+from waybill.backend.errors import RequestRefused, may_be_queue
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import MAX_QUEUE_LENGTH
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
@@ -63,7 +62,6 @@ def filter_of(given: Mapping[str, object]) -> DeadFilter:
         if value is not None and not isinstance(value, str):
             raise _invalid(name, "must be a string")
         found[name] = value or ""
-    check_known(found["queue"])
     until = found["until"] or found["older_than"]
     return DeadFilter(
         found["queue"],
@@ -116,7 +114,7 @@ class DeadLetterList:
             return await dead.discard(ids)
 
     async def _all(self, queue: str) -> list[Form]:
-        if len(queue) > MAX_QUEUE_LENGTH or not queue.isprintable():
+        if not may_be_queue(queue):
             # No broker has such a queue.
             return []
         counts = await self.counts() if not queue else {queue: await self._count(queue)}

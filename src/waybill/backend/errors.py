@@ -108,10 +108,9 @@ class RequestRefused(Exception):
         }
 
 
-def check_known(queue: str) -> None:
-    """Raise RequestRefused for a name that no queue can have: a broker could not even be asked for it."""
-    if len(queue.encode(errors="replace")) > MAX_QUEUE_LENGTH or "\0" in queue:
-        raise not_found("queue", queue)
+def may_be_queue(queue: str) -> bool:
+    """Say whether a queue could have this name: a broker could not even be asked for others."""
+    return len(queue.encode(errors="replace")) <= MAX_QUEUE_LENGTH and queue.isprintable()
 
 
 def not_found(what: str, name: str) -> RequestRefused:

@@ -9,13 +9,10 @@ from typing import Final
 import msgspec
 
 from waybill.backend.event_streams import Listeners
-from waybill.client import Delivery
-from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 
 MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
-PREFETCH: Final = 100
 OWN: Final = "record."
 """Begins the types of events that are a server's own business."""
 
@@ -24,16 +21,10 @@ class RecentEvents:
     """What this backend has seen since its start, up to a limit."""
 
     def __init__(self) -> None:
-        """Nothing is there before `start`."""
+        """Nothing is there before somebody calls `take`: the view does, which follows the stream."""
         self._messages: deque[bytes] = deque()
         self._size = 0
         self.listeners = Listeners()
-
-    async def start(self, broker: BrokerConnection) -> None:
-        """Follow the stream from now on."""
-        channel = await broker.connection.channel(prefetch_count=PREFETCH)
-        stream = broker.declarer.topology.event_stream
-        await channel.consume(stream, self._take, arguments={"x-stream-offset": "next"})
 
     def newest(
         self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int
@@ -63,12 +54,12 @@ class RecentEvents:
         place = next((index for index, event in enumerate(events) if event.id == event_id), None)
         return None if place is None else events[place + 1 :]
 
-    def _take(self, delivery: Delivery) -> None:
-        delivery.ack()
-        self._messages.append(delivery.body)
-        self._size += len(delivery.body)
+    def take(self, body: bytes) -> None:
+        """Take note of a message of the stream."""
+        self._messages.append(body)
+        self._size += len(body)
         if self.listeners:
-            self.listeners.tell(read_events(delivery.body)[0])
+            self.listeners.tell(read_events(body)[0])
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
 

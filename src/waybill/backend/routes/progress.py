@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, check_known, not_found
+from waybill.backend.errors import RequestRefused, may_be_queue, not_found
 from waybill.backend.event_streams import MEDIA_TYPE, Pieces, Wanted, begin, follow, sent
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.message import Request, Response, answer, streamed
@@ -180,8 +180,7 @@ class ProgressRoutes:
     async def _follow_queue(self, request: Request) -> Response:
         """Stream the changes of the jobs of a queue."""
         name = request.parameters["name"]
-        check_known(name)
-        if name not in await self._backend.queues():
+        if not may_be_queue(name) or name not in await self._backend.queues():
             raise not_found("queue", name)
         changes = _Changes({}, names=_listed(request, "event_types"))
         return streamed(

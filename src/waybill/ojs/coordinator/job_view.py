@@ -85,6 +85,8 @@ class JobView(EventFollower):
         """Jobs whose ends somebody is to be told of."""
         self.on_end: list[Callable[[Sequence[str]], None]] = []
         """Called with those of them that may have ended."""
+        self.on_message: list[Callable[[bytes], None]] = []
+        """Called with the body of each message of the stream as it comes, once, before it is folded."""
         self.on_feature: list[Callable[[], None]] = []
         """Called when events of features were folded."""
 
@@ -366,6 +368,8 @@ class JobView(EventFollower):
         return self._skipped_count + self._reader.malformed_count
 
     def _take(self, mark: StreamMark, delivery: Delivery) -> None:
+        for take in self.on_message:
+            take(delivery.body)
         self._waiting.append((mark, delivery))
         self._arrived.set()
         if len(self._waiting) * 2 >= PREFETCH:

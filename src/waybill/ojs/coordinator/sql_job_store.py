@@ -9,8 +9,10 @@ time the view is made anew, an epoch begins: who still folds what belongs to the
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -33,9 +35,12 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-_VERSION: Final = 11
+_VERSION: Final = 12
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
+_SPANS: Final = 64
+"""Of so many pairs of a queue and a state, or of so few jobs, each is looked at by itself."""
+_FEW: Final = 2000
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 
 _metadata: Final = sql.MetaData()
@@ -59,6 +64,9 @@ _jobs: Final = sql.Table(
     sql.Column("progress", sql.Float),
     sql.Column("visibility_ms", sql.Integer),
     sql.Index("waybill_job_queue", "queue", "enqueued_at"),
+    # What lists ask for: a page of a queue's jobs in a state, or of a type, the newest first.
+    sql.Index("waybill_job_state", "queue", "state", "id"),
+    sql.Index("waybill_job_type", "type", "id"),
     sql.Index("waybill_job_unique_key", "unique_key"),
     sql.Index(
         "waybill_job_held",
@@ -76,6 +84,13 @@ _positions: Final = sql.Table(
     sql.Column("epoch", sql.Integer, nullable=False),
     sql.Column("mark_offset", sql.BigInteger),
     sql.Column("mark_digest", sql.BigInteger),
+)
+_counts: Final = sql.Table(
+    "waybill_count",
+    _metadata,
+    sql.Column("queue", sql.String, primary_key=True),
+    sql.Column("state", sql.String, primary_key=True),
+    sql.Column("jobs", sql.BigInteger, nullable=False),
 )
 _rows: Final = sql.Table(
     "waybill_row",
@@ -106,6 +121,10 @@ class SqlJobStore(JobStore):
         rows = insert(_rows)
         self._upsert_row = rows.on_conflict_do_update(
             index_elements=["key"], set_={name: rows.excluded[name] for name in ("mark", "value")}
+        )
+        counts = insert(_counts)
+        self._add_count = counts.on_conflict_do_update(
+            index_elements=["queue", "state"], set_={"jobs": _counts.c.jobs + counts.excluded.jobs}
         )
         self._insert_position = insert(_positions).on_conflict_do_nothing()
         self._epoch = 0
@@ -166,9 +185,11 @@ class SqlJobStore(JobStore):
             verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
+            before = Counter((job.queue, job.state) for job in jobs.values())
             verdicts |= fold_all(events, jobs, same)
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
+                self._count(connection, before, Counter((job.queue, job.state) for job in jobs.values()))
             if messages[-1][0] >= position and not keeps_position:
                 values = {"next_offset": messages[-1][0] + 1}
                 if self.mark is not None:
@@ -181,29 +202,54 @@ class SqlJobStore(JobStore):
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, all states unless one is given."""
         select = sql.select(_jobs).where(_jobs.c.queue == queue)
+        time: sql.ColumnElement[Any] = _jobs.c.enqueued_at
         if state is not None:
-            select = select.where(_jobs.c.state == state)
+            # Where few are in this state, they are found and ordered; of many, the newest are soon met.
+            is_rare = self.counts().get((queue, state), 0) <= _FEW
+            select = select.where((_jobs.c.state if is_rare else _jobs.c.state.concat("")) == state)
+            time = time.concat("") if is_rare else time
         if owners is not None:
             named = _jobs.c.owner.in_([owner for owner in owners if owner is not None])
             select = select.where(sql.or_(named, _jobs.c.owner.is_(None)) if None in owners else named)
-        select = select.order_by(_jobs.c.enqueued_at.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
+        select = select.order_by(time.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [info_of(_record(row)) for row in connection.execute(select)]
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
         """Return jobs in the order of their ids, from the greatest on that is below `before`."""
-        select = sql.select(_jobs)
+        select = sql.select(_jobs).order_by(_jobs.c.id.desc()).limit(limit)
         if before:
             select = select.where(_jobs.c.id < before)
-        if wanted.queue is not None:
-            select = select.where(_jobs.c.queue == wanted.queue)
-        if wanted.states is not None:
-            select = select.where(_jobs.c.state.in_(wanted.states))
-        if wanted.type is not None:
-            select = select.where(_jobs.c.type == wanted.type)
         with self._engine.connect() as connection:
-            found = connection.execute(select.order_by(_jobs.c.id.desc()).limit(limit))
-            return [detail_of(_record(row)) for row in found]
+            if wanted.queue is None and wanted.states is None:
+                selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
+            else:
+                selects = self._selects(select, wanted, _counted(connection))
+            found = [[_record(row) for row in connection.execute(one)] for one in selects]
+        newest = found[0] if len(found) == 1 else merge(*found, key=lambda job: job.id, reverse=True)
+        return [detail_of(job) for job in islice(newest, limit)]
+
+    @staticmethod
+    def _selects(select: sql.Select[Any], wanted: JobFilter, counts: Mapping[tuple[str, str], int]) -> list[Any]:
+        """Return what finds a page: the index has the order of the ids within one queue and one state."""
+        pairs = {
+            (queue, state): count
+            for (queue, state), count in counts.items()
+            if wanted.queue in {None, queue} and (wanted.states is None or state in wanted.states)
+        }
+        if wanted.type is None and len(pairs) <= _SPANS:
+            return [select.where(_jobs.c.queue == queue, _jobs.c.state == state) for queue, state in pairs]
+        if wanted.type is not None:
+            if len(pairs) <= _SPANS and sum(pairs.values()) <= _FEW:
+                kind = _jobs.c.type.concat("") == wanted.type
+                return [select.where(_jobs.c.queue == queue, _jobs.c.state == state, kind) for queue, state in pairs]
+            select = select.where(_jobs.c.type == wanted.type)
+        # The others go along the ids, and leave out what does not fit.
+        if wanted.queue is not None:
+            select = select.where(_jobs.c.queue.concat("") == wanted.queue)
+        if wanted.states is not None:
+            select = select.where(_jobs.c.state.concat("").in_(wanted.states))
+        return [select]
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
@@ -214,10 +260,20 @@ class SqlJobStore(JobStore):
             return [HeldAttempt(*row) for row in connection.execute(select)]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state."""
-        select = sql.select(_jobs.c.queue, _jobs.c.state, sql.func.count()).group_by(_jobs.c.queue, _jobs.c.state)
+        """Return how many jobs there are by queue and state: kept with each fold, as counting takes too long."""
         with self._engine.connect() as connection:
-            return {(queue, state): count for queue, state, count in connection.execute(select)}
+            return _counted(connection)
+
+    def _count(self, connection: Connection, before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> None:
+        after.subtract(before)
+        # In one order everywhere, so that two coordinators do not wait for each other.
+        changes = [
+            {"queue": queue, "state": state, "jobs": change}
+            for (queue, state), change in sorted(after.items())
+            if change
+        ]
+        if changes:
+            connection.execute(self._add_count, changes)
 
     def _fold_features(self, connection: Connection, events: Sequence[ReceivedEvent]) -> list[str]:
         rows = Rows(functools.partial(_load_rows, connection))
@@ -293,6 +349,11 @@ class SqlJobStore(JobStore):
         return found
 
 
+def _counted(connection: Connection) -> dict[tuple[str, str], int]:
+    found = connection.execute(sql.select(_counts).where(_counts.c.jobs > 0))
+    return {(queue, state): count for queue, state, count in found}
+
+
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(values), _VALUES_PER_SELECT):
         yield values[start : start + _VALUES_PER_SELECT]
@@ -364,6 +425,7 @@ def _position(connection: Connection, *, lock: bool = False) -> _Position:
 def _clear(connection: Connection, position: _Position) -> int:
     """Forget everything, and begin an epoch, which is returned."""
     connection.execute(sql.delete(_jobs))
+    connection.execute(sql.delete(_counts))
     connection.execute(sql.delete(_rows))
     epoch = position.epoch + 1
     new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None}
