@@ -96,6 +96,51 @@ async def test_a_server_that_dies_before_it_answers_leaves_nothing_twice(
         assert (await post(client, "k1", body, path)).body == again.body
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_server_that_dies_before_it_tells_of_a_job_leaves_nothing_twice(
+    uri: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """It dies between the broker's confirm of the job and the event that tells of it."""
+    body, path = (JOB, "jobs") if count == 1 else ({"jobs": [JOB] * count}, "jobs/batch")
+    async with client_of(uri) as client:
+        await client.push()
+        with monkeypatch.context() as patch:
+            patch.setattr(client.backend.extensions.records, "put_soon", lambda *_, **__: None)
+            patch.setattr("waybill.ojs.push.outgoing.record", lambda *_: None)
+            patch.setattr("waybill.backend.backend.FOLD_SECONDS", 0.01)
+            first = read(await post(client, "k1", body, path))
+    async with client_of(uri) as client:
+        again = await post(client, "k1", body, path)
+        ids = [[job["id"] for job in one.get("jobs", [one])] for one in (first, read(again))]
+        assert again.status == 201
+        assert ids[0] == ids[1]
+        assert await waiting(client) == count + 1
+        fetched = await client.fetch(count=10)
+        assert [job["id"] for job in fetched][1:] == ids[0]
+        assert [job["attempt"] for job in fetched] == [1] * (count + 1)
+
+
+async def test_a_queue_that_is_too_long_to_look_into_gets_nothing_twice(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.backend.unheard_of.MOST_LOOKED_AT", 2)
+    async with client_of(uri) as client:
+        for _ in range(3):
+            await client.push()
+
+        async def die(_request: Request) -> Response:
+            raise asyncio.CancelledError
+
+        request = Request("POST", "/ojs/v1/jobs", {}, {"idempotency-key": "k1"}, msgspec.json.encode(JOB))
+        with pytest.raises(asyncio.CancelledError):
+            await client.backend.extensions.idempotency.handle(request, "", die)
+    async with client_of(uri) as client:
+        refused = await post(client, "k1")
+        assert (refused.status, read(refused)["error"]["code"]) == (503, "overloaded")
+        assert len(await client.fetch(count=10)) == 3
+        assert (await post(client, "k1")).status == 201
+
+
 async def test_a_batch_that_was_cut_is_made_whole(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = {"jobs": [{**JOB, "args": [n]} for n in range(4)]}
     async with client_of(uri) as client:

@@ -52,7 +52,7 @@ class Extensions:
         view = coordinator.view
         self.records = Records(view, broker.events)
         self.presence = Presence(broker)
-        self.idempotency = Idempotency(self.records, view, self.presence)
+        self.idempotency = Idempotency(broker, self.records, view, self.presence)
         self.settings = Settings(self.records, coordinator.records)
         self.directives = self.settings.shelf("directive", Directive)
         self.schemas = Schemas(self.settings)

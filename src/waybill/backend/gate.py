@@ -74,7 +74,7 @@ class Gate:
                 raise
         if tenant:
             request.body = msgspec.json.encode(body)
-        counts = Counter(_queue_of(job) for job in jobs)
+        counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
         headers = await self._admit(request, bounded)
         try:
@@ -163,7 +163,8 @@ def _jobs_of(request: Request, body: Form) -> list[Form]:
     return [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
 
 
-def _queue_of(job: Form) -> str:
+def queue_of(job: Form) -> str:
+    """Return the queue that a push is for."""
     options = job.get("options")
     named = options.get("queue") if isinstance(options, dict) else None
     queue = named or job.get("queue")

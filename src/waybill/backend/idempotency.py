@@ -6,7 +6,8 @@
 
 Whoever comes with the same key meanwhile waits. A server that dies between 1 and 3 leaves a claim without an answer.
 The next request under the key takes it over once that server's connection is gone, and makes the change again with the
-same ids: a job that is known by then is not pushed twice, and the answer says how it is now.
+same ids: a job that is known by then is not pushed twice, and the answer says how it is now. One that the broker has
+confirmed, and of which no event tells, is looked for in its queue before (`unheard_of`).
 
 Answers other than 2xx are not kept: nothing was changed, and the same may work later.
 """
@@ -21,11 +22,14 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, may_be_queue
+from waybill.backend.gate import queue_of
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.presence import Presence
 from waybill.backend.router import Handler
+from waybill.backend.unheard_of import tell_of
+from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.records import Records
 from waybill.ojs.spec.identifiers import DERIVED, new_id
@@ -65,7 +69,8 @@ class Claim(msgspec.Struct, omit_defaults=True):
 class Idempotency:
     """Makes changes once."""
 
-    def __init__(self, records: Records, view: JobView, presence: Presence) -> None:
+    def __init__(self, broker: BrokerConnection, records: Records, view: JobView, presence: Presence) -> None:
+        self._broker = broker
         self._records = records
         self._view = view
         self._presence = presence
@@ -93,7 +98,10 @@ class Idempotency:
             return _replayed(claim)
         ids: list[str] = []
         try:
-            ids = _name_jobs(request, claim.seed)
+            jobs = _name_jobs(request, claim.seed)
+            ids = [job_id for job_id, _ in jobs]
+            if not is_first and jobs:
+                await tell_of(self._broker, self._view, _by_queue(jobs))
             response = await handler(request)
         except RequestRefused as error:
             if is_first or error.code != "duplicate" or error.details.get("existing_job_id") not in ids:
@@ -155,8 +163,8 @@ class Idempotency:
         return answer({"jobs": found, "items": items, **counts}, 201)
 
 
-def _name_jobs(request: Request, seed: str) -> list[str]:
-    """Give ids to the jobs of a request that have none; returns the ids of all."""
+def _name_jobs(request: Request, seed: str) -> list[tuple[str, str]]:
+    """Give ids to the jobs of a request that have none; returns the ids of all, each with its queue."""
     if request.method != "POST" or request.path not in ONE_JOB | MANY_JOBS:
         return []
     body = request.json(required=True)
@@ -166,7 +174,15 @@ def _name_jobs(request: Request, seed: str) -> list[str]:
         if job.get("id") is None:
             job["id"] = _seeded_id(seed, index)
     request.body = msgspec.json.encode(body)
-    return [job["id"] for job in jobs if isinstance(job["id"], str)]
+    return [(job["id"], queue_of(job)) for job in jobs if isinstance(job["id"], str)]
+
+
+def _by_queue(jobs: list[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for job_id, queue in jobs:
+        if may_be_queue(queue):
+            found.setdefault(queue, []).append(job_id)
+    return found
 
 
 def _seeded_id(seed: str, index: int) -> str:

@@ -1,0 +1,81 @@
+"""Jobs that a server has put into their queues, and died before it could tell of them.
+
+The broker has confirmed such a job, and no event tells of it. Whoever is to push it again looks into its queue first,
+and writes the event that is missing. Jobs that are found go back to their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.client import Delivery, Inspector
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.spec.events import JobEnqueued
+from waybill.ojs.spec.identifiers import derived_id
+
+MOST_LOOKED_AT: Final = 20_000
+AT_A_TIME: Final = 500
+
+
+class _Message(msgspec.Struct):
+    """What is looked at of the message of a job."""
+
+    id: str
+    type: str = ""
+    priority: int = 0
+    enqueued_at: str | None = None
+
+
+async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
+    """Look for jobs, by queue, of which nothing is known, and have the view know those that are in their queue.
+
+    Raises RequestRefused if a queue is too long to be looked at: whether the job is there cannot be said.
+    """
+    await catch_up(view, broker.events)
+    for queue, ids in wanted.items():
+        known = {info.id for info in await view.many(list(ids))}
+        missing = set(ids) - known
+        if missing:
+            await _look(broker, queue, missing)
+    await catch_up(view, broker.events)
+
+
+async def _look(broker: BrokerConnection, queue: str, missing: set[str]) -> None:
+    name = broker.declarer.topology.job_queue(queue)
+    if await Inspector(broker.connection).queue(name) is None:
+        return
+    held: list[Delivery] = []
+    async with await broker.connection.channel() as channel:
+        try:
+            while missing and (found := await channel.get_many(name, AT_A_TIME)):
+                held += found
+                for delivery in found:
+                    _tell(broker, queue, delivery, missing)
+                if missing and len(held) >= MOST_LOOKED_AT:
+                    text = f"Queue {queue} is too long to look for the job in it."
+                    raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")
+        finally:
+            # The newest first: each goes to the head of the queue, if the broker does not know its place anyway.
+            for delivery in reversed(held):
+                delivery.nack()
+
+
+def _tell(broker: BrokerConnection, queue: str, delivery: Delivery, missing: set[str]) -> None:
+    try:
+        message = msgspec.json.decode(delivery.body, type=_Message)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if message.id not in missing:
+        return
+    missing.discard(message.id)
+    data = JobEnqueued(
+        job_type=message.type, queue=queue, priority=message.priority, job=msgspec.Raw(bytes(delivery.body))
+    )
+    event_id = f"evt_{derived_id(0, 'enqueued', message.id)}"
+    broker.events.record(message.id, data, message.enqueued_at, event_id=event_id)
