@@ -94,7 +94,8 @@ class Application:
         if self._keys is None:
             _check_origin(request)
         elif route.role != OPEN:
-            request.actor = self._keys.check(request.headers, route.role).name
+            key = self._keys.check(request.headers, route.role)
+            request.actor, request.tenant = key.name, key.tenant
         return route
 
 

@@ -36,6 +36,8 @@ class DeadFilter(NamedTuple):
     search: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    prefix: str = ""
+    """What the names of the queues begin with."""
 
     def matches(self, form: Form) -> bool:
         """Say whether a dead letter is one of these."""
@@ -54,7 +56,7 @@ class DeadFilter(NamedTuple):
         return (self.since is None or died >= self.since) and (self.until is None or died < self.until)
 
 
-def filter_of(given: Mapping[str, object]) -> DeadFilter:
+def filter_of(given: Mapping[str, object], prefix: str = "") -> DeadFilter:
     """Read a filter of a query or of a body. Raises RequestRefused."""
     found: dict[str, str] = {}
     for name in _FIELDS:
@@ -70,6 +72,7 @@ def filter_of(given: Mapping[str, object]) -> DeadFilter:
         found["search"],
         _moment(found["since"], "since"),
         _moment(until, "until" if found["until"] else "older_than"),
+        prefix,
     )
 
 
@@ -82,7 +85,7 @@ class DeadLetterList:
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
         """Return the dead letters that match, by queue, then the oldest first."""
-        return [form for form in await self._all(wanted.queue) if wanted.matches(form)]
+        return [form for form in await self._all(wanted.queue, wanted.prefix) if wanted.matches(form)]
 
     async def one(self, queue: str, job_id: str) -> Form | None:
         """Return a dead letter, None if it is not there."""
@@ -90,9 +93,9 @@ class DeadLetterList:
             found = [one for one in await dead.peek() if one.id == job_id]
         return (await self._forms(queue, found))[0] if found else None
 
-    async def counts(self) -> dict[str, int]:
-        """Return how many dead letters each queue has that has some."""
-        names = await self._backend.queues()
+    async def counts(self, prefix: str = "") -> dict[str, int]:
+        """Return how many dead letters each queue has that has some, of those whose names begin with `prefix`."""
+        names = [name for name in await self._backend.queues() if name.startswith(prefix)]
         counts = await asyncio.gather(*(self._count(name) for name in names))
         return {name: count for name, count in zip(names, counts, strict=True) if count}
 
@@ -113,11 +116,11 @@ class DeadLetterList:
         async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
             return await dead.discard(ids)
 
-    async def _all(self, queue: str) -> list[Form]:
-        if not may_be_queue(queue):
+    async def _all(self, queue: str, prefix: str) -> list[Form]:
+        if not may_be_queue(queue) or (queue and not queue.startswith(prefix)):
             # No broker has such a queue.
             return []
-        counts = await self.counts() if not queue else {queue: await self._count(queue)}
+        counts = await self.counts(prefix) if not queue else {queue: await self._count(queue)}
         forms: list[Form] = []
         async with self._looking:
             for name, count in sorted(counts.items()):

@@ -65,7 +65,7 @@ class Gate:
         for index, job in enumerate(jobs):
             try:
                 if tenant:
-                    _set_tenant(job, tenant)
+                    set_tenant(job, tenant)
                 warnings += self._schemas.check(job)
             except RequestRefused as error:
                 if len(jobs) > 1:
@@ -171,7 +171,7 @@ def queue_of(job: Form) -> str:
     return queue if isinstance(queue, str) else "default"
 
 
-def _set_tenant(job: Form, tenant: str) -> None:
+def set_tenant(job: Form, tenant: str) -> None:
     """Write the tenant of a request into a job (ojs-multi-tenancy section 5.3)."""
     if _TENANT.fullmatch(tenant) is None:
         raise _invalid("X-OJS-Tenant", "must be letters, digits, '.', '_', ':' and '-'")

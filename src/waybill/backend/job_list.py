@@ -41,7 +41,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
         if not query.get(name, "").isprintable():
             raise RequestRefused("invalid_request", f"{name}: is no name.", details={"field": name})
     stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
-    wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None)
+    wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
     limit = limit_of(request)
     cursor = cursor_of(request)
     skipped = 0 if cursor else offset_of(request, limit)
@@ -51,7 +51,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
     last = page[-1] if page else None
     more = len(found) > skipped + limit or not is_over
     next_key = str(last["id"]) if more and last is not None else None
-    total = await _total(backend, wanted.queue, states) if wanted.type is None and not worker else None
+    total = await _total(backend, wanted, states) if wanted.type is None and not worker else None
     return page, pagination_of(total, limit, skipped, next_key)
 
 
@@ -81,9 +81,11 @@ async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) ->
     return await backend.view.read(lambda store: store.page(wanted, before, limit))
 
 
-async def _total(backend: Backend, queue: str | None, states: set[str]) -> int:
+async def _total(backend: Backend, wanted: JobFilter, states: set[str]) -> int:
     """Return how many there are, by the states that the events tell."""
     counts = await backend.counts()
     return sum(
-        count for (name, state), count in counts.items() if queue in {None, name} and (not states or state in states)
+        count
+        for (name, state), count in counts.items()
+        if wanted.queue in {None, name} and name.startswith(wanted.prefix) and (not states or state in states)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,14 +22,20 @@ Role = Literal["read", "operate", "admin"]
 
 RANKS: Final[dict[str, int]] = {"read": 0, "operate": 1, "admin": 2}
 PREFIX: Final = "wb_"
+TENANT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
+"""No point: the queues of a tenant begin with its name and one, and must not be those of another."""
 
 
-class Key(msgspec.Struct, frozen=True):
-    """A key as it is kept: `hash` is the SHA-256 of its text, in hexadecimal."""
+class Key(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key as it is kept: `hash` is the SHA-256 of its text, in hexadecimal.
+
+    One of a tenant sees and touches what is that tenant's: see `tenancy`.
+    """
 
     name: str
     role: Role
     hash: str
+    tenant: str = ""
 
 
 class KeyFile(msgspec.Struct):
@@ -78,14 +85,15 @@ def read_keys(path: Path) -> KeyRing:
     return KeyRing(found.keys)
 
 
-def add_key(path: Path, name: str, role: Role) -> str:
+def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
     """Make a key, and keep its hash in a file that only its owner can read; returns the key.
 
     A key of this name is replaced. Raises InvalidKeyFile, OSError.
     """
+    check_tenant(tenant)
     found = _read(path) if path.exists() else KeyFile()
     key = PREFIX + secrets.token_urlsafe(32)
-    found.keys = [*(one for one in found.keys if one.name != name), Key(name, role, hash_of(key))]
+    found.keys = [*(one for one in found.keys if one.name != name), Key(name, role, hash_of(key), tenant)]
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -94,8 +102,17 @@ def add_key(path: Path, name: str, role: Role) -> str:
     return key
 
 
+def check_tenant(tenant: str) -> None:
+    """Raise InvalidKeyFile unless this may be the name of a tenant; empty is that of none."""
+    if tenant and TENANT.fullmatch(tenant) is None:
+        raise InvalidKeyFile(f"{tenant!r} is no name of a tenant: lower case letters, digits and '-', 48 at most")
+
+
 def _read(path: Path) -> KeyFile:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=KeyFile)
+        found = msgspec.json.decode(path.read_bytes(), type=KeyFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidKeyFile(f"{path} is not a file of keys: {error}") from None
+    for key in found.keys:
+        check_tenant(key.tenant)
+    return found

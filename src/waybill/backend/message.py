@@ -33,6 +33,10 @@ class Request:
     id: str = ""
     actor: str = ""
     """The name of the API key that it shows, empty without one."""
+    tenant: str = ""
+    """Whose key it is, empty for those that see everything."""
+    queue_prefix: str = ""
+    """What the queues begin with that it may see."""
 
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. None is an empty one unless it is required.

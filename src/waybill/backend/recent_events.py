@@ -27,9 +27,12 @@ class RecentEvents:
         self.listeners = Listeners()
 
     def newest(
-        self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int
+        self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int, prefix: str = ""
     ) -> list[dict[str, object]]:
-        """Return the last events of these types and queues, all if none are given, the newest first."""
+        """Return the last events of these types and queues, all if none are given, the newest first.
+
+        With `prefix`, those of queues whose names begin with it.
+        """
         found: list[dict[str, object]] = []
         for body in reversed(self._messages):
             for event in reversed(read_events(body)[0]):
@@ -38,6 +41,7 @@ class RecentEvents:
                     and (not types or event.type in types)
                     and (not queues or event.data.get("queue") in queues)
                     and (subject is None or event.subject == subject)
+                    and is_of(event, prefix)
                 ):
                     found.append(form_of(event))
                     if len(found) >= limit:
@@ -62,6 +66,11 @@ class RecentEvents:
             self.listeners.tell(read_events(body)[0])
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
+
+
+def is_of(event: ReceivedEvent, prefix: str) -> bool:
+    """Say whether an event is about a queue whose name begins with `prefix`; with an empty one, any is."""
+    return not prefix or str(event.data.get("queue", "")).startswith(prefix)
 
 
 def form_of(event: ReceivedEvent) -> dict[str, object]:

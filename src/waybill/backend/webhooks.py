@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.job_form import Form
-from waybill.backend.recent_events import OWN, form_of
+from waybill.backend.recent_events import OWN, form_of, is_of
 from waybill.backend.settings import Settings
 from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
 from waybill.client import Channel, ClientError, Consumer, Delivery
@@ -63,10 +63,14 @@ class Subscription(msgspec.Struct, omit_defaults=True):
     metadata: Form = msgspec.field(default_factory=dict)
     old_secret: str = ""
     old_until: str = ""
+    tenant: str = ""
+    """Whose it is, who gets the events of its own queues only."""
 
     def wants(self, event: ReceivedEvent) -> bool:
         """Say whether an event is to be delivered."""
         if not self.active or event.type.startswith(OWN):
+            return False
+        if self.tenant and not is_of(event, f"{self.tenant}."):
             return False
         if not any(_matches(one, event.type) for one in self.events):
             return False

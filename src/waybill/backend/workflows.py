@@ -29,6 +29,8 @@ NEXT_SECONDS: Final = 2.0
 """How long the answer to an ack waits for the steps that come next."""
 STOP_SECONDS: Final = 2.0
 PAGE_ROWS: Final = 1000
+MOST_LOOKED_AT: Final = 10_000
+"""Of the newest workflows, those of one tenant are looked for among so many."""
 ENQUEUED: Final = "job.enqueued"
 
 
@@ -62,18 +64,28 @@ class Workflows:
             found = await self._form(workflow_id)
         return found
 
-    async def newest(self, after: str, limit: int, state: str, name: str) -> list[Form]:
-        """Return up to `limit` workflows that are older than `after`, the newest first."""
+    async def newest(self, after: str, limit: int, state: str, name: str, prefix: str = "") -> list[Form]:
+        """Return up to `limit` workflows that are older than `after`, the newest first.
+
+        With `prefix`, those all of whose jobs go to queues whose names begin with it.
+        """
 
         def read(store: JobStore) -> list[Form]:
-            found = []
-            for progress in _older(store, after, limit, state, name):
+            found: list[Form] = []
+            for progress in _older(store, after, MOST_LOOKED_AT if prefix else limit, state, name):
                 flow = read_flow(store.row, self._plans, progress.id)
-                if flow is not None:
+                if flow is not None and len(found) < limit and _is_within(flow, prefix):
                     found.append(form_of_workflow(flow))
             return found
 
         return await self._backend.view.read(read)
+
+    async def is_within(self, workflow_id: str, prefix: str) -> bool:
+        """Say whether a workflow is known, and all of its jobs go to queues whose names begin with `prefix`."""
+        if not is_workflow_id(workflow_id):
+            return False
+        flow = await self._flow(workflow_id)
+        return flow is not None and _is_within(flow, prefix)
 
     async def cancel(self, workflow_id: str) -> None:
         """Cancel a workflow that has not ended; returns when what has not begun is not going to."""
@@ -124,6 +136,11 @@ class Workflows:
         event_id = f"evt_{new_id()}"
         events = self._backend.broker.events
         await self._backend.view.folded(event_id, lambda: events.record(workflow_id, data, event_id=event_id))
+
+
+def _is_within(flow: Flow, prefix: str) -> bool:
+    queues = (str((node.job or {}).get("queue", "default")) for node in flow.plan.nodes if node.job is not None)
+    return all(queue.startswith(prefix) for queue in queues)
 
 
 def _older(store: JobStore, after: str, limit: int, state: str, name: str) -> list[Progress]:

@@ -27,13 +27,18 @@ def command() -> None:
     show_default=True,
     help="What it allows: to look, to push and work as well, or everything.",
 )
+@click.option("--tenant", default="", help="Whose it is: it sees and touches the queues of this tenant only.")
 @json_option
-def add(file: Path, name: str, role: str, *, as_json: bool) -> None:
+def add(file: Path, name: str, role: str, tenant: str, *, as_json: bool) -> None:
     """Make a key called NAME, print it, and keep its hash in FILE. An older key of this name ends."""
     try:
-        key = add_key(file, name, cast("Role", role))
-        click.echo(json.dumps({"name": name, "role": role, "key": key}) if as_json else key)
+        key = add_key(file, name, cast("Role", role), tenant)
+        click.echo(json.dumps(_told(name, role, tenant, key)) if as_json else key)
     except InvalidKeyFile as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
+
+
+def _told(name: str, role: str, tenant: str, key: str) -> dict[str, str]:
+    return {"name": name, "role": role, **({"tenant": tenant} if tenant else {}), "key": key}

@@ -20,6 +20,7 @@ from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
 from waybill.backend.routes.wrapping import wrapped
+from waybill.backend.tenancy import Tenancy
 
 
 def routes_of(backend: Backend) -> list[Route]:
@@ -42,4 +43,5 @@ def routes_of(backend: Backend) -> list[Route]:
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()
-    return [wrapped(route, backend) for route in routes]
+    tenancy = Tenancy(backend)
+    return [wrapped(route, backend, tenancy) for route in routes]

@@ -52,6 +52,7 @@ class CronRoutes:
         if wanted not in {None, "", "true", "false"}:
             raise RequestRefused("invalid_request", "enabled: must be true or false.", details={"field": "enabled"})
         found = [form_of_cron(info) for info in await self._backend.jobs.crons.list()]
+        found = [one for one in found if str(one["name"]).startswith(request.queue_prefix)]
         if wanted:
             found = [one for one in found if one["enabled"] is (wanted == "true")]
         page, pagination = page_of(request, found, lambda one: str(one["name"]), default=1000)

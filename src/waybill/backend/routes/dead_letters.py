@@ -46,7 +46,7 @@ class DeadLetterRoutes:
         ]
 
     async def _list(self, request: Request) -> Response:
-        forms = await self._dead.find(filter_of(request.query))
+        forms = await self._dead.find(filter_of(request.query, request.queue_prefix))
         page, pagination = page_of(request, forms, key_of)
         return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
 
@@ -79,7 +79,7 @@ class DeadLetterRoutes:
 
     async def _retry_many(self, request: Request) -> Response:
         body = request.json()
-        found, is_dry = await self._selected(body)
+        found, is_dry = await self._selected(body, request.queue_prefix)
         done = 0 if is_dry else sum([await self._dead.retry(queue, ids) for queue, ids in found.items()])
         return answer({"retried": done, "retried_count": done, "matched": _count(found), "dry_run": is_dry})
 
@@ -90,12 +90,12 @@ class DeadLetterRoutes:
         return await self._purge(request)
 
     async def _purge(self, request: Request) -> Response:
-        found, is_dry = await self._selected(request.json())
+        found, is_dry = await self._selected(request.json(), request.queue_prefix)
         done = 0 if is_dry else sum([await self._dead.discard(queue, ids) for queue, ids in found.items()])
         counts: Form = dict.fromkeys(("purged", "purged_count", "deleted", "deleted_count"), done)
         return answer({**counts, "matched": _count(found), "dry_run": is_dry})
 
-    async def _selected(self, body: Form) -> tuple[dict[str, list[str]], bool]:
+    async def _selected(self, body: Form, prefix: str) -> tuple[dict[str, list[str]], bool]:
         """Return the ids that a request is about, by queue, and whether it only asks. Raises RequestRefused."""
         given, ids, is_dry = body.get("filter", body), body.get("ids", body.get("job_ids")), body.get("dry_run", False)
         if not isinstance(given, dict):
@@ -105,15 +105,15 @@ class DeadLetterRoutes:
         if not isinstance(is_dry, bool):
             raise _invalid("dry_run", "must be true or false")
         found: dict[str, list[str]] = {}
-        for form in await self._dead.find(filter_of(given)):
+        for form in await self._dead.find(filter_of(given, prefix)):
             if ids is None or form["id"] in ids:
                 found.setdefault(str(form["queue"]), []).append(str(form["id"]))
         return found, is_dry
 
-    async def _stats(self, _request: Request) -> Response:
+    async def _stats(self, request: Request) -> Response:
         """Count them: by queue as the broker does, by type and error as far as they are looked at."""
-        counts = await self._dead.counts()
-        forms = await self._dead.find(filter_of({}))
+        counts = await self._dead.counts(request.queue_prefix)
+        forms = await self._dead.find(filter_of({}, request.queue_prefix))
         errors = (form.get("error") for form in forms)
         died = sorted(str(form.get("discarded_at") or form.get("died_at") or "") for form in forms)
         found: Form = {

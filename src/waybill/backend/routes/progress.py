@@ -13,7 +13,7 @@ from waybill.backend.event_streams import MEDIA_TYPE, Pieces, Wanted, begin, fol
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.progress import read_report
-from waybill.backend.recent_events import OWN, form_of
+from waybill.backend.recent_events import OWN, form_of, is_of
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, make_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
@@ -192,7 +192,8 @@ class ProgressRoutes:
         types, queues = _listed(request, "types"), _listed(request, "queues")
 
         def wanted(event: ReceivedEvent) -> bool:
-            return (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
+            is_wanted = (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
+            return is_wanted and is_of(event, request.queue_prefix)
 
         return streamed(self._stream(request, wanted, _whole_piece), MEDIA_TYPE)
 

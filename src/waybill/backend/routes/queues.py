@@ -47,7 +47,11 @@ class QueueRoutes:
 
     async def _list(self, request: Request) -> Response:
         totals = _totals(await self._backend.counts())
-        known = [name for name in await self._backend.queues() if self._deleted.get(name) != totals[name]]
+        known = [
+            name
+            for name in await self._backend.queues()
+            if self._deleted.get(name) != totals[name] and name.startswith(request.queue_prefix)
+        ]
         names, pagination = page_of(request, known, lambda name: name)
         paused = await asyncio.gather(*(self._backend.jobs.is_paused(name) for name in names))
         queues = [

@@ -54,14 +54,16 @@ class WebhookRoutes:
         body = request.json(required=True)
         if "events" not in body:
             raise _invalid("events", "must be an array of event types")
-        made = self._read(body, Subscription(new_subscription_id(), "", [], new_secret()), is_new=True)
+        made = self._read(
+            body, Subscription(new_subscription_id(), "", [], new_secret(), tenant=request.tenant), is_new=True
+        )
         await self._webhooks.ensure_queue()
         await self._webhooks.subscriptions.put(made.id, made)
         form = self._form_of(made) | {"secret": made.secret}
         return answer({**form, "subscription": form}, 201, [("Location", f"{_BASE}/subscriptions/{made.id}")])
 
     async def _list(self, request: Request) -> Response:
-        forms = [self._form_of(one) for _, one in self._webhooks.subscriptions.items()]
+        forms = [self._form_of(one) for one in self._seen(request)]
         items, pagination = page_of(request, forms, lambda form: str(form["id"]))
         return answer({"subscriptions": items, "items": items, "count": len(items), "pagination": pagination})
 
@@ -101,7 +103,12 @@ class WebhookRoutes:
 
     async def _deliveries(self, request: Request) -> Response:
         wanted = request.query
-        found = await self._webhooks.deliveries(MOST_DELIVERIES)
+        seen = {one.id for one in self._seen(request)}
+        found = [
+            one
+            for one in await self._webhooks.deliveries(MOST_DELIVERIES)
+            if not request.tenant or one[1].subscription in seen
+        ]
         forms = [
             _form_of(delivery_id, sent)
             for delivery_id, sent in found
@@ -125,15 +132,20 @@ class WebhookRoutes:
     async def _known(self, request: Request) -> tuple[str, Sent]:
         delivery_id = request.parameters["id"]
         found = await self._webhooks.find(delivery_id) if len(delivery_id) <= 100 else None
-        if found is None:
+        if found is None or (request.tenant and found.subscription not in {one.id for one in self._seen(request)}):
             raise not_found("delivery", delivery_id)
         return delivery_id, found
 
     def _one(self, request: Request) -> Subscription:
         found = self._webhooks.subscriptions.get(request.parameters["id"])
-        if found is None:
+        if found is None or request.tenant not in {"", found.tenant}:
             raise not_found("subscription", request.parameters["id"])
         return found
+
+    def _seen(self, request: Request) -> list[Subscription]:
+        """Return the subscriptions that a client may see: a tenant its own."""
+        found = [one for _, one in self._webhooks.subscriptions.items()]
+        return [one for one in found if request.tenant in {"", one.tenant}]
 
     def _told(self, one: Subscription) -> Response:
         form = self._form_of(one)

@@ -50,7 +50,9 @@ class WorkflowRoutes:
             details: Form = {"field": "cursor"}
             raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details)
         query = request.query
-        found = await self._workflows.newest(cursor, limit + 1, query.get("state", ""), query.get("name", ""))
+        found = await self._workflows.newest(
+            cursor, limit + 1, query.get("state", ""), query.get("name", ""), request.queue_prefix
+        )
         page = found[:limit]
         has_more = len(found) > limit
         pagination: Form = {"limit": limit, "has_more": has_more}

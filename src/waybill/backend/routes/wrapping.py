@@ -11,15 +11,20 @@ from waybill.backend.backend import Backend
 from waybill.backend.gate import PUSHES
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
-from waybill.backend.router import Route
+from waybill.backend.router import OPEN, Route
+from waybill.backend.tenancy import Tenancy
 
 UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
 """Of whom jobs' own events tell."""
 _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk", "/ojs/v1/workflows"})
 
 
-def wrapped(route: Route, backend: Backend) -> Route:
+def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
     """Return a route with what comes before and after its handler."""
+    return route if route.role == OPEN else _tenanted(_changing(route, backend), tenancy)
+
+
+def _changing(route: Route, backend: Backend) -> Route:
     if route.method not in METHODS:
         return route
     if route.method == "POST" and route.path in PUSHES:
@@ -28,6 +33,19 @@ def wrapped(route: Route, backend: Backend) -> Route:
     if not is_push and not route.path.startswith(UNAUDITED):
         route = _audited(route, backend)
     return route if route.path in UNKEYED else _keyed(route, backend)
+
+
+def _tenanted(route: Route, tenancy: Tenancy) -> Route:
+    """Keep tenants to themselves."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        return tenancy.handle(request, route, handler) if request.tenant else handler(request)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return None if request.tenant or quick is None else quick(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
 
 
 def _keyed(route: Route, backend: Backend) -> Route:

@@ -35,11 +35,14 @@ class JobFilter(NamedTuple):
     queue: str | None = None
     states: frozenset[str] | None = None
     type: str | None = None
+    prefix: str = ""
+    """What the name of the queue begins with."""
 
     def matches(self, job: JobInfo) -> bool:
         """Say whether a job is one of these."""
         return (
             self.queue in {None, job.queue}
+            and job.queue.startswith(self.prefix)
             and (self.states is None or job.state in self.states)
             and self.type in {None, job.type}
         )

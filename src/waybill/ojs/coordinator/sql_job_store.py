@@ -221,7 +221,7 @@ class SqlJobStore(JobStore):
         if before:
             select = select.where(_jobs.c.id < before)
         with self._engine.connect() as connection:
-            if wanted.queue is None and wanted.states is None:
+            if wanted.queue is None and wanted.states is None and not wanted.prefix:
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
                 selects = self._selects(select, wanted, _counted(connection))
@@ -235,7 +235,9 @@ class SqlJobStore(JobStore):
         pairs = {
             (queue, state): count
             for (queue, state), count in counts.items()
-            if wanted.queue in {None, queue} and (wanted.states is None or state in wanted.states)
+            if wanted.queue in {None, queue}
+            and queue.startswith(wanted.prefix)
+            and (wanted.states is None or state in wanted.states)
         }
         if wanted.type is None and len(pairs) <= _SPANS:
             return [select.where(_jobs.c.queue == queue, _jobs.c.state == state) for queue, state in pairs]
@@ -247,6 +249,8 @@ class SqlJobStore(JobStore):
         # The others go along the ids, and leave out what does not fit.
         if wanted.queue is not None:
             select = select.where(_jobs.c.queue.concat("") == wanted.queue)
+        if wanted.prefix:
+            select = select.where(_jobs.c.queue.startswith(wanted.prefix, autoescape=True))
         if wanted.states is not None:
             select = select.where(_jobs.c.state.concat("").in_(wanted.states))
         return [select]

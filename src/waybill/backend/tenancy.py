@@ -1,0 +1,372 @@
+"""Tenants: whose key has one sees and touches what is in queues of its own, and nothing else (ojs-multi-tenancy).
+
+The isolation is that of namespaces (section 6.1). The queue `email` of the tenant `acme` is `acme.email` to everybody
+else, also on AMQP; the tenant itself reads and writes `email`. Jobs, dead letters, cron jobs, workflows and events
+belong to whom their queue belongs to. What a route does for tenants is said here; a route that is not here is closed
+to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.gate import TENANT_HEADER, set_tenant
+from waybill.backend.message import Request, Response
+from waybill.backend.router import Handler, Route
+from waybill.backend.workflows import Workflows
+
+Json = dict[str, Any]
+Before = Callable[["Tenancy", Request], Awaitable[None]]
+
+_WORKER: Final = "/"
+_V1: Final = "/ojs/v1"
+_KEPT: Final = frozenset({"args", "meta", "metadata", "result", "results", "error", "errors", "state", "envelope"})
+"""What is the business of jobs: it is never looked at."""
+
+
+def prefix_of(tenant: str) -> str:
+    """Return what the names of a tenant's queues begin with."""
+    return f"{tenant}."
+
+
+class Tenancy:
+    """What stands between the tenants and one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._workflows = Workflows(backend)
+
+    async def handle(self, request: Request, route: Route, handler: Handler) -> Response:
+        """Answer a tenant. Raises RequestRefused."""
+        before = RULES.get((route.method, route.path))
+        if before is None:
+            raise RequestRefused("permission_denied", "This is closed to the keys of tenants.")
+        if request.headers.pop(TENANT_HEADER, request.tenant) != request.tenant:
+            raise RequestRefused("permission_denied", "X-OJS-Tenant: the key is of another tenant.")
+        request.queue_prefix = prefix_of(request.tenant)
+        await before(self, request)
+        response = await handler(request)
+        if response.stream is None and response.body and route.path not in _AS_IT_IS:
+            found = msgspec.json.decode(response.body)
+            response.body = msgspec.json.encode(_shown(found, request.tenant))
+        return response
+
+    # What is done before. ---------------------------------------------------------------------------------------
+
+    async def nothing(self, request: Request) -> None:
+        """Let a request pass: what answers it looks at `queue_prefix`, or tells nothing of others."""
+
+    async def job(self, request: Request) -> None:
+        """Have a job be the tenant's."""
+        await self._check(request, request.parameters["id"])
+
+    async def queue(self, request: Request) -> None:
+        """Read the name of a queue, or of a cron job, as the tenant's."""
+        request.parameters["name"] = request.queue_prefix + request.parameters["name"]
+
+    async def filtered(self, request: Request) -> None:
+        """Read the queues of a filter as the tenant's."""
+        for name in ("queue", "queues"):
+            if request.query.get(name):
+                names = request.query[name].split(",")
+                request.query[name] = ",".join(request.queue_prefix + one for one in names if one)
+        if request.query.get("worker_id"):
+            request.query["worker_id"] = f"{request.tenant}{_WORKER}{request.query['worker_id']}"
+
+    async def push(self, request: Request) -> None:
+        """Put jobs into queues of the tenant."""
+        body = _body(request)
+        jobs = body.get("jobs") if request.path != f"{_V1}/jobs" else [body]
+        for job in jobs if isinstance(jobs, list) else []:
+            if isinstance(job, dict):
+                _own(job, request)
+        _write(request, body)
+
+    async def results(self, request: Request) -> None:
+        """Ask for the results of the tenant's jobs only: of others nothing is known."""
+        body = _body(request)
+        ids = body.get("ids")
+        if isinstance(ids, list) and all(isinstance(one, str) for one in ids):
+            known = await self._backend.view.many(ids[:1000])
+            foreign = {info.id for info in known if not info.queue.startswith(request.queue_prefix)}
+            body["ids"] = [one for one in ids if one not in foreign]
+            _write(request, body)
+
+    async def bulk(self, request: Request) -> None:
+        """Change jobs of the tenant: named ones, or those of queues that the filter names."""
+        body = _body(request)
+        ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
+        if isinstance(ids, list):
+            known = await self._backend.view.many([one for one in ids[:1000] if isinstance(one, str)])
+            foreign = next((info.id for info in known if not info.queue.startswith(request.queue_prefix)), None)
+            if foreign is not None:
+                raise not_found("job", foreign)
+        if isinstance(wanted, dict):
+            given = [wanted.get(name) for name in ("queue", "queues")]
+            names = [one for value in given for one in (value.split(",") if isinstance(value, str) else value or [])]
+            if not names or not all(isinstance(one, str) and one for one in names):
+                details: dict[str, object] = {"field": "filter.queue"}
+                raise RequestRefused("invalid_request", "filter.queue: must be given.", details=details)
+            body["filter"] = {name: value for name, value in wanted.items() if name not in {"queue", "queues"}}
+            body["filter"]["queues"] = [request.queue_prefix + one for one in names]
+        _write(request, body)
+
+    async def fetch(self, request: Request) -> None:
+        """Fetch from queues of the tenant."""
+        body = _body(request, is_required=False)
+        queues = body.get("queues", ["default"])
+        if isinstance(queues, list):
+            body["queues"] = [request.queue_prefix + one if isinstance(one, str) else one for one in queues]
+        _own_worker(body, request)
+        _write(request, body)
+
+    async def end(self, request: Request) -> None:
+        """End an attempt of a job of the tenant."""
+        body = _body(request, is_required=False)
+        for name in ("job_id", "id"):
+            if isinstance(body.get(name), str):
+                await self._check(request, body[name])
+        _own_worker(body, request)
+        _write(request, body)
+
+    async def beat(self, request: Request) -> None:
+        """Hear of the tenant's jobs only."""
+        body = _body(request, is_required=False)
+        for name in ("active_job_ids", "active_jobs"):
+            if isinstance(body.get(name), list):
+                ids = [one for one in body[name] if isinstance(one, str)]
+                known = await self._backend.view.many(ids[:10_000])
+                own = {info.id for info in known if info.queue.startswith(request.queue_prefix)}
+                body[name] = [one for one in ids if one in own]
+        if isinstance(body.get("job_id"), str):
+            await self._check(request, body["job_id"])
+        _own_worker(body, request)
+        _write(request, body)
+
+    async def report(self, request: Request) -> None:
+        """Hear of the progress of a job of the tenant."""
+        await self.job(request)
+        body = _body(request, is_required=False)
+        if "worker_id" in body:
+            _own_worker(body, request)
+            _write(request, body)
+
+    async def named(self, request: Request) -> None:
+        """Make a queue of the tenant."""
+        body = _body(request)
+        if isinstance(body.get("name"), str):
+            body["name"] = request.queue_prefix + body["name"]
+        _write(request, body)
+
+    async def selected(self, request: Request) -> None:
+        """Read the filter of a body as one about the tenant's queues."""
+        body = _body(request, is_required=False)
+        for part in (body, body.get("filter")):
+            if isinstance(part, dict) and isinstance(part.get("queue"), str) and part["queue"]:
+                part["queue"] = request.queue_prefix + part["queue"]
+        _write(request, body)
+
+    async def cron(self, request: Request) -> None:
+        """Register a cron job of the tenant."""
+        await self.named(request)
+        body = _body(request)
+        parts = [body[name] for name in ("job_template", "job") if isinstance(body.get(name), dict)]
+        for part in parts or [body]:
+            _own(part, request)
+        if parts:
+            _own(body, request, is_partial=True)
+        _write(request, body)
+
+    async def cron_change(self, request: Request) -> None:
+        """Change a cron job of the tenant."""
+        await self.queue(request)
+        body = _body(request)
+        if "name" in body:
+            body["name"] = request.parameters["name"]
+        for part in (body, body.get("job_template"), body.get("job")):
+            if isinstance(part, dict):
+                _own(part, request, is_partial=True)
+        _write(request, body)
+
+    async def workflow_begin(self, request: Request) -> None:
+        """Begin a workflow whose jobs are all in queues of the tenant."""
+        body = _body(request)
+        _own_steps(body, request)
+        _write(request, body)
+
+    async def workflow(self, request: Request) -> None:
+        """Have a workflow be the tenant's."""
+        workflow_id = request.parameters["id"]
+        if not await self._workflows.is_within(workflow_id, request.queue_prefix):
+            raise not_found("workflow", workflow_id)
+
+    async def _check(self, request: Request, job_id: str) -> None:
+        found = await self._backend.detail(job_id)
+        if found is None or not found.info.queue.startswith(request.queue_prefix):
+            raise not_found("job", job_id)
+
+
+def _own(job: Json, request: Request, *, is_partial: bool = False) -> None:
+    """Make a job, as a client sends it, one of the tenant's."""
+    options = job.get("options")
+    places = [one for one in (options, job) if isinstance(one, dict)]
+    has_queue = False
+    for place in places:
+        if place.get("queue") is not None:
+            has_queue = True
+            if isinstance(place["queue"], str):
+                place["queue"] = request.queue_prefix + place["queue"]
+        _own_limits(place, request)
+        if is_partial and isinstance(place.get("meta"), dict):
+            set_tenant(place, request.tenant)
+    if not is_partial:
+        if not has_queue:
+            job["queue"] = f"{request.queue_prefix}default"
+        if isinstance(options, dict) and options.get("meta") is not None:
+            set_tenant(options, request.tenant)
+        else:
+            set_tenant(job, request.tenant)
+
+
+def _own_limits(place: Json, request: Request) -> None:
+    """Have the keys of uniqueness and of limits be the tenant's own."""
+    unique, limit = place.get("unique"), place.get("rate_limit")
+    if isinstance(unique, dict):
+        if isinstance(unique.get("key"), str):
+            unique["key"] = f"{request.tenant}:{unique['key']}"
+        for name in ("keys", "key"):
+            if isinstance(unique.get(name), list) and "queue" not in unique[name]:
+                unique[name] = [*unique[name], "queue"]
+        if unique.get("keys") is None and unique.get("key") is None:
+            unique["keys"] = ["type", "queue"]
+    if isinstance(limit, dict) and isinstance(limit.get("key"), str):
+        limit["key"] = f"{request.tenant}:{limit['key']}"
+
+
+def _own_steps(part: Json, request: Request) -> None:
+    """Do the same with all jobs of a workflow."""
+    for name in ("steps", "jobs"):
+        parts = part.get(name)
+        for one in parts if isinstance(parts, list) else []:
+            if isinstance(one, dict):
+                is_composite = "steps" in one or "jobs" in one
+                (_own_steps if is_composite else _own_step)(one, request)
+                if is_composite:
+                    _own_step(one, request, is_partial=True)
+    callbacks = part.get("callbacks")
+    names = ("on_complete", "on_success", "on_failure")
+    given = list(callbacks.values()) if isinstance(callbacks, dict) else [part.get(name) for name in names]
+    for one in given:
+        if isinstance(one, dict):
+            _own_step(one, request)
+    # What is a default for all has been said for each.
+    if isinstance(part.get("options"), dict):
+        part["options"].pop("queue", None)
+
+
+def _own_step(job: Json, request: Request, *, is_partial: bool = False) -> None:
+    _own(job, request, is_partial=is_partial)
+
+
+def _own_worker(body: Json, request: Request) -> None:
+    if isinstance(body.get("worker_id"), str) and body["worker_id"]:
+        body["worker_id"] = f"{request.tenant}{_WORKER}{body['worker_id']}"
+
+
+def _body(request: Request, *, is_required: bool = True) -> Json:
+    return request.json(required=is_required)
+
+
+def _write(request: Request, body: object) -> None:
+    request.body = msgspec.json.encode(body)
+
+
+def _shown(value: object, tenant: str, name: str = "") -> object:
+    """Return an answer with the names of queues, cron jobs and workers as the tenant knows them."""
+    if isinstance(value, dict):
+        return {
+            _bare(key, tenant) if name == "by_queue" else key: one if key in _KEPT else _shown(one, tenant, key)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_shown(one, tenant, name) for one in value]
+    return _bare(value, tenant) if isinstance(value, str) and name in _NAMES else value
+
+
+def _bare(name: str, tenant: str) -> str:
+    return name.removeprefix(prefix_of(tenant)).removeprefix(tenant + _WORKER)
+
+
+_NAMES: Final = frozenset({"queue", "queues", "name", "worker_id"})
+_AS_IT_IS: Final = frozenset({f"{_V1}/openapi.json", f"{_V1}/docs", f"{_V1}/jobs/results"})
+
+
+def _rules() -> dict[tuple[str, str], Before]:
+    own = Tenancy
+    found: dict[tuple[str, str], Before] = {
+        ("GET", f"{_V1}/openapi.json"): own.nothing,
+        ("GET", f"{_V1}/docs"): own.nothing,
+        ("GET", f"{_V1}/events"): own.filtered,
+        ("GET", f"{_V1}/events/stream"): own.filtered,
+        ("GET", f"{_V1}/jobs"): own.filtered,
+        ("POST", f"{_V1}/jobs"): own.push,
+        ("POST", f"{_V1}/jobs/batch"): own.push,
+        ("POST", f"{_V1}/jobs/bulk"): own.push,
+        ("POST", f"{_V1}/jobs/bulk/cancel"): own.bulk,
+        ("POST", f"{_V1}/jobs/bulk/retry"): own.bulk,
+        ("POST", f"{_V1}/jobs/results"): own.results,
+        ("POST", f"{_V1}/workers/fetch"): own.fetch,
+        ("POST", f"{_V1}/workers/ack"): own.end,
+        ("POST", f"{_V1}/workers/nack"): own.end,
+        ("POST", f"{_V1}/workers/heartbeat"): own.beat,
+        ("GET", f"{_V1}/queues"): own.nothing,
+        ("POST", f"{_V1}/queues"): own.named,
+        ("GET", f"{_V1}/dead-letter"): own.filtered,
+        ("GET", f"{_V1}/dead-letter/stats"): own.nothing,
+        ("DELETE", f"{_V1}/dead-letter"): own.selected,
+        ("POST", f"{_V1}/dead-letter/purge"): own.selected,
+        ("POST", f"{_V1}/dead-letter/retry"): own.selected,
+        ("POST", f"{_V1}/workflows"): own.workflow_begin,
+        ("GET", f"{_V1}/workflows"): own.nothing,
+    }
+    return found | _rules_of_one()
+
+
+def _rules_of_one() -> dict[tuple[str, str], Before]:
+    """Return those of paths that name one thing."""
+    own = Tenancy
+    found: dict[tuple[str, str], Before] = {}
+    jobs = ("", "/result", "/retries", "/progress", "/checkpoint", "/events", "/progress/stream", "/result/stream")
+    found |= {("GET", f"{_V1}/jobs/{{id}}{end}"): own.job for end in jobs}
+    changes = [("DELETE", ""), ("POST", "/cancel"), ("POST", "/activate"), ("DELETE", "/checkpoint")]
+    found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.job for method, end in changes}
+    reports = [(method, end) for method in ("PUT", "POST") for end in ("/progress", "/checkpoint")]
+    found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.report for method, end in reports}
+    queues = [("GET", ""), ("DELETE", ""), ("GET", "/stats"), ("GET", "/priority-stats"), ("GET", "/events")]
+    queues += [("POST", "/pause"), ("POST", "/resume"), ("POST", "/purge")]
+    found |= {(method, f"{_V1}/queues/{{name}}{end}"): own.queue for method, end in queues}
+    letters = [("GET", ""), ("POST", "/retry"), ("DELETE", "")]
+    found |= {(method, f"{_V1}/dead-letter/{{id}}{end}"): own.job for method, end in letters}
+    workflows = [("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/retry")]
+    found |= {(method, f"{_V1}/workflows/{{id}}{end}"): own.workflow for method, end in workflows}
+    crons = [("GET", ""), ("DELETE", ""), ("GET", "/history"), ("POST", "/pause"), ("POST", "/resume")]
+    for base in (f"{_V1}/cron", f"{_V1}/crons"):
+        found |= {("GET", base): own.nothing, ("POST", base): own.cron}
+        found |= {(method, f"{base}/{{name}}{end}"): own.queue for method, end in [*crons, ("POST", "/trigger")]}
+        found |= {(method, f"{base}/{{name}}"): own.cron_change for method in ("PUT", "PATCH")}
+    subscriptions = f"{_V1}/webhooks/subscriptions"
+    deliveries = f"{_V1}/webhooks/deliveries"
+    for path in ("", "/{id}", "/{id}/test", "/{id}/rotate-secret"):
+        found |= {(method, subscriptions + path): own.nothing for method in ("GET", "POST", "PUT", "PATCH", "DELETE")}
+    for path in ("", "/{id}", "/{id}/retry"):
+        found |= {(method, deliveries + path): own.nothing for method in ("GET", "POST")}
+    return found
+
+
+RULES: Final = _rules()
+"""What a route does for tenants first, by its method and path."""
