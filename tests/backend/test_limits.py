@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.backend.conftest import Client
+from tests.backend.conftest import Client, client_of
 
 JOBS = "/ojs/v1/jobs"
 
@@ -130,7 +130,7 @@ async def test_a_job_that_was_told_to_wait_holds_its_key_back(client: Client) ->
     await client.nack(ids[0], error=error)
     await client.nack(ids[1], error={**error, "rate_limit_until": "nonsense"})
     assert await fetched(client) == []
-    assert (await client.ask("GET", f"{LIMITS}/stripe"))["override"]["expires_at"] == "2099-01-01T00:00:00Z"
+    assert (await client.ask("GET", f"{LIMITS}/stripe"))["override"]["expires_at"] == "2099-01-01T00:00:00.000Z"
 
 
 async def test_a_queue_has_a_limit(client: Client) -> None:
@@ -142,3 +142,21 @@ async def test_a_queue_has_a_limit(client: Client) -> None:
     await client.ask("DELETE", path)
     assert await fetched(client) == [second]
     await client.ask("PUT", path, {}, 400)
+
+
+async def test_what_is_set_counts_on_every_server_and_after_a_restart(uri: str) -> None:
+    path = "/ojs/v1/admin/queues/email/rate-limit"
+    async with client_of(uri) as one, client_of(uri) as two:
+        await push(one, {"key": "stripe", "concurrency": 5})
+        await one.ask("PUT", f"{LIMITS}/stripe", {"concurrency": 0})
+        await one.ask("PUT", path, {"concurrency": 1})
+        while two.backend.limits.queues.get("email") is None:
+            await two.ask("GET", "/ojs/v1/queues")
+        assert (await two.ask("GET", path))["concurrency"] == 1
+        assert (await two.ask("GET", f"{LIMITS}/stripe"))["override"]["concurrency"] == 0
+        assert await fetched(two) == []
+    async with client_of(uri) as again:
+        assert (await again.ask("GET", path))["concurrency"] == 1
+        assert await fetched(again) == []
+        await again.ask("DELETE", f"{LIMITS}/stripe")
+        assert len(await fetched(again)) == 1

@@ -20,12 +20,14 @@ from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.recent_events import RecentEvents
+from waybill.backend.settings import Settings
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.coordinator.records import Records
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.identifiers import new_id
@@ -87,7 +89,8 @@ class Backend:
             await catch_up(self.view, broker.events)
             self.view.follow(broker.events)
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
-            self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker))
+            settings = Settings(Records(self.view, broker.events), self.coordinator.records)
+            self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker), settings)
             self.leases = Leases(broker.events, self.view, settlement, self.id, self.limits.ended)
             self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id, self.limits)
             self._settlement = settlement
@@ -95,7 +98,7 @@ class Backend:
             self.events = RecentEvents()
             self.view.on_message.append(self.events.take)
             self.extensions = Extensions(
-                broker, self._coordinator, self.leases, self.id, allows_private=self._allows_private
+                broker, self._coordinator, self.leases, self.id, settings, allows_private=self._allows_private
             )
             await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:

@@ -22,7 +22,7 @@ from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
-from waybill.ojs.coordinator.records import SWEPT_HOURS, Records
+from waybill.ojs.coordinator.records import SWEPT_HOURS
 
 SWEEP_SECONDS: Final = 600.0
 SAMPLE_SECONDS: Final = 60.0
@@ -45,15 +45,16 @@ class Extensions:
         coordinator: Coordinator,
         leases: Leases,
         backend_id: str,
+        settings: Settings,
         *,
         allows_private: bool = False,
     ) -> None:
         """`coordinator` is started. `allows_private` lets webhooks go to this machine and its network."""
         view = coordinator.view
-        self.records = Records(view, broker.events)
+        self.records = settings.records
         self.presence = Presence(broker)
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
-        self.settings = Settings(self.records, coordinator.records)
+        self.settings = settings
         self.directives = self.settings.shelf("directive", Directive)
         self.schemas = Schemas(self.settings)
         self.gate = Gate(self.settings, self.schemas, view)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from waybill.backend.settings import Settings
 from waybill.client import Delivery
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import InvalidJob, ResponseCode
@@ -28,6 +28,7 @@ from waybill.ojs.spec.envelope import ErrorRecord
 from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 
@@ -42,21 +43,21 @@ KEYS_REMEMBERED: Final = 10_000
 POOLS_REMEMBERED: Final = 200
 
 
-@dataclass
-class Override:
-    """What somebody has set for a key, until a moment of the loop's clock; None stays as the jobs have it."""
+class Override(msgspec.Struct, omit_defaults=True):
+    """What somebody has set for a key, until a moment, RFC 3339 in UTC; None stays as the jobs have it."""
 
     concurrency: int | None = None
     rate: Window | None = None
     throttle: Window | None = None
-    ends_at: float | None = None
     expires_at: str | None = None
 
 
 class Limits:
     """Those of one backend."""
 
-    def __init__(self, jobs: Jobs, settlement: Settlement, events: EventWriter, levels: int) -> None:
+    def __init__(
+        self, jobs: Jobs, settlement: Settlement, events: EventWriter, levels: int, settings: Settings
+    ) -> None:
         """Nothing is limited before a job asks for it. Queues have `levels` of priorities."""
         self._jobs = jobs
         self._settlement = settlement
@@ -79,15 +80,21 @@ class Limits:
         self.known: OrderedDict[str, RateLimitPolicy] = OrderedDict()
         """The policies that were seen last, by their keys."""
         self.active: Counter[str] = Counter()
-        self.overrides: dict[str, Override] = {}
-        self.queues: dict[str, RateLimitPolicy] = {}
+        self.overrides = settings.shelf("limit-override", Override)
+        self.queues = settings.shelf("queue-limit", RateLimitPolicy)
         """What is set for all jobs of a queue."""
+        self.tenants: dict[str, RateLimitPolicy] = {}
+        """What is set for all jobs of a tenant."""
 
     # At a fetch. ------------------------------------------------------------------------------------------------
 
     def concern(self, execution: Execution) -> bool:
         """Say whether a job has a limit."""
-        return execution.envelope.rate_limit is not None or execution.queue in self.queues
+        return (
+            execution.envelope.rate_limit is not None
+            or (len(self.queues) > 0 and self.queues.get(execution.queue) is not None)
+            or (bool(self.tenants) and execution.queue.partition(".")[0] in self.tenants)
+        )
 
     async def admits(self, execution: Execution) -> bool:
         """Say whether a job with a limit may start now; else it is dealt with as it wants. Raises ClientError."""
@@ -188,15 +195,13 @@ class Limits:
     def override_of(self, key: str) -> Override | None:
         """Return what is set for a key now."""
         found = self.overrides.get(key)
-        if found is not None and found.ends_at is not None and found.ends_at <= self._loop.time():
-            del self.overrides[key]
-            return None
-        return found
+        is_over = found is not None and found.expires_at is not None and found.expires_at <= _now()
+        return None if is_over else found
 
-    def stop_until(self, key: str, seconds: float, expires_at: str) -> None:
-        """Start no job of a key for a while: what it calls has asked for that (section 9.1)."""
-        ends_at = self._loop.time() + seconds
-        self.overrides[key] = Override(concurrency=0, ends_at=ends_at, expires_at=expires_at)
+    def stop_until(self, key: str, moment: datetime) -> None:
+        """Start no job of a key before a moment: what it calls has asked for that (section 9.1)."""
+        expires_at = format_timestamp(moment.astimezone(UTC))
+        self.overrides.put_soon(key, Override(concurrency=0, expires_at=expires_at), expires_at=expires_at)
 
     def in_force(self, policy: RateLimitPolicy) -> RateLimitPolicy:
         """Return a policy with what is set for its key."""
@@ -228,7 +233,8 @@ class Limits:
         if execution.envelope.rate_limit is not None:
             found.append(read_rate_limit(execution.envelope.rate_limit))
         of_queue = self.queues.get(execution.queue)
-        return found if of_queue is None else [*found, of_queue]
+        of_tenant = self.tenants.get(execution.queue.partition(".")[0]) if "." in execution.queue else None
+        return [*found, *(one for one in (of_queue, of_tenant) if one is not None)]
 
     async def _take(self, execution: Execution, policies: list[RateLimitPolicy]) -> RateLimitPolicy | None:
         """Take all permits of a job; the policy of which there is none, and then none is taken."""
@@ -338,6 +344,10 @@ def _wait_seconds(policy: RateLimitPolicy) -> float:
     """Return after how long a job that is put off may have its turn."""
     windows = [one.period.total_seconds() / one.limit for one in (policy.rate, policy.throttle) if one is not None]
     return max([1.0, *windows])
+
+
+def _now() -> str:
+    return format_timestamp(datetime.now(UTC))
 
 
 def _rank(one: tuple[Delivery, Execution]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -29,6 +30,8 @@ class Shelf(Generic[T]):
 
     def __init__(self, records: Records, kind: str, value: type[T]) -> None:
         """`kind` begins the keys."""
+        self.on_look: Callable[[Shelf[T]], None] | None = None
+        """Called when all were read."""
         self._records = records
         self._prefix = f"{kind}/"
         self._value = value
@@ -55,13 +58,20 @@ class Shelf(Generic[T]):
         """Return when one was changed."""
         return self._raw[name].updated_at
 
-    async def put(self, name: str, value: T, *, is_new: bool = False) -> bool:
+    async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
         """Set one; False if it was to be new and is not. Raises RequestRefused if there are too many, TimeoutError."""
         if name not in self._known and len(self._known) >= MOST:
             raise RequestRefused("conflict", f"There are {MOST} of these already.")
-        is_put = await self._records.put(self._prefix + name, value, expected=0 if is_new else None)
+        is_put = await self._records.put(
+            self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
+        )
         await self.look()
         return is_put
+
+    def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
+        """Set one for this server at once, and for the others soon."""
+        self._known[name] = value
+        self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
 
     async def remove(self, name: str) -> bool:
         """Remove one; False if there is none. Raises TimeoutError."""
@@ -87,6 +97,8 @@ class Shelf(Generic[T]):
             except msgspec.ValidationError as error:
                 _log.warning("the setting %s cannot be read by this version and is left out: %s", record.key, error)
         self._known, self._raw = found, raw
+        if self.on_look is not None:
+            self.on_look(self)
 
 
 class Settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -15,7 +15,7 @@ from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.client import Inspector
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, check_key, read_rate_limit
-from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 
 BASE: Final = "/ojs/v1/rate-limits"
 
@@ -43,7 +43,7 @@ class RateLimitRoutes:
 
     async def _list(self, request: Request) -> Response:
         limits = self._backend.limits
-        keys = sorted({*limits.known, *limits.overrides})
+        keys = sorted({*limits.known, *(name for name, _ in limits.overrides.items())})
         page, pagination = page_of(request, keys, lambda key: key, default=20)
         found = [await self._form(key) for key in page]
         return answer({"items": found, "rate_limits": found, "count": len(found), "pagination": pagination})
@@ -59,12 +59,10 @@ class RateLimitRoutes:
         key, body = request.parameters["key"], request.json(required=True)
         check_key(key)
         expires_at = body.get("expires_at")
-        ends_at = None
         if expires_at is not None:
             if not isinstance(expires_at, str):
                 raise _invalid("expires_at", "must be an RFC 3339 time")
-            left = (parse_timestamp(expires_at, "expires_at") - datetime.now(UTC)).total_seconds()
-            ends_at = self._backend.loop_time() + left
+            expires_at = format_timestamp(parse_timestamp(expires_at, "expires_at").astimezone(UTC))
         concurrency = body.get("concurrency")
         if concurrency is not None and (
             not isinstance(concurrency, int) or isinstance(concurrency, bool) or not 0 <= concurrency <= 1_000_000
@@ -74,14 +72,13 @@ class RateLimitRoutes:
         policy = _policy(rest, key)
         if concurrency is None and policy.rate is None and policy.throttle is None:
             raise _invalid("concurrency", "must be given, or rate or throttle")
-        self._backend.limits.overrides[key] = Override(
-            concurrency, policy.rate, policy.throttle, ends_at, expires_at if isinstance(expires_at, str) else None
-        )
+        override = Override(concurrency, policy.rate, policy.throttle, expires_at)
+        await self._backend.limits.overrides.put(key, override, expires_at=expires_at)
         return answer(await self._form(key))
 
     async def _remove(self, request: Request) -> Response:
         key = request.parameters["key"]
-        if self._backend.limits.overrides.pop(key, None) is None:
+        if not await self._backend.limits.overrides.remove(key):
             raise not_found("rate limit override", key)
         return answer({"key": key, "deleted": True})
 
@@ -93,7 +90,7 @@ class RateLimitRoutes:
         policy = _policy(request.json(required=True), f"queue:{name}")
         if policy.concurrency is None and policy.rate is None and policy.throttle is None:
             raise _invalid("concurrency", "must be given, or rate or throttle")
-        self._backend.limits.queues[name] = policy
+        await self._backend.limits.queues.put(name, policy)
         return await self._of_queue(request)
 
     async def _of_queue(self, request: Request) -> Response:
@@ -105,7 +102,7 @@ class RateLimitRoutes:
 
     async def _free_queue(self, request: Request) -> Response:
         name = request.parameters["name"]
-        if self._backend.limits.queues.pop(name, None) is None:
+        if not await self._backend.limits.queues.remove(name):
             raise not_found("rate limit", name)
         return answer({"queue": name, "deleted": True})
 

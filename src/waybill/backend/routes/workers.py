@@ -157,11 +157,11 @@ class WorkerRoutes:
         if policy is None or not isinstance(until, str):
             return
         try:
-            left = parse_timestamp(until, "rate_limit_until") - datetime.now(UTC)
-        except ValueError:
+            moment = parse_timestamp(until, "rate_limit_until").astimezone(UTC)
+        except (ValueError, OverflowError):
             # The attempt has failed, whatever else is said of it.
             return
-        self._backend.limits.stop_until(str(policy.get("key")), left.total_seconds(), until)
+        self._backend.limits.stop_until(str(policy.get("key")), moment)
 
     async def _requeue(self, lease: Lease, delay_seconds: float) -> Response:
         """Put a job back that its worker has not done: the same attempt, for whoever fetches next, or later."""
