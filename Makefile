@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -155,6 +155,11 @@ soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker un
 
 soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
 	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)
+
+BATCH ?= 1000000
+soak-batch: setup $(BUILT)/stamp ## memory of all who take part in a batch of BATCH jobs: pushed beside the worker, then before it
+	@$(BUILT_RUN) -m benchmarks.large_batch --jobs $(BATCH)
+	@$(BUILT_RUN) -m benchmarks.large_batch --jobs $(BATCH) --late-worker
 
 EXAMPLES ?= 200
 fuzz-http: setup ## fuzz every endpoint of the HTTP server from its OpenAPI document: EXAMPLES for each

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.ojs.databases import database, postgresql
+from tests.ojs.databases import database, make_database, postgresql
 from tests.ojs.eye import Eye
 from tests.program_environment import program_environment
 from tests.rabbitmq import RabbitMQ, rabbitmq
@@ -46,6 +46,14 @@ def broker_uri(request: pytest.FixtureRequest) -> str:
         return broker.uri("/ojs")
     uri: str = request.getfixturevalue("waybill_uri")
     return uri
+
+
+@pytest.fixture
+def state(request: pytest.FixtureRequest, broker_uri: str) -> str:
+    """Where a coordinator keeps its state: in PostgreSQL beside RabbitMQ, in memory beside our broker."""
+    if request.node.callspec.params["broker_uri"] == "rabbitmq":
+        return make_database(request.getfixturevalue("postgresql"))
+    return ":memory:"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Cron jobs with a coordinator and a worker, on our broker: registered, fired, told of, and asked about."""
+"""Cron jobs with a coordinator and a worker: registered, fired, told of, and asked about; over each kind of store."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.client.breaking import until
+from tests.ojs.databases import make_database
 from waybill.broker import Broker
 from waybill.client import connect
 from waybill.ojs import ControlFailed, Coordinator, CronJob, CronNotFound, InvalidJob, Jobs, Retry, Worker, current_job
@@ -79,11 +80,17 @@ class Setting:
         return [one["data"] for one in self.events if one["type"] == kind]
 
 
-@pytest.fixture
-async def setting(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+@pytest.fixture(params=["memory", "postgresql"])
+async def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+    kind: str = request.param
+    database = ":memory:" if kind == "memory" else make_database(request.getfixturevalue("postgresql"))
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.05)
     monkeypatch.setattr("waybill.ojs.cron.keeper.EVALUATION_SECONDS", 0.0)
-    async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs, Coordinator(jobs, queues=["q"]) as coordinator:
+    async with (
+        Broker(port=0) as broker,
+        Jobs(broker.uri()) as jobs,
+        Coordinator(jobs, queues=["q"], database=database) as coordinator,
+    ):
         made = Setting(jobs, coordinator)
         async with connect(broker.uri()) as connection:
             channel = await connection.channel(prefetch_count=1000)

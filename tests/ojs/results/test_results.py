@@ -1,4 +1,4 @@
-"""Results: `job.result()` and `job.wait()`, on both brokers."""
+"""Results: `job.result()` and `job.wait()`, on both brokers; a coordinator's in memory and over PostgreSQL."""
 
 import asyncio
 import gc
@@ -115,7 +115,7 @@ async def test_a_result_comes_after_retries_and_delays(jobs: Jobs, queue_name: s
         assert await later.result(60) == "later"
 
 
-async def test_a_cancelled_job_is_an_error(jobs: Jobs, queue_name: str) -> None:
+async def test_a_cancelled_job_is_an_error(jobs: Jobs, queue_name: str, state: str) -> None:
     started = asyncio.Event()
 
     @jobs.handler("results.hang", queue=queue_name)
@@ -123,7 +123,7 @@ async def test_a_cancelled_job_is_an_error(jobs: Jobs, queue_name: str) -> None:
         started.set()
         await asyncio.sleep(1000)
 
-    async with Coordinator(jobs, queues=[queue_name]):
+    async with Coordinator(jobs, queues=[queue_name], database=state):
         # No worker ever sees it: a coordinator tells of it.
         waiting = await hang.push()
         await waiting.cancel()
@@ -137,7 +137,9 @@ async def test_a_cancelled_job_is_an_error(jobs: Jobs, queue_name: str) -> None:
                 await running.result(30)
 
 
-async def test_jobs_of_somebody_else_are_asked_for_by_id(jobs: Jobs, broker_uri: str, queue_name: str) -> None:
+async def test_jobs_of_somebody_else_are_asked_for_by_id(
+    jobs: Jobs, broker_uri: str, queue_name: str, state: str
+) -> None:
     go = asyncio.Event()
 
     @jobs.handler("results.other", queue=queue_name, retry=ONCE)
@@ -145,7 +147,7 @@ async def test_jobs_of_somebody_else_are_asked_for_by_id(jobs: Jobs, broker_uri:
         await go.wait()
         return 10 // number
 
-    async with Worker(jobs), Coordinator(jobs, queues=["any"]), Jobs(broker_uri) as others:
+    async with Worker(jobs), Coordinator(jobs, queues=["any"], database=state), Jobs(broker_uri) as others:
         pushed = await jobs.push_many([other.job(number) for number in (5, 0, 2)])
         handles = [others.job(one.id) for one in pushed]
         waits = [asyncio.ensure_future(handle.result(60)) for handle in handles]
@@ -161,7 +163,7 @@ async def test_jobs_of_somebody_else_are_asked_for_by_id(jobs: Jobs, broker_uri:
         assert await others.job(pushed[0].id).result(30) == 2
 
 
-async def test_without_results_a_coordinator_tells(broker_uri: str, queue_name: str) -> None:
+async def test_without_results_a_coordinator_tells(broker_uri: str, queue_name: str, state: str) -> None:
     async with Jobs(broker_uri, results=False) as jobs:
 
         @jobs.handler("results.off", queue=queue_name)
@@ -177,16 +179,16 @@ async def test_without_results_a_coordinator_tells(broker_uri: str, queue_name: 
             with pytest.raises(ResultTimeout):
                 await job.result(0.2)
             assert await (await switched_on.push()).result(30) == "on"
-            async with Coordinator(jobs, queues=["any"]):
+            async with Coordinator(jobs, queues=["any"], database=state):
                 assert await job.result(30) == "off"
 
 
-async def test_what_cannot_be_had_is_told_in_time(jobs: Jobs, queue_name: str) -> None:
+async def test_what_cannot_be_had_is_told_in_time(jobs: Jobs, queue_name: str, state: str) -> None:
     @jobs.handler("results.odd", queue=queue_name)
     async def odd(how: str) -> Any:
         return {"large": "x" * 1_100_000, "strange": object(), "deep": None}[how]
 
-    async with Worker(jobs), Coordinator(jobs, queues=["any"]):
+    async with Worker(jobs), Coordinator(jobs, queues=["any"], database=state):
         large = await odd.push("large")
         with pytest.raises(ResultTooLarge, match="1048576 are allowed"):
             await large.result(30)

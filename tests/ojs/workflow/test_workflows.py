@@ -1,4 +1,4 @@
-"""Workflows over a broker: ours and RabbitMQ, with a worker and a coordinator."""
+"""Workflows over a broker, ours and RabbitMQ, with a worker and a coordinator, in memory and over PostgreSQL."""
 
 import asyncio
 import contextlib
@@ -92,15 +92,19 @@ class Shop:
 
 
 @contextlib.asynccontextmanager
-async def running(uri: str, queue: str) -> AsyncIterator[Shop]:
+async def running(uri: str, queue: str, database: str) -> AsyncIterator[Shop]:
     shop = Shop(uri, queue)
-    async with shop.jobs, Coordinator(shop.jobs, queues=[queue]), Worker(shop.jobs, queues=[queue], concurrency=20):
+    async with (
+        shop.jobs,
+        Coordinator(shop.jobs, queues=[queue], database=database),
+        Worker(shop.jobs, queues=[queue], concurrency=20),
+    ):
         yield shop
 
 
 @pytest.fixture
-async def shop(broker_uri: str, queue_name: str) -> AsyncIterator[Shop]:
-    async with running(broker_uri, queue_name) as shop:
+async def shop(broker_uri: str, queue_name: str, state: str) -> AsyncIterator[Shop]:
+    async with running(broker_uri, queue_name, state) as shop:
         yield shop
 
 

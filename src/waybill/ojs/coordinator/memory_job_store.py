@@ -1,6 +1,7 @@
 """The state of all jobs in memory: for as long as a coordinator runs, and made again from the stream by the next one.
 
-Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them.
+Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them. The
+waiting jobs of a streamed group take next to none: see `job_texts`.
 Beside them are the counts, and indices of what is asked for all the time: by unique key, and of what is held. None is
 there by the time of enqueuing: it would take half as much as the jobs, and whoever lists jobs can wait while all are
 looked at.
@@ -33,6 +34,7 @@ from waybill.ojs.coordinator.job_fold import (
     unique_key_of,
 )
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
+from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
@@ -43,6 +45,7 @@ from waybill.ojs.worker.bounded_dict import Generations
 ENDED_JOBS: Final = 50_000
 
 _ACTIVE: Final = State.ACTIVE.value
+_AVAILABLE: Final = State.AVAILABLE.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JobRecord).decode
 _decode_kept = msgspec.json.Decoder(KeptRecord).decode
@@ -83,7 +86,7 @@ class MemoryJobStore(JobStore):
 
     def clear(self) -> None:
         """Forget everything."""
-        self._jobs: dict[str, bytes] = {}
+        self._jobs = JobTexts()
         """Those that are not over."""
         self._over: Generations[str, bytes] = Generations(self._kept)
         """Those that may be forgotten, in the order of their ends."""
@@ -212,10 +215,10 @@ class MemoryJobStore(JobStore):
         if before is not None and before.is_over:
             self._over.discard(job_id)
         if after.is_over:
-            self._jobs.pop(job_id, None)
+            self._jobs.pop(job_id)
             self._over.add(job_id, text)
         else:
-            self._jobs[job_id] = text
+            self._jobs.put(job_id, text, alike=after.state == _AVAILABLE)
         if before == after:
             return
         if before is not None:

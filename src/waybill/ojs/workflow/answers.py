@@ -180,15 +180,17 @@ class WorkflowAnswers:
 
     async def _known(self, request: Request, seconds: float) -> WorkflowInfo | None:
         """Return a workflow, giving its first event a moment to arrive."""
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    folded = self._folded
-                    if (found := await self._find(request)) is not None:
-                        return found
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            # Only the wait has an end: a store that is busy takes its time, and knows the workflow all the same.
+            folded = self._folded
+            if (found := await self._find(request)) is not None:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
                     await folded.wait()
-        except TimeoutError:
-            return None
+            except TimeoutError:
+                return None
 
     async def _find(self, request: Request) -> WorkflowInfo | None:
         workflow_id = _body(request).job_id

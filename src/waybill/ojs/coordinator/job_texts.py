@@ -1,0 +1,133 @@
+"""The JSON of jobs by their ids, with little room for the jobs of a streamed group that wait in their queue.
+
+Those differ in nothing but their ids, which count up, as long as none of them has begun; who pushes them stamps some
+thousand with one time. So a group keeps each text once, without the id, and for each job two bytes: the number of its
+text. A million waiting jobs take megabytes, not half a gigabyte.
+
+    01a2b3c4-d5e6-7abc-8def-0123 01000007     piece 0, place 7: 2     texts[2 - 1]: {"id":"?","type":"a.b",...
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, member_job_id, read_member_id
+
+PIECE: Final = 256
+MAX_TEXTS: Final = 60_000
+FEW: Final = 64
+ALIKE: Final = 16
+"""Each text beyond FEW is that of so many jobs on average, or no more texts are kept here."""
+
+_ID: Final = b"\0"
+"""Stands for the id: JSON has no such octet."""
+
+
+class _Group:
+    """The waiting jobs of one streamed group."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers: dict[bytes, int] = {}
+        self._texts: list[bytes] = []
+        self._pieces: dict[int, array[int]] = {}
+        """For each job the number of its text, 0 for none; a piece without jobs is not here."""
+
+    def put(self, index: int, text: bytes) -> bool:
+        """Keep the text of a job; False if there is no room for another text."""
+        number = self._numbers.get(text)
+        if number is None:
+            if len(self._texts) >= min(MAX_TEXTS, FEW + self.count // ALIKE):
+                return False
+            self._texts.append(text)
+            number = self._numbers[text] = len(self._texts)
+        piece = self._pieces.get(index // PIECE)
+        if piece is None:
+            piece = self._pieces[index // PIECE] = array("H", bytes(2 * PIECE))
+        self.count += not piece[index % PIECE]
+        piece[index % PIECE] = number
+        return True
+
+    def get(self, index: int) -> bytes | None:
+        piece = self._pieces.get(index // PIECE)
+        number = 0 if piece is None else piece[index % PIECE]
+        return self._texts[number - 1] if number else None
+
+    def remove(self, index: int) -> None:
+        piece = self._pieces.get(index // PIECE)
+        if piece is not None and piece[index % PIECE]:
+            piece[index % PIECE] = 0
+            self.count -= 1
+            if not any(piece):
+                del self._pieces[index // PIECE]
+
+    def indices(self) -> Iterator[int]:
+        for number, piece in self._pieces.items():
+            yield from (number * PIECE + place for place in range(PIECE) if piece[place])
+
+
+class JobTexts:
+    """A dictionary of texts; those that are `alike` take little room, if they are of jobs of one group."""
+
+    def __init__(self) -> None:
+        """There are none."""
+        self._own: dict[str, bytes] = {}
+        self._groups: dict[str, _Group] = {}
+        """By the id of the workflow."""
+
+    def put(self, job_id: str, text: bytes, *, alike: bool) -> None:
+        """Keep the text of a job in the place of the one before."""
+        self.pop(job_id)
+        place = _place_of(job_id) if alike else None
+        if place is not None:
+            group = self._groups.get(place[0])
+            if group is None:
+                group = self._groups[place[0]] = _Group()
+            if group.put(place[1], text.replace(job_id.encode(), _ID)):
+                return
+        self._own[job_id] = text
+
+    def get(self, job_id: str) -> bytes | None:
+        """Return the text of a job, None if there is none."""
+        found = self._own.get(job_id)
+        if found is not None:
+            return found
+        place = _place_of(job_id)
+        group = None if place is None else self._groups.get(place[0])
+        text = None if place is None or group is None else group.get(place[1])
+        return None if text is None else text.replace(_ID, job_id.encode())
+
+    def pop(self, job_id: str) -> None:
+        """Forget the text of a job, if there is one."""
+        if self._own.pop(job_id, None) is not None:
+            return
+        place = _place_of(job_id)
+        group = None if place is None else self._groups.get(place[0])
+        if place is not None and group is not None:
+            group.remove(place[1])
+            if not group.count:
+                del self._groups[place[0]]
+
+    def __contains__(self, job_id: str) -> bool:
+        """Say whether there is a text of a job."""
+        return job_id in self._own or self.get(job_id) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids."""
+        members = (member_job_id(name, index) for name, group in self._groups.items() for index in group.indices())
+        return chain(self._own, members)
+
+    def values(self) -> Iterator[bytes]:
+        """Yield the texts."""
+        return (text for job_id in self if (text := self.get(job_id)) is not None)
+
+
+def _place_of(job_id: str) -> tuple[str, int] | None:
+    """Return the workflow of a streamed job, and its index there; None for what has no such id, to the letter."""
+    if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] != "01":
+        return None
+    place = read_member_id(job_id)
+    return place if place is not None and member_job_id(*place) == job_id else None
