@@ -98,7 +98,13 @@ class Backend:
             self.events = RecentEvents()
             self.view.on_message.append(self.events.take)
             self.extensions = Extensions(
-                broker, self._coordinator, self.leases, self.id, settings, allows_private=self._allows_private
+                broker,
+                self._coordinator,
+                self.leases,
+                self.id,
+                settings,
+                self.limits,
+                allows_private=self._allows_private,
             )
             await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:

@@ -41,6 +41,7 @@ KINDS: Final[dict[str, Kind]] = {
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
     "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
+    "TENANT_LIMIT_EXCEEDED": Kind(429, "Try again when fewer jobs of the tenant wait.", is_retryable=True),
     "rate_limited": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "headers_too_large": Kind(431, "Send shorter headers."),
     "backend_error": Kind(500, "Try again; if it happens again, the log of the server says why.", is_retryable=True),

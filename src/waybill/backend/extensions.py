@@ -13,10 +13,12 @@ from waybill.backend.gate import Gate
 from waybill.backend.history import History
 from waybill.backend.idempotency import Idempotency
 from waybill.backend.leases import Leases
+from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
+from waybill.backend.tenants import Tenants
 from waybill.backend.webhooks import Webhooks
 from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
@@ -26,6 +28,8 @@ from waybill.ojs.coordinator.records import SWEPT_HOURS
 
 SWEEP_SECONDS: Final = 600.0
 SAMPLE_SECONDS: Final = 60.0
+MAINTENANCE: Final = "on"
+"""The name of the one setting of its kind."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -34,6 +38,16 @@ class Directive(msgspec.Struct):
     """What a worker is told in its heartbeats: quiet or terminate."""
 
     directive: str
+
+
+class Maintenance(msgspec.Struct):
+    """Since when, why and until about when nothing is given out; what was paused for it."""
+
+    enabled_at: str
+    reason: str
+    estimated_end: str
+    queues: list[str]
+    crons: list[str]
 
 
 class Extensions:
@@ -46,6 +60,7 @@ class Extensions:
         leases: Leases,
         backend_id: str,
         settings: Settings,
+        limits: Limits,
         *,
         allows_private: bool = False,
     ) -> None:
@@ -56,8 +71,9 @@ class Extensions:
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
         self.settings = settings
         self.directives = self.settings.shelf("directive", Directive)
+        self.maintenance = self.settings.shelf("maintenance", Maintenance)
         self.schemas = Schemas(self.settings)
-        self.gate = Gate(self.settings, self.schemas, view)
+        self.gate = Gate(self.settings, self.schemas, view, Tenants(self.settings, limits))
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()

@@ -18,6 +18,7 @@ from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
+from waybill.backend.tenants import Tenants
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.spec.states import State
 
@@ -45,7 +46,8 @@ class QueueBound(msgspec.Struct):
 class Gate:
     """The gate of one server."""
 
-    def __init__(self, settings: Settings, schemas: Schemas, view: JobView) -> None:
+    def __init__(self, settings: Settings, schemas: Schemas, view: JobView, tenants: Tenants) -> None:
+        self.tenants = tenants
         self.bounds = settings.shelf("queue-bound", QueueBound)
         self._schemas = schemas
         self._view = view
@@ -54,7 +56,7 @@ class Gate:
 
     def lets_pass(self, request: Request) -> bool:
         """Say whether nothing is to be looked at."""
-        return self._schemas.is_idle and not self.bounds and TENANT_HEADER not in request.headers
+        return self._schemas.is_idle and not self.bounds and not self.tenants and TENANT_HEADER not in request.headers
 
     async def handle(self, request: Request, handler: Handler) -> Response:
         """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
@@ -77,9 +79,15 @@ class Gate:
         counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
         headers = await self._admit(request, bounded)
+        of_tenants: dict[str, int] = {}
         try:
+            if self.tenants:
+                later = Counter(queue_of(job) for job in jobs if _is_for_later(job))
+                known = await self._view.read(lambda store: store.counts())
+                of_tenants = self.tenants.admit(counts, later, known)
             response = await handler(request)
         finally:
+            self.tenants.left(of_tenants)
             self._coming.subtract(bounded)
             self._coming += Counter()
         response.headers += headers
@@ -169,6 +177,12 @@ def queue_of(job: Form) -> str:
     named = options.get("queue") if isinstance(options, dict) else None
     queue = named or job.get("queue")
     return queue if isinstance(queue, str) else "default"
+
+
+def _is_for_later(job: Form) -> bool:
+    options = job.get("options")
+    places = (options, job) if isinstance(options, dict) else (job,)
+    return any(place.get(name) is not None for place in places for name in ("scheduled_at", "delay_until"))
 
 
 def set_tenant(job: Form, tenant: str) -> None:

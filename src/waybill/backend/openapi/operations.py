@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.backend.openapi import answers, requests
+from waybill.backend.openapi.operating import OPERATING
 from waybill.backend.openapi.operation import Operation, Parameter, described_by_itself
 
 _LIMIT: Final = Parameter("limit", "How many at most.", int)
 _OFFSET: Final = Parameter("offset", "How many to leave out.", int)
 _CONFLICT: Final = ("conflict",)
-_PUSH_ERRORS: Final = ("duplicate", "unsupported", "validation_error", "payload_too_large", "QUEUE_FULL")
+_PUSH_ERRORS: Final = (
+    *("duplicate", "unsupported", "validation_error", "payload_too_large", "QUEUE_FULL", "TENANT_LIMIT_EXCEEDED"),
+)
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/manifest"): Operation("What this server can do", "system", {200: answers.Manifest}),
@@ -268,6 +271,7 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
 }
 
 OPERATIONS.update(_EXTENSIONS)
+OPERATIONS.update(OPERATING)
 _ALIASES: Final = {"/ojs/v1/crons": "/ojs/v1/cron"}
 
 

@@ -72,6 +72,37 @@ class NewJobs(msgspec.Struct):
     jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=1000)]
 
 
+class EnqueueRate(msgspec.Struct):
+    """How many jobs may be enqueued in a period."""
+
+    limit: Annotated[int, Meta(ge=0)]
+    period: Duration
+
+
+class TenantLimits(msgspec.Struct):
+    """What a tenant may have; null is no limit."""
+
+    max_concurrency: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    max_queue_depth: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    max_scheduled: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    max_enqueue_rate: EnqueueRate | UnsetType | None = UNSET
+    reason: str | UnsetType = UNSET
+
+
+class NewTenant(msgspec.Struct):
+    """What is set for a tenant."""
+
+    limits: TenantLimits | UnsetType = UNSET
+
+
+class Maintenance(msgspec.Struct):
+    """Whether this is the time of maintenance."""
+
+    enabled: bool
+    reason: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    estimated_duration: Duration | UnsetType = UNSET
+
+
 class Fetch(msgspec.Struct):
     """Which jobs a worker wants."""
 

@@ -10,12 +10,14 @@ from waybill.backend.routes.bulk import BulkRoutes
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
 from waybill.backend.routes.jobs import JobRoutes
+from waybill.backend.routes.maintenance import MaintenanceRoutes
 from waybill.backend.routes.openapi import OpenApiRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
 from waybill.backend.routes.schemas import SchemaRoutes
 from waybill.backend.routes.system import SystemRoutes
+from waybill.backend.routes.tenants import TenantRoutes
 from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
@@ -40,6 +42,8 @@ def routes_of(backend: Backend) -> list[Route]:
         ProgressRoutes,
         SchemaRoutes,
         WebhookRoutes,
+        TenantRoutes,
+        MaintenanceRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

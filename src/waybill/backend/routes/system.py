@@ -35,6 +35,7 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:backpressure",
     "urn:ojs:ext:bulk-operations",
     "urn:ojs:ext:durable-execution",
+    "urn:ojs:ext:multi-tenancy",
     "urn:ojs:ext:progress",
     "urn:ojs:ext:schema-registry",
     "urn:ojs:ext:webhooks",

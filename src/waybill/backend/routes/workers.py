@@ -12,6 +12,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.extensions import MAINTENANCE
 from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.leases import Lease
@@ -29,6 +30,8 @@ from waybill.ojs.worker.attempt_ends import delay_of, gets_another
 MOST_QUEUES: Final = 100
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
+MAINTENANCE_SECONDS: Final = 1.0
+"""How long a fetch that would wait is held while nothing is given out."""
 MOST_BEATS: Final = 10_000
 MOST_DELAY_MS: Final = 30 * 86_400_000
 DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
@@ -68,6 +71,9 @@ class WorkerRoutes:
         worker_id = _text(body, "worker_id")
         backend = self._backend
         backend.extensions.workers.note(worker_id, queues)
+        if backend.extensions.maintenance.get(MAINTENANCE) is not None:
+            await asyncio.sleep(min(wait_ms / 1000, MAINTENANCE_SECONDS))
+            return answer({"jobs": []})
         for queue in queues:
             check_queue(queue)
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):

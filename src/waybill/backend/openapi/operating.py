@@ -1,0 +1,33 @@
+"""What the routes of operators take and answer that set what holds for all servers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.backend.openapi import requests
+from waybill.backend.openapi.operation import Operation, Parameter
+
+_LIMIT: Final = Parameter("limit", "How many at most.", int)
+_PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "How many at most.", int))
+_TENANTS: Final = "/ojs/v1/admin/tenants"
+_SET_ERRORS: Final = ("unsupported", "conflict")
+
+OPERATING: Final[dict[tuple[str, str], Operation]] = {
+    ("GET", _TENANTS): Operation("List the tenants for whom something is set", "tenants", parameters=_PAGE),
+    ("GET", f"{_TENANTS}/{{id}}"): Operation("Look at a tenant", "tenants"),
+    ("PUT", f"{_TENANTS}/{{id}}"): Operation(
+        "Set what holds for a tenant", "tenants", {200: dict}, requests.NewTenant, errors=_SET_ERRORS
+    ),
+    ("PUT", f"{_TENANTS}/{{id}}/limits"): Operation(
+        "Change limits of a tenant", "tenants", {200: dict}, requests.TenantLimits, errors=_SET_ERRORS
+    ),
+    ("DELETE", f"{_TENANTS}/{{id}}"): Operation("Forget what is set for a tenant", "tenants"),
+    ("GET", f"{_TENANTS}/{{id}}/stats"): Operation("Count the jobs of a tenant", "tenants"),
+    ("GET", f"{_TENANTS}/{{id}}/jobs"): Operation(
+        "List the jobs of a tenant", "tenants", parameters=(Parameter("state", "States, with commas."), _LIMIT)
+    ),
+    ("GET", "/ojs/v1/admin/system/maintenance"): Operation("Whether this is the time of maintenance", "admin"),
+    ("POST", "/ojs/v1/admin/system/maintenance"): Operation(
+        "Begin or end maintenance: nothing is given out", "admin", {200: dict}, requests.Maintenance, errors=_SET_ERRORS
+    ),
+}

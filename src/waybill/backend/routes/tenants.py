@@ -1,0 +1,123 @@
+"""Tenants, as operators see them (ojs-multi-tenancy section 10)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.job_form import Form
+from waybill.backend.job_list import list_jobs
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_of
+from waybill.backend.router import ADMIN, READ, Route
+from waybill.backend.settings import Shelf
+from waybill.backend.tenancy import prefix_of
+from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
+from waybill.ojs.spec.states import State
+
+BASE: Final = "/ojs/v1/admin/tenants"
+_WAITING: Final = frozenset({State.AVAILABLE, State.SCHEDULED, State.RETRYABLE, State.PENDING})
+
+
+class TenantRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", BASE, self._list, READ),
+            Route("GET", f"{BASE}/{{id}}", self._get, READ),
+            Route("PUT", f"{BASE}/{{id}}", self._put, ADMIN),
+            Route("PUT", f"{BASE}/{{id}}/limits", self._limit, ADMIN),
+            Route("DELETE", f"{BASE}/{{id}}", self._remove, ADMIN),
+            Route("GET", f"{BASE}/{{id}}/stats", self._stats, READ),
+            Route("GET", f"{BASE}/{{id}}/jobs", self._jobs, READ),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        counts = await self._backend.counts()
+        names = sorted(name for name, _ in self._shelf.items())
+        page, pagination = page_of(request, names, str, default=20, most=100)
+        items = [self._form_of(name, counts) for name in page]
+        return answer({"items": items, "tenants": items, "pagination": pagination})
+
+    async def _get(self, request: Request) -> Response:
+        return answer(self._form_of(self._known(request), await self._backend.counts()))
+
+    async def _put(self, request: Request) -> Response:
+        """Set a tenant anew."""
+        name, body = request.parameters["id"], request.json(required=True)
+        check_name(name)
+        if body.get("fairness_weight", 1) != 1 or body.get("priority_boost", 0) != 0:
+            details: Form = {"field": "fairness_weight" if body.get("fairness_weight", 1) != 1 else "priority_boost"}
+            raise RequestRefused("unsupported", "Tenants have the weight 1, and no boost.", details=details)
+        await self._shelf.put(name, read_tenant(body.get("limits", {}), Tenant()))
+        return answer(self._form_of(name, await self._backend.counts()))
+
+    async def _limit(self, request: Request) -> Response:
+        """Change some limits of a tenant."""
+        name, body = request.parameters["id"], request.json(required=True)
+        check_name(name)
+        await self._shelf.put(name, read_tenant(body, self._shelf.get(name) or Tenant()))
+        return answer(self._form_of(name, await self._backend.counts()))
+
+    async def _remove(self, request: Request) -> Response:
+        """Forget what is set for a tenant; its jobs stay."""
+        name = self._known(request)
+        await self._shelf.remove(name)
+        return answer({"deleted": True, "tenant_id": name, "id": name})
+
+    async def _stats(self, request: Request) -> Response:
+        return answer(self._form_of(self._known(request), await self._backend.counts()))
+
+    async def _jobs(self, request: Request) -> Response:
+        request.queue_prefix = prefix_of(self._known(request))
+        items, pagination = await list_jobs(self._backend, request)
+        return answer({"items": items, "jobs": items, "pagination": pagination})
+
+    @property
+    def _shelf(self) -> Shelf[Tenant]:
+        return self._backend.extensions.gate.tenants.shelf
+
+    def _known(self, request: Request) -> str:
+        name = request.parameters["id"]
+        if self._shelf.get(name) is None:
+            raise not_found("tenant", name)
+        return name
+
+    def _form_of(self, name: str, counts: dict[tuple[str, str], int]) -> Form:
+        config = self._shelf.get(name) or Tenant()
+        own = {key: count for key, count in counts.items() if key[0].startswith(prefix_of(name))}
+        jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
+        history = self._backend.extensions.history
+        queues = {queue for queue, _ in own}
+        rates = [history.throughput(counts, queue) for queue in queues]
+        total = functools.partial(_sum, rates)
+        active = count_of(own, name, frozenset({State.ACTIVE.value}))
+        depth = count_of(own, name, frozenset(state.value for state in _WAITING))
+        all_active = sum(count for (_, state), count in counts.items() if state == State.ACTIVE.value)
+        limits = form_of_limits(config)
+        shown: Form = dict(limits)
+        for limit, current in (("max_concurrency", active), ("max_queue_depth", depth)):
+            if limit in limits:
+                shown[limit] = {"limit": limits[limit], "current": current}
+        return {
+            "tenant_id": name,
+            "id": name,
+            "queues": sorted(queues),
+            "jobs": jobs,
+            "throughput": {one: total(one) for one in ("processed_per_minute", "enqueued_per_minute")},
+            "limits": shown,
+            "reason": config.reason,
+            "fairness": {"weight": 1, "actual_share": round(active / all_active, 4) if all_active else 0.0},
+            "updated_at": self._shelf.updated_at(name),
+        }
+
+
+def _sum(rates: list[Form], name: str) -> float:
+    return round(sum(value for one in rates if isinstance(value := one[name], int | float)), 2)

@@ -1,0 +1,186 @@
+"""What operators set for tenants: how much each may have enqueued, and how much of it may run (ojs-multi-tenancy 8).
+
+A tenant is here whose queues are: those whose names begin with its own (see `tenancy`), whoever pushes there. Depths
+are those of the view, and so those of all servers; the rate of pushes is counted by each server for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.keys import TENANT
+from waybill.backend.limits import Limits
+from waybill.backend.settings import Settings, Shelf
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.rate_limit import RateLimitPolicy
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_duration
+
+MOST: Final = 1_000_000_000
+NAMES: Final = ("max_concurrency", "max_queue_depth", "max_scheduled")
+_LATER: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
+_WAITING: Final = _LATER | {State.AVAILABLE.value, State.PENDING.value}
+
+Counts = Mapping[tuple[str, str], int]
+
+
+class EnqueueRate(msgspec.Struct, frozen=True):
+    """So many jobs in a period."""
+
+    limit: int
+    period: timedelta
+
+
+class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is set for one; None is no limit."""
+
+    max_concurrency: int | None = None
+    max_queue_depth: int | None = None
+    max_scheduled: int | None = None
+    max_enqueue_rate: EnqueueRate | None = None
+    reason: str = ""
+
+
+class Tenants:
+    """Those of one server."""
+
+    def __init__(self, settings: Settings, limits: Limits, clock: Callable[[], float] | None = None) -> None:
+        self.shelf = settings.shelf("tenant", Tenant)
+        self.shelf.on_look = self._set_limits
+        self._limits = limits
+        self._clock = clock or asyncio.get_running_loop().time
+        self._pushed: dict[str, deque[tuple[float, int]]] = {}
+        self._coming: Counter[str] = Counter()
+        """Jobs on their way, which the view does not know yet."""
+
+    def __len__(self) -> int:
+        """Return how many have something set."""
+        return len(self.shelf)
+
+    def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: Counts) -> dict[str, int]:
+        """Let jobs in, of each queue so many, some of them for later; returns how many by tenant: see `left`.
+
+        Raises RequestRefused if a tenant has too many.
+        """
+        found: Counter[str] = Counter()
+        scheduled: Counter[str] = Counter()
+        for queue, count in wanted.items():
+            tenant = queue.partition(".")[0]
+            if "." in queue and self.shelf.get(tenant) is not None:
+                found[tenant] += count
+                scheduled[tenant] += later.get(queue, 0)
+        for tenant, count in found.items():
+            self._check(tenant, count, scheduled[tenant], counts)
+        for tenant, count in found.items():
+            self._pushed.setdefault(tenant, deque()).append((self._clock(), count))
+        self._coming.update(found)
+        return found
+
+    def left(self, admitted: Mapping[str, int]) -> None:
+        """Take note that jobs are known now, or were not pushed."""
+        self._coming.subtract(admitted)
+        self._coming += Counter()
+
+    def _check(self, tenant: str, count: int, scheduled: int, counts: Counts) -> None:
+        config = self.shelf.get(tenant) or Tenant()
+        depth = count_of(counts, tenant, _WAITING) + self._coming[tenant]
+        if config.max_queue_depth is not None and depth + count > config.max_queue_depth:
+            raise _exceeded(tenant, "max_queue_depth", depth, config.max_queue_depth)
+        waiting = count_of(counts, tenant, _LATER)
+        if scheduled and config.max_scheduled is not None and waiting + scheduled > config.max_scheduled:
+            raise _exceeded(tenant, "max_scheduled", waiting, config.max_scheduled)
+        rate = config.max_enqueue_rate
+        if rate is not None:
+            pushed = self._pushed.setdefault(tenant, deque())
+            while pushed and pushed[0][0] <= self._clock() - rate.period.total_seconds():
+                pushed.popleft()
+            lately = sum(number for _, number in pushed)
+            if lately + count > rate.limit:
+                raise _exceeded(tenant, "max_enqueue_rate", lately, rate.limit)
+
+    def _set_limits(self, shelf: Shelf[Tenant]) -> None:
+        self._limits.tenants = {
+            name: RateLimitPolicy(key=f"tenant:{name}", concurrency=config.max_concurrency)
+            for name, config in shelf.items()
+            if config.max_concurrency is not None
+        }
+        self._pushed = {name: one for name, one in self._pushed.items() if shelf.get(name) is not None}
+
+
+def count_of(counts: Counts, tenant: str, states: frozenset[str]) -> int:
+    """Return how many jobs a tenant has in some states."""
+    return sum(n for (queue, state), n in counts.items() if state in states and queue.startswith(f"{tenant}."))
+
+
+def read_tenant(limits: object, before: Tenant) -> Tenant:
+    """Return what is set for a tenant, changed as a client wants it. Raises RequestRefused."""
+    if not isinstance(limits, dict):
+        raise _invalid("limits", "must be an object")
+    unknown = sorted(set(limits) - {*NAMES, "max_enqueue_rate", "reason"})
+    if unknown:
+        raise RequestRefused("unsupported", f"limits.{unknown[0]} cannot be set.", details={"field": unknown[0]})
+    changes: dict[str, object] = {}
+    for name in NAMES:
+        if name in limits:
+            changes[name] = _count(limits[name], f"limits.{name}")
+    if "max_enqueue_rate" in limits:
+        changes["max_enqueue_rate"] = _rate(limits["max_enqueue_rate"])
+    reason = limits.get("reason", "")
+    if not isinstance(reason, str) or len(reason) > 1000:
+        raise _invalid("limits.reason", "must be a string of at most 1000 characters")
+    return msgspec.structs.replace(before, reason=reason, **changes)
+
+
+def check_name(name: str) -> None:
+    """Raise RequestRefused unless a tenant may be called so."""
+    if TENANT.fullmatch(name) is None:
+        raise _invalid("tenant_id", "must be lower case letters, digits and '-', 48 at most")
+
+
+def form_of_limits(config: Tenant) -> Form:
+    """Return what is set."""
+    form: Form = {name: getattr(config, name) for name in NAMES if getattr(config, name) is not None}
+    if config.max_enqueue_rate is not None:
+        rate = config.max_enqueue_rate
+        form["max_enqueue_rate"] = {"limit": rate.limit, "period": f"PT{rate.period.total_seconds():g}S"}
+    return form
+
+
+def _count(value: object, field: str) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
+        raise _invalid(field, "must be an integer of at least 0")
+    return value
+
+
+def _rate(value: object) -> EnqueueRate | None:
+    if value is None:
+        return None
+    field = "limits.max_enqueue_rate"
+    if not isinstance(value, dict):
+        raise _invalid(field, "must be an object")
+    limit, period = _count(value.get("limit"), f"{field}.limit"), value.get("period")
+    try:
+        read = parse_duration(period if isinstance(period, str) else "", "period")
+    except InvalidJob:
+        raise _invalid(f"{field}.period", "must be an ISO 8601 duration") from None
+    if limit is None or not timedelta(0) < read <= timedelta(days=1):
+        raise _invalid(field, "must have a limit, and a period of at most a day")
+    return EnqueueRate(limit, read)
+
+
+def _exceeded(tenant: str, limit: str, current: int, maximum: int) -> RequestRefused:
+    details: Form = {"tenant_id": tenant, "limit": limit, "current": current, "maximum": maximum}
+    text = f"Tenant {tenant!r} has exceeded {limit} ({maximum})."
+    return RequestRefused("TENANT_LIMIT_EXCEEDED", text, details=details)
+
+
+def _invalid(field: str, what: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -1,0 +1,103 @@
+"""What operators set for tenants: limits of pushes and of what runs, counts of their jobs; and maintenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client, client_of
+
+TENANTS = "/ojs/v1/admin/tenants"
+MAINTENANCE = "/ojs/v1/admin/system/maintenance"
+
+
+async def limit(client: Client, **limits: object) -> Any:
+    return await client.ask("PUT", f"{TENANTS}/acme", {"limits": limits})
+
+
+async def push(client: Client, status: int = 201, count: int = 1, **options: object) -> Any:
+    job = {"type": "a.b", "args": [], "options": {"queue": "acme.email", **options}}
+    return await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": [job] * count}, status)
+
+
+async def test_a_tenant_has_so_many_jobs_at_most(client: Client) -> None:
+    await limit(client, max_queue_depth=3, max_scheduled=1)
+    await push(client, count=2)
+    error = (await push(client, 429, count=2))["error"]
+    assert error["code"] == "TENANT_LIMIT_EXCEEDED"
+    assert error["details"] == {"tenant_id": "acme", "limit": "max_queue_depth", "current": 2, "maximum": 3}
+    await push(client, scheduled_at="+PT1H")
+    await client.push("other")
+    await client.ask("PUT", f"{TENANTS}/acme/limits", {"max_queue_depth": 10, "reason": "they pay"})
+    assert (await push(client, 429, scheduled_at="+PT1H"))["error"]["details"]["limit"] == "max_scheduled"
+    await push(client)
+    found = await client.ask("GET", f"{TENANTS}/acme/stats")
+    assert (found["jobs"]["available"], found["jobs"]["scheduled"], found["reason"]) == (3, 1, "they pay")
+    assert found["limits"]["max_queue_depth"] == {"limit": 10, "current": 4}
+    assert len((await client.ask("GET", f"{TENANTS}/acme/jobs?state=available"))["items"]) == 3
+    assert [one["id"] for one in (await client.ask("GET", TENANTS))["items"]] == ["acme"]
+    await client.ask("DELETE", f"{TENANTS}/acme")
+    await client.ask("GET", f"{TENANTS}/acme", status=404)
+    await push(client, count=20)
+
+
+async def test_a_tenant_pushes_so_fast_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(client.backend.extensions.gate.tenants, "_clock", lambda: now[0])
+    await limit(client, max_enqueue_rate={"limit": 2, "period": "PT1M"})
+    await push(client, count=2)
+    assert (await push(client, 429))["error"]["details"]["limit"] == "max_enqueue_rate"
+    now[0] = 61
+    await push(client, count=2)
+
+
+async def test_so_many_jobs_of_a_tenant_run_at_most(uri: str) -> None:
+    async with client_of(uri) as one:
+        await limit(one, max_concurrency=2)
+        jobs = (await push(one, count=4))["jobs"]
+        assert len(await one.fetch("acme.email", count=10)) == 2
+        await one.ack(jobs[0]["id"])
+        assert len(await one.fetch("acme.email", count=10)) == 1
+    async with client_of(uri) as again:
+        assert len(await again.fetch("acme.email", count=10)) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"limits": 3}, 400),
+        ({"limits": {"max_queue_depth": -1}}, 400),
+        ({"limits": {"max_enqueue_rate": {"limit": 1}}}, 400),
+        ({"limits": {"max_enqueue_rate": {"limit": 1, "period": "PT0S"}}}, 400),
+        ({"limits": {"depth": 1}}, 422),
+        ({"fairness_weight": 3}, 422),
+    ],
+)
+async def test_bad_limits_are_refused(client: Client, body: object, status: int) -> None:
+    await client.ask("PUT", f"{TENANTS}/acme", body, status)
+    await client.ask("PUT", f"{TENANTS}/a.b", {}, 400)
+
+
+async def test_nothing_is_given_out_during_maintenance(uri: str) -> None:
+    async with client_of(uri) as one, client_of(uri) as two:
+        await one.push()
+        await one.push("paused")
+        await one.ask("POST", "/ojs/v1/queues/paused/pause")
+        await one.ask("POST", "/ojs/v1/cron", {"name": "n", "expression": "0 0 1 1 *", "type": "a.b"}, 201)
+        body = {"enabled": True, "reason": "moving", "estimated_duration": "PT30M"}
+        found = await one.ask("POST", MAINTENANCE, body)
+        assert (found["maintenance"], found["reason"], found["queues_paused"]) == (True, "moving", ["default", "email"])
+        assert found["estimated_end"] > found["enabled_at"]
+        await one.push("new")
+        for client in (one, two):
+            while not (await client.ask("GET", MAINTENANCE))["maintenance"]:
+                pass
+            assert await client.fetch("email", "new", "paused", count=10) == []
+        assert not (await two.ask("GET", "/ojs/v1/cron/n"))["enabled"]
+        assert not (await two.ask("POST", MAINTENANCE, {"enabled": False}))["maintenance"]
+        assert len(await two.fetch("email", "new", "paused", count=10)) == 2
+        assert (await two.ask("GET", "/ojs/v1/cron/n"))["enabled"]
+        assert (await two.ask("GET", "/ojs/v1/queues/paused/stats"))["paused"]
+        for bad in ({}, {"enabled": 1}, {"enabled": True, "reason": 3}, {"enabled": True, "estimated_duration": "x"}):
+            await one.ask("POST", MAINTENANCE, bad, 400)
