@@ -16,7 +16,7 @@ BUILT := build/installed
 BUILT_RUN := PYTHONPATH="$(CURDIR)/$(BUILT)" $(RUN)
 # uv installs in seconds what takes pip minutes. Where it finds nothing, pip has settings of its own for the index.
 INSTALL := scripts/install.sh $(RUN)
-SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
+SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js' -o -name '*.svg')
 
 # The whole suite runs on the package as users install it; on the plain source a broker at work, and what needs it.
 PLAIN_TESTS := $(addprefix tests/,node transport broker) \

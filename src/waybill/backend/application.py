@@ -95,7 +95,7 @@ class Application:
             _check_origin(request)
         elif route.role != OPEN:
             key = self._keys.check(request.headers, route.role)
-            request.actor, request.tenant = key.name, key.tenant
+            request.actor, request.role, request.tenant = key.name, key.role, key.tenant
         return route
 
 

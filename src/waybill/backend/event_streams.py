@@ -84,6 +84,11 @@ class Listeners:
         """How many there are."""
         return len(self._listeners)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server ends."""
+        return self._has_ended
+
     @contextmanager
     def listening(self, wanted: Wanted) -> Iterator[Listener]:
         """Give a new one for the time of the block."""

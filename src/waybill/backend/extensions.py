@@ -16,6 +16,7 @@ from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
+from waybill.backend.pulse import STEP_SECONDS, Pulse
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
@@ -27,7 +28,6 @@ from waybill.ojs.coordinator.coordinator import Coordinator
 from waybill.ojs.coordinator.records import SWEPT_HOURS
 
 SWEEP_SECONDS: Final = 600.0
-SAMPLE_SECONDS: Final = 60.0
 MAINTENANCE: Final = "on"
 """The name of the one setting of its kind."""
 
@@ -48,6 +48,12 @@ class Maintenance(msgspec.Struct):
     estimated_end: str
     queues: list[str]
     crons: list[str]
+
+
+class Dismissed(msgspec.Struct):
+    """A group of failures that somebody has seen to, as far as it had grown by then."""
+
+    until: str
 
 
 class Extensions:
@@ -72,12 +78,14 @@ class Extensions:
         self.settings = settings
         self.directives = self.settings.shelf("directive", Directive)
         self.maintenance = self.settings.shelf("maintenance", Maintenance)
+        self.dismissed = self.settings.shelf("dismissed-failure", Dismissed)
         self.schemas = Schemas(self.settings)
         self.gate = Gate(self.settings, self.schemas, view, Tenants(self.settings, limits))
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
         self.history = History()
+        self.pulse = Pulse()
         view.on_feature.append(self.settings.on_folded)
         self._view = view
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +120,9 @@ class Extensions:
     async def _sample(self) -> None:
         while True:
             try:
-                self.history.add(await self._view.read(lambda store: store.counts()))
+                counts = await self._view.read(lambda store: store.counts())
+                self.history.add(counts)
+                self.pulse.add(counts)
             except Exception:  # noqa: BLE001 - whatever a database can have against it
                 _log.warning("the jobs could not be counted", exc_info=True)
-            await asyncio.sleep(SAMPLE_SECONDS)
+            await asyncio.sleep(STEP_SECONDS)

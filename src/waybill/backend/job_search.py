@@ -23,7 +23,7 @@ MOST_PAGES: Final = 200
 """So many of the newest jobs are looked at, a page at a time."""
 _FIELDS: Final = frozenset(
     {"queue", "queues", "state", "states", "type", "since", "until", "enqueued_after", "enqueued_before", "priority"}
-    | {"meta", "tenant"}
+    | {"meta", "tenant", "fingerprint", "text", "id"}
 )
 
 
@@ -37,6 +37,9 @@ class Wanted(msgspec.Struct, frozen=True):
     until: datetime | None = None
     priority: int | None = None
     meta: Mapping[str, object] = {}
+    fingerprint: str = ""
+    text: str = ""
+    id: str = ""
 
     def matches(self, form: Form) -> bool:
         """Say whether a job is one of these."""
@@ -81,6 +84,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     if not isinstance(kind, str):
         raise _invalid("type", "must be a string")
     tenant = given.get("tenant")
+    own = {name: _one_text(given, name) for name in ("fingerprint", "text", "id")}
     return Wanted(
         queues=_texts(given, "queue", "queues"),
         states=states,
@@ -89,6 +93,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
         until=_time(given, "until", "enqueued_before"),
         priority=priority,
         meta=meta if tenant is None else {**meta, "tenant_id": tenant},
+        **own,
     )
 
 
@@ -97,7 +102,14 @@ async def search(backend: Backend, wanted: Wanted, most: int = MOST) -> list[For
     stored = frozenset(one for state in wanted.states for one in BECOMES.get(state, {state}))
     kind = None if not wanted.type or wanted.type.endswith("*") else wanted.type
     queue = wanted.queues[0] if len(wanted.queues) == 1 else None
-    rough = JobFilter(queue, stored or None, kind)
+    rough = JobFilter(
+        queue,
+        stored or None,
+        kind,
+        id_prefix=wanted.id or None,
+        fingerprint=wanted.fingerprint or None,
+        text=wanted.text or None,
+    )
     now = datetime.now(UTC)
     forms: list[Form] = []
     before = ""
@@ -112,6 +124,13 @@ async def search(backend: Backend, wanted: Wanted, most: int = MOST) -> list[For
 
 def _page(rough: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
     return store.page(rough, before, PAGE)
+
+
+def _one_text(given: Mapping[str, object], name: str) -> str:
+    value = given.get(name) or ""
+    if not isinstance(value, str) or not value.isprintable():
+        raise _invalid(name, "must be a string")
+    return value
 
 
 def _texts(given: Mapping[str, object], *names: str) -> list[str]:

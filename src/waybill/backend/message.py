@@ -33,6 +33,8 @@ class Request:
     id: str = ""
     actor: str = ""
     """The name of the API key that it shows, empty without one."""
+    role: str = "admin"
+    """What it may do. Without keys every program of this machine may do everything."""
     tenant: str = ""
     """Whose key it is, empty for those that see everything."""
     queue_prefix: str = ""

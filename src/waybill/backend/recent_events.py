@@ -24,6 +24,8 @@ class RecentEvents:
         """Nothing is there before somebody calls `take`: the view does, which follows the stream."""
         self._messages: deque[bytes] = deque()
         self._size = 0
+        self.seen_count = 0
+        """How many messages of the stream have come."""
         self.listeners = Listeners()
 
     def newest(
@@ -60,6 +62,7 @@ class RecentEvents:
 
     def take(self, body: bytes) -> None:
         """Take note of a message of the stream."""
+        self.seen_count += 1
         self._messages.append(body)
         self._size += len(body)
         if self.listeners:

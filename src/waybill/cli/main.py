@@ -12,6 +12,7 @@ from waybill.cli.guarded import GuardedGroup
 
 # The verbs in the order of `waybill --help`, each with its line there: help must not import the verbs.
 VERBS: Final = {
+    "up": "Run everything in one process, with the dashboard.",
     "broker": "Run a broker.",
     "context": "Remember brokers by name.",
     "store": "Check or repair a data directory.",

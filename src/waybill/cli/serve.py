@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +17,14 @@ from waybill.broker import Broker, BrokerFailed
 from waybill.cli.broker import default_data_dir
 from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
-from waybill.cli.ranges import PORT
+from waybill.cli.http_options import HttpSettings, http_options
 from waybill.cli.target import Target
 from waybill.client import ClientError, ReconnectPolicy
 from waybill.ojs import Jobs
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
-from waybill.transport.tls import server_context
 
 if TYPE_CHECKING:
-    from waybill.backend.keys import KeyRing
     from waybill.backend.serving import Serving
 
 RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
@@ -38,8 +34,6 @@ PUSH_SECONDS = 20.0
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, type=PORT, show_default=True, help="Port to listen on; 0 takes a free one.")
 @click.option(
     "--uri",
     "--url",
@@ -59,42 +53,18 @@ PUSH_SECONDS = 20.0
     " memory, read from the events at each start]",
 )
 @click.option(
-    "--keys",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="A file of API keys: see `waybill key`.",
-)
-@click.option(
-    "--tls-certificate",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Serve HTTPS with this certificate chain, PEM. Needs --tls-key.",
-)
-@click.option(
-    "--tls-key",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="The private key of the certificate, PEM.",
-)
-@click.option(
-    "--allow-private-webhooks",
-    is_flag=True,
-    help="Let webhooks go to this machine and its network, and without TLS.",
-)
-@click.option(
     "--test-mode",
     is_flag=True,
     help="For conformance tests: POST /ojs/v1/admin/reset empties the server. Needs --memory.",
 )
+@http_options
 def command(
-    host: str,
-    port: int,
     uri: str | None,
     data_dir: Path | None,
     database: str,
-    keys: Path | None,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
+    http: HttpSettings,
     *,
     memory: bool,
-    allow_private_webhooks: bool,
     test_mode: bool,
 ) -> None:
     """Serve jobs over HTTP until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections.
@@ -103,8 +73,6 @@ def command(
     """
     if test_mode and not memory:
         raise click.UsageError("--test-mode needs --memory: it empties the server.")
-    if keys is None and not _is_loopback(host):
-        raise click.UsageError(f"{host} can be reached by others: serve it with --keys. See `waybill key add --help`.")
     has_own_broker = memory or data_dir is not None
     if uri is not None and has_own_broker:
         raise click.UsageError("--memory and --data-dir are for the broker in this process: leave out --uri.")
@@ -112,59 +80,20 @@ def command(
         uri = uri or os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
     raise_descriptor_limit()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    if (tls_certificate is None) != (tls_key is None):
-        raise click.UsageError("--tls-certificate and --tls-key go together.")
-    ring = None if keys is None else _read(keys)
-    tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
     directory = None if memory else data_dir or default_data_dir()
     try:
-        private = allow_private_webhooks
-        run(_serve(host, port, uri, directory, database, ring, tls, is_test=test_mode, allows_private=private))
+        run(_serve(http, uri, directory, database, is_test=test_mode))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        raise click.ClickException(f"cannot start on {host}:{port}: {error}") from None
+        raise click.ClickException(f"cannot start on {http.host}:{http.port}: {error}") from None
     except BrokerFailed as error:
         raise click.ClickException(str(error)) from None
 
 
-def _read(path: Path) -> KeyRing:
-    from waybill.backend.keys import InvalidKeyFile, read_keys
-
-    try:
-        return read_keys(path)
-    except InvalidKeyFile as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    try:
-        return server_context(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise click.ClickException(f"cannot use {certificate} with {key}: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-async def _serve(
-    host: str,
-    port: int,
-    uri: str | None,
-    directory: Path | None,
-    database: str,
-    keys: KeyRing | None,
-    tls: ssl.SSLContext | None,
-    *,
-    is_test: bool,
-    allows_private: bool,
-) -> None:
+async def _serve(http: HttpSettings, uri: str | None, directory: Path | None, database: str, *, is_test: bool) -> None:
     from waybill.backend.serving import Serving
 
     stopping = asyncio.Event()
@@ -181,7 +110,14 @@ async def _serve(
             yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     serving = Serving(
-        jobs, host, port, database=database, keys=keys, tls=tls, is_test=is_test, allows_private=allows_private
+        jobs,
+        http.host,
+        http.port,
+        database=database,
+        keys=http.keys,
+        tls=http.tls,
+        is_test=is_test,
+        allows_private=http.allows_private,
     )
     async with serving:
         await _until_stopped(serving, stopping)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.backend.openapi import answers, requests
+from waybill.backend.openapi.dashboard import DASHBOARD
 from waybill.backend.openapi.operating import OPERATING
 from waybill.backend.openapi.operation import Operation, Parameter, described_by_itself
 
@@ -272,6 +273,7 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
 
 OPERATIONS.update(_EXTENSIONS)
 OPERATIONS.update(OPERATING)
+OPERATIONS.update(DASHBOARD)
 _ALIASES: Final = {"/ojs/v1/crons": "/ojs/v1/cron"}
 
 

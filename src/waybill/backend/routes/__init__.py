@@ -7,11 +7,15 @@ from waybill.backend.router import Route
 from waybill.backend.routes.admin import AdminRoutes
 from waybill.backend.routes.admin_jobs import AdminJobRoutes
 from waybill.backend.routes.bulk import BulkRoutes
+from waybill.backend.routes.changes import ChangeRoutes
 from waybill.backend.routes.cron import CronRoutes
+from waybill.backend.routes.dashboard import DashboardRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
+from waybill.backend.routes.find import FindRoutes
 from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.maintenance import MaintenanceRoutes
 from waybill.backend.routes.openapi import OpenApiRoutes
+from waybill.backend.routes.overview import OverviewRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
@@ -39,6 +43,9 @@ def routes_of(backend: Backend) -> list[Route]:
         BulkRoutes,
         AdminRoutes,
         AdminJobRoutes,
+        OverviewRoutes,
+        FindRoutes,
+        ChangeRoutes,
         ProgressRoutes,
         SchemaRoutes,
         WebhookRoutes,
@@ -48,4 +55,5 @@ def routes_of(backend: Backend) -> list[Route]:
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()
     tenancy = Tenancy(backend)
-    return [wrapped(route, backend, tenancy) for route in routes]
+    pages = DashboardRoutes().routes()
+    return [wrapped(route, backend, tenancy) for route in (*routes, *pages)]

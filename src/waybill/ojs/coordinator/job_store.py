@@ -10,8 +10,10 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
+from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
@@ -30,21 +32,36 @@ class HeldAttempt(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are wanted; what is None says nothing. States are those that the events tell."""
+    """Which jobs are wanted; what is None says nothing. States are those that the events tell.
+
+    `since` and `until` are about the enqueuing; `fingerprint` is that of a group of failures. `text` is searched for in
+    what was pushed and in errors, whatever its case.
+    """
 
     queue: str | None = None
     states: frozenset[str] | None = None
     type: str | None = None
     prefix: str = ""
     """What the name of the queue begins with."""
+    id_prefix: str | None = None
+    fingerprint: str | None = None
+    since: str | None = None
+    until: str | None = None
+    text: str | None = None
 
-    def matches(self, job: JobInfo) -> bool:
+    def matches(self, job: JobRecord) -> bool:
         """Say whether a job is one of these."""
+        enqueued = job.enqueued_at or ""
         return (
             self.queue in {None, job.queue}
             and job.queue.startswith(self.prefix)
             and (self.states is None or job.state in self.states)
             and self.type in {None, job.type}
+            and (self.id_prefix is None or job.id.startswith(self.id_prefix))
+            and (self.since is None or enqueued >= self.since)
+            and (self.until is None or enqueued < self.until)
+            and (self.fingerprint is None or self.fingerprint == fingerprint_of(job))
+            and (self.text is None or self.text.lower() in _text_of(job).lower())
         )
 
 
@@ -174,6 +191,21 @@ class JobStore:
         """
         raise NotImplementedError
 
+    def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
+        """Return what `page` does, of the next `most` jobs only, and the id below which to go on; empty at the end.
+
+        What is searched for a text takes time by how much is looked at, not by what is found.
+        """
+        raise NotImplementedError
+
+    def times(self, queue: str, last: int) -> QueueTimes:
+        """Return the times of a queue, by its `last` completed jobs; none are looked at for 0."""
+        raise NotImplementedError
+
+    def failures(self, limit: int) -> list[FailureGroup]:
+        """Return the groups of jobs that have failed for good, the one that grew last first."""
+        raise NotImplementedError
+
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
         raise NotImplementedError
@@ -220,6 +252,11 @@ class JobStore:
 def keys_of(event: ReceivedEvent) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return what an event may be expected by: its type with the job it is about, and with its id."""
     return (event.type, event.subject), (event.type, event.id)
+
+
+def _text_of(job: JobRecord) -> str:
+    """Return where a text is searched for."""
+    return "\0".join(msgspec.json.encode(one).decode() for one in (job.envelope, job.error, job.errors) if one)
 
 
 def detail_of(job: JobRecord) -> JobDetail:

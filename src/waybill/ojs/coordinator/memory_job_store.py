@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
+from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of, group_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import (
     JobRecord,
@@ -36,6 +37,7 @@ from waybill.ojs.coordinator.job_fold import (
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
+from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -43,6 +45,8 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
+LOOKED_AT: Final = 2000
+"""Jobs that are looked at for the times of a queue."""
 
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
@@ -60,13 +64,14 @@ class _Place(msgspec.Struct, frozen=True):
     is_held: bool
     is_over: bool
     """Whether it has ended and matters to no other job."""
+    fingerprint: str | None = None
 
     @classmethod
     def of(cls, job: JobRecord) -> _Place:
         is_held = job.visibility_ms is not None and job.state == _ACTIVE
         # A reservation, and nothing else, says when a job was created.
         is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
-        return cls(job.queue, job.state, job.unique_key, is_held, is_over)
+        return cls(job.queue, job.state, job.unique_key, is_held, is_over, fingerprint_of(job))
 
 
 class MemoryJobStore(JobStore):
@@ -94,6 +99,7 @@ class MemoryJobStore(JobStore):
         self._counts: Counter[tuple[str, str]] = Counter()
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
+        self._groups: dict[str, FailureGroup] = {}
         self._rows = MemoryRows()
 
     @property
@@ -170,6 +176,43 @@ class MemoryJobStore(JobStore):
         jobs = (_decode(text) for text in texts if _may_match(text, wanted))
         return [detail_of(job) for job in islice(filter(wanted.matches, jobs), limit)]
 
+    def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
+        """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
+        ids = sorted((one for one in chain(self._jobs, self._over.keys()) if not before or one < before), reverse=True)
+        found: list[JobDetail] = []
+        looked = 0
+        for job_id in ids:
+            text = self._jobs.get(job_id) or self._over.get(job_id) or b""
+            if not _may_match(text, wanted):
+                continue
+            looked += 1
+            if wanted.matches(job := _decode(text)):
+                if len(found) == limit:
+                    return found, found[-1].info.id
+                found.append(detail_of(job))
+            if looked >= most:
+                return found, job_id
+        return found, ""
+
+    def times(self, queue: str, last: int) -> QueueTimes:
+        """Return the times of a queue, by its `last` completed jobs; of the oldest as far as is quickly found."""
+        waiting = JobFilter(queue, frozenset({State.AVAILABLE.value}))
+        # Jobs are here in the order in which they were heard of.
+        first = (_decode(one) for one in islice(self._jobs.values(), LOOKED_AT) if _may_match(one, waiting))
+        oldest = next((job.enqueued_at for job in first if waiting.matches(job)), None)
+        ended = JobFilter(queue, frozenset({State.COMPLETED.value}))
+        newest = islice(self._over.newest(), LOOKED_AT if last else 0)
+        jobs = (_decode(one) for one in newest if _may_match(one, ended))
+        done = islice((job for job in jobs if ended.matches(job)), last)
+        times = (
+            Times(job.enqueued_at, job.scheduled_at, job.started_at, job.ended_at) for job in done if job.attempt <= 1
+        )
+        return times_of(oldest, times)
+
+    def failures(self, limit: int) -> list[FailureGroup]:
+        """Return the groups of jobs that have failed for good, the one that grew last first."""
+        return nlargest(limit, self._groups.values(), key=lambda group: (group.last_at, group.fingerprint))
+
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
         return [
@@ -206,9 +249,16 @@ class MemoryJobStore(JobStore):
         """Take over jobs that have changed; `places` are those before."""
         encoded = [_encode(job) for job in jobs.values()]
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
-            self._move(job_id, places.get(job_id), _Place.of(job), text)
+            before, after = places.get(job_id), _Place.of(job)
+            if after.fingerprint != (fingerprint := None if before is None else before.fingerprint):
+                self._leave_group(fingerprint)
+                if after.fingerprint is not None:
+                    self._join_group(job)
+            self._move(job_id, before, after, text)
         for job_id, text in self._over.forget().items():
-            self._leave_key(job_id, _decode_kept(text).unique_key)
+            job = _decode_kept(text)
+            self._leave_key(job_id, job.unique_key)
+            self._leave_group(fingerprint_of(job))
 
     def _move(self, job_id: str, before: _Place | None, after: _Place, text: bytes) -> None:
         """Keep a job, and the indices."""
@@ -232,6 +282,20 @@ class MemoryJobStore(JobStore):
             self._held[job_id] = None
         elif before is not None and before.is_held:
             del self._held[job_id]
+
+    def _join_group(self, job: JobRecord) -> None:
+        group = group_of(job)
+        before = self._groups.get(group.fingerprint)
+        if before is not None:
+            group.count, group.first_at = before.count + 1, before.first_at
+        self._groups[group.fingerprint] = group
+
+    def _leave_group(self, fingerprint: str | None) -> None:
+        group = None if fingerprint is None else self._groups.get(fingerprint)
+        if group is not None:
+            group.count -= 1
+            if group.count <= 0:
+                del self._groups[group.fingerprint]
 
     def _leave_key(self, job_id: str, unique_key: str | None) -> None:
         if unique_key is not None:

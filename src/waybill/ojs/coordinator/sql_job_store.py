@@ -17,9 +17,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
+from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
@@ -30,12 +32,15 @@ try:
     import sqlalchemy as sql
     from sqlalchemy.engine import Connection, Engine, make_url
     from sqlalchemy.pool import StaticPool
+
+    from waybill.ojs.coordinator.sql_failures import FailureTable, fingerprints_of
+    from waybill.ojs.coordinator.sql_search import conditions, has_text, indices, is_plain, search_rows, times
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
 T = TypeVar("T")
 
-_VERSION: Final = 12
+_VERSION: Final = 13
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _SPANS: Final = 64
@@ -63,11 +68,14 @@ _jobs: Final = sql.Table(
     ),
     sql.Column("progress", sql.Float),
     sql.Column("visibility_ms", sql.Integer),
+    # The last: it is no field of a job.
+    sql.Column("fingerprint", sql.String),
     sql.Index("waybill_job_queue", "queue", "enqueued_at"),
     # What lists ask for: a page of a queue's jobs in a state, or of a type, the newest first.
     sql.Index("waybill_job_state", "queue", "state", "id"),
     sql.Index("waybill_job_type", "type", "id"),
     sql.Index("waybill_job_unique_key", "unique_key"),
+    *indices(),
     sql.Index(
         "waybill_job_held",
         "visibility_ms",
@@ -92,6 +100,7 @@ _counts: Final = sql.Table(
     sql.Column("state", sql.String, primary_key=True),
     sql.Column("jobs", sql.BigInteger, nullable=False),
 )
+_failures: Final = FailureTable(_metadata)
 _rows: Final = sql.Table(
     "waybill_row",
     _metadata,
@@ -112,7 +121,7 @@ class SqlJobStore(JobStore):
         """
         super().__init__()
         self._engine = _engine(database)
-        insert = _insert_of(self._engine)
+        insert = self._insert = _insert_of(self._engine)
         upsert = insert(_jobs)
         columns = [column.name for column in _jobs.columns if not column.primary_key]
         self._upsert = upsert.on_conflict_do_update(
@@ -186,9 +195,11 @@ class SqlJobStore(JobStore):
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
             before = Counter((job.queue, job.state) for job in jobs.values())
+            groups = fingerprints_of(jobs)
             verdicts |= fold_all(events, jobs, same)
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
+                _failures.change(connection, self._insert, groups, jobs)
                 self._count(connection, before, Counter((job.queue, job.state) for job in jobs.values()))
             if messages[-1][0] >= position and not keeps_position:
                 values = {"next_offset": messages[-1][0] + 1}
@@ -221,7 +232,9 @@ class SqlJobStore(JobStore):
         if before:
             select = select.where(_jobs.c.id < before)
         with self._engine.connect() as connection:
-            if wanted.queue is None and wanted.states is None and not wanted.prefix:
+            if not is_plain(wanted):
+                selects = [select.where(*conditions(_jobs, wanted, before), *has_text(_jobs, wanted))]
+            elif wanted.queue is None and wanted.states is None and not wanted.prefix:
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
                 selects = self._selects(select, wanted, _counted(connection))
@@ -254,6 +267,25 @@ class SqlJobStore(JobStore):
         if wanted.states is not None:
             select = select.where(_jobs.c.state.concat("").in_(wanted.states))
         return [select]
+
+    def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
+        """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
+        if is_plain(wanted):
+            found = self.page(wanted, before, limit + 1)
+            return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
+        with self._engine.connect() as connection:
+            rows, last = search_rows(connection, _jobs, wanted, before, limit, most)
+        return [detail_of(_record(row)) for row in rows], last
+
+    def times(self, queue: str, last: int) -> QueueTimes:
+        """Return the times of a queue, by its `last` completed jobs."""
+        with self._engine.connect() as connection:
+            return times(connection, _jobs, queue, last)
+
+    def failures(self, limit: int) -> list[FailureGroup]:
+        """Return the groups of jobs that have failed for good, the one that grew last first."""
+        with self._engine.connect() as connection:
+            return _failures.newest(connection, limit)
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
@@ -431,6 +463,7 @@ def _clear(connection: Connection, position: _Position) -> int:
     connection.execute(sql.delete(_jobs))
     connection.execute(sql.delete(_counts))
     connection.execute(sql.delete(_rows))
+    _failures.clear(connection)
     epoch = position.epoch + 1
     new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None}
     connection.execute(sql.update(_positions).values(new))
@@ -439,6 +472,7 @@ def _clear(connection: Connection, position: _Position) -> int:
 
 def _row(job: JobRecord) -> dict[str, object]:
     row: dict[str, object] = {name: getattr(job, name) for name in _COLUMNS}
+    row["fingerprint"] = fingerprint_of(job)
     for name in _JSON_FIELDS:
         value = row[name]
         if value is not None:
@@ -447,7 +481,7 @@ def _row(job: JobRecord) -> dict[str, object]:
 
 
 def _record(row: Sequence[object]) -> JobRecord:
-    fields = dict(zip(_COLUMNS, row, strict=True))
+    fields = dict(zip(_COLUMNS, row, strict=False))
     for name in _JSON_FIELDS:
         text = fields[name]
         if isinstance(text, str):
@@ -456,4 +490,4 @@ def _record(row: Sequence[object]) -> JobRecord:
     return JobRecord(**fields)  # type: ignore[arg-type]
 
 
-_COLUMNS: Final = tuple(column.name for column in _jobs.columns)
+_COLUMNS: Final = tuple(column.name for column in _jobs.columns if column.name != "fingerprint")

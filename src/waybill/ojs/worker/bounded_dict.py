@@ -47,6 +47,10 @@ class Generations(Generic[K, V]):
         """Return all values, those that were set first before the others."""
         return chain.from_iterable(generation.values() for generation in self._dicts)
 
+    def newest(self) -> Iterator[V]:
+        """Return all values, those that were set last before the others."""
+        return chain.from_iterable(reversed(generation.values()) for generation in reversed(self._dicts))
+
     def keys(self) -> Iterator[K]:
         """Return all keys, those that were set first before the others."""
         return chain.from_iterable(self._dicts)

@@ -1,0 +1,150 @@
+// What pages are made of.
+
+import { h, s, show } from "./dom.js";
+import { ago, exact, short } from "./format.js";
+
+export const STATES = ["available", "active", "scheduled", "retryable", "pending", "completed", "discarded", "cancelled"];
+
+export function badge(state) {
+  return h("span", { class: `badge s-${state}` }, h("i", { "aria-hidden": "true" }), state);
+}
+
+export function time(text) {
+  return text ? h("time", { datetime: text, title: exact(text) }, ago(text)) : h("span.quiet", "–");
+}
+
+export function link(address, ...content) {
+  return h("a", { href: `#/${address}` }, ...content);
+}
+
+export function button(text, onclick, kind = "", more = {}) {
+  return h("button", { type: "button", class: `button ${kind}`, onclick, ...more }, text);
+}
+
+export function header(title, ...actions) {
+  return h("header.head", h("h1", { id: "title" }, title), h("div.actions", ...actions));
+}
+
+export function card(title, more, ...content) {
+  return h("section.card", title && h("div.card-head", h("h2", title), more), ...content);
+}
+
+export function empty(title, text, code) {
+  return h("div.empty", h("h2", title), h("p", text), code && codeBlock(code));
+}
+
+export function codeBlock(text) {
+  const copy = async event => {
+    const place = event.currentTarget;
+    await navigator.clipboard.writeText(text);
+    place.textContent = "Copied";
+    setTimeout(() => (place.textContent = "Copy"), 1500);
+  };
+  return h("div.code", h("pre", { tabindex: "0" }, h("code", text)), button("Copy", copy, "small"));
+}
+
+export function facts(pairs) {
+  return h("dl.facts", pairs.filter(Boolean).map(([name, value]) => h("div", h("dt", name), h("dd", value ?? "–"))));
+}
+
+// A small curve without axes; `values` may begin with nulls, from before the server's start.
+export function spark(values, kind, label) {
+  const width = 160, height = 36;
+  const top = Math.max(1, ...values.map(one => one || 0));
+  const step = width / (values.length - 1);
+  const points = values.map((one, index) => [index * step, height - 2 - ((one || 0) / top) * (height - 6)]);
+  const line = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
+  return s("svg", { class: `spark ${kind}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+    s("polygon", { points: `0,${height} ${line} ${width},${height}` }), s("polyline", { points: line }));
+}
+
+// Bars for each step: what was completed, and below the line what has failed.
+export function chart(series) {
+  const width = 720, height = 132, base = 104;
+  const { completed, failed } = series;
+  const top = Math.max(1, ...completed.map(one => one || 0));
+  const worst = Math.max(1, ...failed.map(one => one || 0));
+  const step = width / completed.length;
+  const bars = completed.flatMap((one, index) => {
+    const x = index * step + 1, tall = ((one || 0) / top) * (base - 12), deep = ((failed[index] || 0) / worst) * 20;
+    const title = s("title", `${one || 0} completed, ${failed[index] || 0} failed`);
+    return [s("g", title, s("rect", { class: "hit", x, y: 0, width: step - 2, height }),
+      s("rect", { class: "good", x, y: base - tall, width: step - 2, height: tall, rx: 1 }),
+      s("rect", { class: "bad", x, y: base + 3, width: step - 2, height: deep, rx: 1 }))];
+  });
+  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Jobs completed and failed in each step of ${series.step_seconds} seconds` },
+    s("line", { x1: 0, x2: width, y1: base + 1, y2: base + 1 }), bars);
+}
+
+// JSON as a tree. Long parts are closed at first.
+export function tree(value, name, depth = 0) {
+  const label = name === undefined ? null : h("span.t-name", `${name}: `);
+  if (value === null || typeof value !== "object") {
+    const kind = value === null ? "null" : typeof value;
+    return h("div.t-leaf", label, h("span", { class: `t-${kind}` }, JSON.stringify(value)));
+  }
+  const entries = Object.entries(value);
+  const what = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
+  if (!entries.length) return h("div.t-leaf", label, h("span.quiet", Array.isArray(value) ? "[]" : "{}"));
+  const shown = entries.slice(0, 200);
+  return h("details.t", { open: depth < 2 && entries.length <= 50 }, h("summary", label, h("span.quiet", what)),
+    shown.map(([key, one]) => tree(one, key, depth + 1)), entries.length > 200 && h("p.quiet", `and ${entries.length - 200} more`));
+}
+
+export function toast(text, kind = "") {
+  const one = h("div", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(one);
+  setTimeout(() => one.remove(), kind === "bad" ? 8000 : 4000);
+}
+
+// Does what a button asks for, and says what became of it.
+export async function attempt(action, done) {
+  try {
+    const found = await action();
+    if (done) toast(typeof done === "function" ? done(found) : done);
+    return found;
+  } catch (error) {
+    toast(error.message, "bad");
+    return undefined;
+  }
+}
+
+export function dialog(title, content, ...actions) {
+  const close = () => box.close();
+  const box = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => box.remove() },
+    h("h2", { id: "dialog-title" }, title), content, h("div.actions", ...actions.map(one => one(close)), button("Close", close)));
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+export function confirmed(title, text, verb, kind, action) {
+  dialog(title, h("p", text), close => button(verb, async () => (close(), await action()), kind));
+}
+
+// Changes many jobs: finds them page by page, and says how far it is.
+export async function inBulk(title, pages, change) {
+  const state = { done: 0, failed: 0, ended: false, stopped: false };
+  const place = h("div", { role: "status" });
+  const draw = () => show(place, h("div", h("progress", { "aria-label": title, ...(state.ended ? { value: 1, max: 1 } : {}) }),
+    h("p", `${short(state.done)} done${state.failed ? `, ${short(state.failed)} could not be changed` : ""}${state.ended ? "." : " …"}`)));
+  const box = dialog(title, place, () => button("Stop", () => (state.stopped = true)));
+  draw();
+  try {
+    for await (const ids of pages()) {
+      for (let start = 0; start < ids.length && !state.stopped; start += 100) {
+        const part = ids.slice(start, start + 100);
+        const done = await change(part);
+        state.done += done;
+        state.failed += part.length - done;
+        draw();
+      }
+      if (state.stopped) break;
+    }
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+  state.ended = true;
+  draw();
+  if (!state.failed && !state.stopped) setTimeout(() => box.open && box.close(), 900);
+}

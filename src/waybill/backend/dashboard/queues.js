@@ -1,0 +1,82 @@
+import { get, may, send } from "./api.js";
+import { h } from "./dom.js";
+import { age, count, duration, rate } from "./format.js";
+import { STATES, attempt, badge, button, card, confirmed, dialog, empty, facts, header, link } from "./parts.js";
+
+const STEP = 100;
+
+export function open(at) {
+  let items = [], total = 0, most = STEP, part = "", timer;
+  const self = {
+    title: "Queues",
+    async load() {
+      const found = await get("admin/queue-summaries", { search: at.id || part, limit: at.id ? 500 : most });
+      items = at.id ? found.items.filter(one => one.name === at.id) : found.items;
+      total = found.total;
+    },
+    draw: () => (at.id ? one() : list()),
+    close: () => clearTimeout(timer),
+  };
+  return self;
+
+  function again(action, done) {
+    return attempt(action, done).then(() => self.load()).then(() => self.redraw());
+  }
+
+  function turn(queue) {
+    const name = encodeURIComponent(queue.name);
+    return queue.paused ? button("Resume", () => again(() => send("POST", `admin/queues/${name}/resume`), `${queue.name} goes on`), "small") : button("Pause", () => again(() => send("POST", `admin/queues/${name}/pause`), `${queue.name} is paused`), "small");
+  }
+
+  // By what went through lately: how long until nothing waits.
+  function drain(queue) {
+    const gain = queue.throughput.processed_per_minute - queue.throughput.enqueued_per_minute;
+    return !queue.counts.available ? "–" : gain <= 0 ? "grows" : duration((queue.counts.available / gain) * 60000);
+  }
+
+  function list() {
+    const head = [["Queue", ""], ["Waiting", "n"], ["Oldest", "n"], ["Running", "n wide"], ["In / min", "n wide"], ["Out / min", "n wide"], ["Wait p50 / p95", "n wide"], ["Run p50 / p95", "n wide"], ["Drained in", "n wide"], ["", "n"]];
+    return [
+      header(h("span", "Queues ", h("small.quiet", count(total)))),
+      h("div.filters", { role: "search", "aria-label": "Find queues" }, h("input", { id: "search", type: "search", placeholder: "Name  ( / )", "aria-label": "Find queues by name", value: part, oninput: event => {
+        part = event.currentTarget.value.trim();
+        clearTimeout(timer);
+        timer = setTimeout(() => self.load().then(() => self.redraw()), 200);
+      } })),
+      items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", head.map(([text, kind]) => h("th", { class: kind }, text || h("span.sr", "Actions"))))),
+        h("tbody", items.map(queue => h("tr", { key: queue.name }, h("td", link(`queues/${encodeURIComponent(queue.name)}`, queue.name), queue.paused && h("span.tag.warn", "paused")),
+          h("td.n", count(queue.counts.available)), h("td.n", queue.oldest_at ? age(queue.oldest_at) : "–"), h("td.n.wide", count(queue.counts.active)), h("td.n.wide", rate(queue.throughput.enqueued_per_minute)), h("td.n.wide", rate(queue.throughput.processed_per_minute)),
+          h("td.n.wide", pair(queue.wait_ms)), h("td.n.wide", pair(queue.run_ms)), h("td.n.wide", drain(queue)), h("td.n", may("operate") && turn(queue)))))))
+        : empty(part ? "No queue has this name" : "No queue yet", part ? "Try a shorter part of it." : "A queue is there once a job is pushed into it, or a worker takes jobs from it.", part ? null : "waybill queue declare email"),
+      items.length < total && h("p", button(`Show ${count(Math.min(STEP, total - items.length))} more`, () => ((most = Math.min(500, most + STEP)), self.load().then(() => self.redraw())))),
+    ];
+  }
+
+  function one() {
+    const queue = items[0];
+    const crumbs = h("p.crumbs", link("queues", "Queues"), " / ", at.id);
+    if (!queue) return [crumbs, empty("No such queue", "Nothing is known of it: no job, and no worker.")];
+    return [
+      crumbs,
+      header(h("span", queue.name, " ", queue.paused && h("span.tag.warn", "paused")), may("operate") && [turn(queue), may("admin") && button("Purge…", () => purge(queue), "danger")]),
+      h("div.columns",
+        card("Jobs", link(`jobs?queue=${encodeURIComponent(queue.name)}`, "Show them"), h("ul.states", STATES.map(state => h("li", link(`jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`, badge(state), h("b", count(queue.counts[state]))))))),
+        card("Times", null, facts([["Oldest waits", queue.oldest_at ? age(queue.oldest_at) : "nothing waits"], ["Enqueued a minute", rate(queue.throughput.enqueued_per_minute)], ["Completed a minute", rate(queue.throughput.processed_per_minute)], ["Failed a minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),
+    ];
+  }
+
+  async function purge(queue) {
+    const name = encodeURIComponent(queue.name);
+    const box = h("input", { type: "text", "aria-label": "Name of the queue", autocomplete: "off" });
+    dialog("Purge the queue", h("div", h("p", `${count(queue.counts.available)} jobs that wait are cancelled. Type the name of the queue:`), box),
+      close => button("Purge", async () => {
+        if (box.value !== queue.name) return;
+        close();
+        await again(() => send("POST", `queues/${name}/purge`, { states: ["available"] }), done => `${count(done.purged)} jobs cancelled`);
+      }, "danger"));
+  }
+}
+
+function pair(times) {
+  return times ? `${duration(times[0])} / ${duration(times[1])}` : "–";
+}

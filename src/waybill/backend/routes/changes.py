@@ -1,0 +1,46 @@
+"""A stream that says that something has changed, once a second at most: pages that show counts ask for them then.
+
+It costs the same whatever happens: events are counted, and not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.event_streams import HEARTBEAT, MEDIA_TYPE, begin, sent
+from waybill.backend.message import Request, Response, streamed
+from waybill.backend.router import READ, Route
+
+STEP_SECONDS: Final = 1.0
+HEARTBEAT_STEPS: Final = 15
+
+
+class ChangeRoutes:
+    """Answers with it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [Route("GET", "/ojs/v1/admin/changes", self._follow, READ)]
+
+    async def _follow(self, _request: Request) -> Response:
+        return streamed(self._changes(), MEDIA_TYPE)
+
+    async def _changes(self) -> AsyncIterator[bytes]:
+        events = self._backend.events
+        yield begin()
+        told, quiet = -1, 0
+        while not events.listeners.has_ended:
+            if events.seen_count != told:
+                told, quiet = events.seen_count, 0
+                yield sent("change", {"events": told})
+            elif (quiet := quiet + 1) >= HEARTBEAT_STEPS:
+                quiet = 0
+                yield HEARTBEAT
+            await asyncio.sleep(STEP_SECONDS)
+        yield sent("server.shutdown", {"grace_period_ms": 0})

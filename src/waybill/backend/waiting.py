@@ -1,0 +1,74 @@
+"""Why a job does not run: what an operator would look up one after another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.workers import is_stale, workers_of
+from waybill.client import Inspector
+from waybill.ojs.spec.states import State
+
+_SOON: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
+
+
+class Reason(msgspec.Struct, omit_defaults=True):
+    """One reason: what it is, in a word for programs and in a sentence. `until` is when it ends, if that is known."""
+
+    code: str
+    text: str
+    until: str = ""
+
+
+async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
+    """Return what a job waits for; nothing keeps one that runs or has ended."""
+    state, queue = str(form["state"]), str(form["queue"])
+    if state in TERMINAL:
+        return [Reason("ended", f"The job has ended: it is {state}.")]
+    if state == State.ACTIVE.value:
+        return [Reason("running", f"Worker {form.get('worker_id', 'unknown')} runs it.")]
+    if state == State.PENDING.value:
+        return [Reason("pending", "It waits until somebody activates it.")]
+    reasons = []
+    if state in _SOON:
+        until = str(form.get("next_attempt_at" if state == State.RETRYABLE.value else "scheduled_at") or "")
+        what = "Its next attempt" if state == State.RETRYABLE.value else "It"
+        reasons.append(Reason("scheduled", f"{what} is due later.", until))
+    if await backend.jobs.is_paused(queue):
+        reasons.append(Reason("paused", f"Queue {queue} is paused."))
+    reasons += await _of_workers(backend, queue)
+    if state == State.AVAILABLE.value and not reasons:
+        reasons += await _of_others(backend, form, queue)
+    return reasons
+
+
+async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
+    """Look for somebody who takes jobs of this queue: a consumer of the broker, or a worker that fetches here."""
+    topology = backend.broker.declarer.topology
+    found = await Inspector(backend.broker.connection).queue(topology.job_queue(queue))
+    fetching = [one for one in backend.extensions.workers.all() if queue in one.queues and not is_stale(one)]
+    if fetching or (found is not None and found.consumer_count):
+        quiet = [one for one in fetching if backend.extensions.directives.get(one.id) is not None]
+        consuming = 0 if found is None else found.consumer_count
+        if fetching and len(quiet) == len(fetching) and not consuming:
+            return [Reason("quiet", f"All workers of queue {queue} are told to take no more jobs.")]
+        return []
+    known = [one for one in workers_of(backend.events.read()).values() if not is_stale(one)]
+    others = f" {len(known)} take jobs of other queues." if known else ""
+    return [Reason("no_worker", f"No worker takes jobs of queue {queue}.{others}")]
+
+
+async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
+    """Say what is before it."""
+    reasons = []
+    if form.get("rate_limit") is not None:
+        waiting = backend.limits.waiting(queue=queue)
+        reasons.append(Reason("rate_limit", f"It has a rate limit; {waiting} jobs of this queue wait for theirs."))
+    counts = await backend.counts()
+    ready = counts.get((queue, State.AVAILABLE.value), 0)
+    active = counts.get((queue, State.ACTIVE.value), 0)
+    reasons.append(Reason("queued", f"{ready} jobs wait in queue {queue}, and {active} run. Its turn comes."))
+    return reasons

@@ -1,0 +1,210 @@
+"""`waybill up`: broker, coordinator, HTTP and dashboard in one process, on one data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from waybill import __version__
+from waybill.broker import Broker, BrokerFailed
+from waybill.cli.broker import default_data_dir
+from waybill.cli.garbage import collect_rarely
+from waybill.cli.http_options import HttpSettings, http_options
+from waybill.cli.ranges import PORT, SECONDS
+from waybill.cli.worker_process import WorkerProcess, reload_is_there
+from waybill.client import ClientError
+from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
+from waybill.ojs import Jobs
+from waybill.transport.descriptors import raise_descriptor_limit
+from waybill.transport.loop import run
+
+if TYPE_CHECKING:
+    from waybill.backend.serving import Serving
+
+VIRTUAL_HOST: Final = "/ojs"
+"""That of `Jobs()` without an address."""
+STATE_FILE: Final = "jobs.db"
+PUSH_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True)
+class House:
+    """What is to be run. `directory` None keeps everything in memory."""
+
+    directory: Path | None
+    amqp_port: int
+    database: str
+    http: HttpSettings
+    program: str | None
+    concurrency: int
+    grace_seconds: float
+    reloads: bool
+
+
+@click.command()
+@click.argument("program", metavar="[MODULE:JOBS]", required=False)
+@click.option("--amqp-port", default=5672, type=PORT, show_default=True, help="The broker's port; 0 takes a free one.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where everything is kept.  [default: ~/.local/share/waybill]",
+)
+@click.option("--memory", is_flag=True, help="Keep everything in memory: nothing outlives the process.")
+@click.option(
+    "--database",
+    help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
+    " jobs.db in the data directory]",
+)
+@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
+@click.option(
+    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
+)
+@click.option("--reload/--no-reload", default=True, help="Restart the worker when a Python file changes.")
+@http_options
+def command(
+    program: str | None,
+    amqp_port: int,
+    data_dir: Path | None,
+    database: str | None,
+    concurrency: int,
+    grace_period: float,
+    http: HttpSettings,
+    *,
+    memory: bool,
+    reload: bool,
+) -> None:
+    """Run a broker, HTTP and the dashboard in one process, until Ctrl-C.
+
+    With MODULE:JOBS, for example `shop.tasks:jobs`, it also runs the handlers of a program, in a process of their own
+    that restarts when a file changes. Only loopback can be served without --keys.
+    """
+    if memory and data_dir is not None:
+        raise click.UsageError("--memory and --data-dir cannot be combined.")
+    directory = None if memory else data_dir or default_data_dir()
+    raise_descriptor_limit()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    if program is not None and reload and not reload_is_there():
+        click.echo("The worker does not restart by itself: that needs watchfiles, pip install 'waybill[reload]'.")
+        reload = False
+    house = House(
+        directory,
+        amqp_port,
+        database or _database(directory),
+        http,
+        program,
+        concurrency,
+        grace_period,
+        reload,
+    )
+    try:
+        code = run(_up(house))
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        ports = f"ports {amqp_port} (AMQP) and {http.port} (HTTP)"
+        raise click.ClickException(f"cannot start on {ports}: {error}. See --amqp-port and --port.") from None
+    except (BrokerFailed, ClientError, DefinitionsLost, UnsupportedStoreVersion) as error:
+        raise click.ClickException(str(error)) from None
+    sys.exit(code)
+
+
+def _database(directory: Path | None) -> str:
+    """Return where the state of jobs is kept by default: beside the messages, if the extra `state` is there."""
+    if directory is None:
+        return ":memory:"
+    try:
+        import sqlalchemy  # noqa: F401 - only whether it is there
+    except ImportError:
+        return ":memory:"
+    return str(directory / STATE_FILE)
+
+
+async def _up(house: House) -> int:
+    """Run everything until a signal; returns the exit code."""
+    from waybill.backend.serving import Serving
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    broker = Broker(port=house.amqp_port, data_dir=house.directory)
+
+    @contextlib.asynccontextmanager
+    async def jobs() -> AsyncIterator[Jobs]:
+        yield Jobs(broker.uri(VIRTUAL_HOST), results=False, push_timeout=PUSH_SECONDS)
+
+    http = house.http
+    serving = Serving(
+        jobs,
+        http.host,
+        http.port,
+        database=house.database,
+        keys=http.keys,
+        tls=http.tls,
+        allows_private=http.allows_private,
+    )
+    async with broker, serving:
+        collect_rarely(young=50_000, whole_heap=1000)
+        click.echo("\n".join(_summary(house, broker, serving)))
+        return await _until_stopped(house, broker, stopping)
+
+
+async def _until_stopped(house: House, broker: Broker, stopping: asyncio.Event) -> int:
+    """Run the worker, if there is one, until a signal comes, or something fails. Raises BrokerFailed."""
+    failed = asyncio.ensure_future(broker.wait_stopped())
+    if house.program is None:
+        working = asyncio.ensure_future(_stopped(stopping))
+    else:
+        arguments = [
+            house.program,
+            f"--uri={broker.uri(VIRTUAL_HOST)}",
+            "--create",
+            f"--concurrency={house.concurrency}",
+            f"--grace-period={house.grace_seconds}",
+            "--log-jobs",
+        ]
+        worker = WorkerProcess(arguments, house.grace_seconds, reloads=house.reloads)
+        working = asyncio.ensure_future(worker.run(stopping))
+    await asyncio.wait({failed, working}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.set()
+    code = await working
+    if failed.done():
+        await failed
+    failed.cancel()
+    return code
+
+
+async def _stopped(stopping: asyncio.Event) -> int:
+    await stopping.wait()
+    return 0
+
+
+def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
+    """Say what runs where, and what to do first."""
+    uri = broker.uri(VIRTUAL_HOST)
+    url = serving.url
+    yield f"Waybill {__version__} is up. Ctrl-C ends it."
+    yield ""
+    yield f"  dashboard  {url}/"
+    yield f"  HTTP       {url}/ojs/v1 (described at {url}/ojs/v1/docs)"
+    yield f"  AMQP       {uri}"
+    yield f"  data       {house.directory or 'in memory: gone when this ends'}"
+    if house.program is not None:
+        yield f"  worker     {house.program}{', restarts when a file changes' if house.reloads else ''}"
+    yield ""
+    yield "First steps, in another terminal:"
+    yield ""
+    key = "" if house.http.keys is None else " -H 'Authorization: Bearer wb_...'"
+    body = '{"type": "hello", "args": ["world"]}'
+    yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'"
+    if house.program is None:
+        yield "  waybill up app.jobs:jobs     # instead of this: runs the handlers of your program as well"
+    yield ""

@@ -1,0 +1,110 @@
+"""`waybill worker` as a process beside a server: started again when the program changes, drained at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from waybill.cli.reload import DEBOUNCE_MS
+
+if TYPE_CHECKING:
+    from watchfiles.main import FileChange
+
+EXTRA_SECONDS: Final = 5.0
+"""How much longer than its grace period a worker may take to end."""
+
+
+def reload_is_there() -> bool:
+    """Say whether changes of files can be watched."""
+    try:
+        import watchfiles  # noqa: F401 - only whether it is there
+    except ImportError:
+        return False
+    return True
+
+
+class WorkerProcess:
+    """Runs `waybill worker` with some arguments until it is told to stop."""
+
+    def __init__(self, arguments: Sequence[str], grace_seconds: float, *, reloads: bool) -> None:
+        """With `reloads` it begins again when a Python file below the current directory changes."""
+        self._arguments = arguments
+        self._grace_seconds = grace_seconds
+        self._reloads = reloads
+        self._process: Process | None = None
+
+    async def run(self, stopping: asyncio.Event) -> int:
+        """Run until `stopping` is set; returns the exit code of a worker that has ended by itself, else 0.
+
+        With reload a worker that has ended by itself begins again after the next change: it has a mistake to mend.
+        """
+        changes = _changes(stopping) if self._reloads else None
+        stopped = asyncio.ensure_future(stopping.wait())
+        changed = None if changes is None else asyncio.ensure_future(anext(changes, None))
+        try:
+            await self._start()
+            while True:
+                ended = asyncio.ensure_future(self._ended())
+                waiting = {one for one in (stopped, changed, ended) if one is not None and not one.done()}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done():
+                    ended.cancel()
+                elif not stopped.done():
+                    if changed is None:
+                        return ended.result()
+                    click.echo("the worker has ended; it starts again when a file changes", err=True)
+                    await asyncio.wait({stopped, changed}, return_when=asyncio.FIRST_COMPLETED)
+                if stopped.done() or changed is None or changes is None:
+                    return 0
+                found = changed.result()
+                if found is None:
+                    return 0
+                click.echo(f"{len(found)} files have changed, the worker restarts", err=True)
+                await self.stop()
+                changed = asyncio.ensure_future(anext(changes, None))
+                await self._start()
+        finally:
+            for task in (stopped, changed):
+                if task is not None:
+                    task.cancel()
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Let the worker finish its jobs, and end it."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self._grace_seconds + EXTRA_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _start(self) -> None:
+        # A session of its own: Ctrl-C reaches the server only, which ends the worker before the broker.
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "waybill", "worker", *self._arguments, start_new_session=True, env=os.environ.copy()
+        )
+
+    async def _ended(self) -> int:
+        if self._process is None:
+            return 0
+        return await self._process.wait()
+
+
+async def _changes(stopping: asyncio.Event) -> AsyncIterator[set[FileChange]]:
+    from watchfiles import PythonFilter, awatch
+
+    async for found in awatch(".", watch_filter=PythonFilter(), debounce=DEBOUNCE_MS, stop_event=stopping):
+        yield found

@@ -1,0 +1,49 @@
+"""Failures that are alike: jobs of one type that have failed for good with errors that differ in details only."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.spec.states import State
+
+MAX_MESSAGE: Final = 500
+_DISCARDED: Final = State.DISCARDED.value
+_DETAIL: Final = re.compile(
+    r"'[^']*'|\"[^\"]*\"|0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\d+"
+)
+"""What differs between errors of one cause: quoted values, addresses, ids, numbers."""
+
+
+class FailureGroup(msgspec.Struct):
+    """Failures that are alike, with the last of them. Times are RFC 3339."""
+
+    fingerprint: str
+    type: str
+    queue: str
+    error_type: str
+    message: str
+    count: int
+    first_at: str
+    last_at: str
+    last_job: str
+
+
+def group_of(job: JobRecord) -> FailureGroup:
+    """Return the group of a job that has failed for good, with this job only."""
+    error = job.error or {}
+    kind = str(error.get("type") or error.get("code") or "unknown")[:MAX_MESSAGE]
+    message = str(error.get("message") or "")[:MAX_MESSAGE]
+    text = "\0".join((job.type, kind, _DETAIL.sub("*", message)))
+    fingerprint = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+    at = job.ended_at or ""
+    return FailureGroup(fingerprint, job.type, job.queue, kind, message, 1, at, at, job.id)
+
+
+def fingerprint_of(job: JobRecord) -> str | None:
+    """Return the fingerprint of the group that a job is in, None for one that has not failed for good."""
+    return group_of(job).fingerprint if job.state == _DISCARDED else None

@@ -1,0 +1,58 @@
+"""How long jobs of a queue wait and run, by the times of the last ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+MEDIAN: Final = 50
+HIGH: Final = 95
+
+
+class Times(NamedTuple):
+    """Those of one job that is completed."""
+
+    enqueued_at: str | None
+    scheduled_at: str | None
+    started_at: str | None
+    ended_at: str | None
+
+
+class QueueTimes(NamedTuple):
+    """Since when the first job of a queue waits, and the median and 95th percentile of its last jobs' times."""
+
+    oldest_at: str | None
+    wait_ms: tuple[int, int] | None
+    run_ms: tuple[int, int] | None
+
+
+def times_of(oldest_at: str | None, jobs: Iterable[Times]) -> QueueTimes:
+    """Return the times of a queue."""
+    waits, runs = [], []
+    for job in jobs:
+        started = _moment(job.started_at)
+        ended = _moment(job.ended_at)
+        ready = _moment(max(job.enqueued_at or "", job.scheduled_at or ""))
+        if started is not None and ended is not None:
+            runs.append((ended - started).total_seconds() * 1000)
+        if started is not None and ready is not None:
+            waits.append((started - ready).total_seconds() * 1000)
+    return QueueTimes(oldest_at, _percentiles(waits), _percentiles(runs))
+
+
+def _percentiles(values: Sequence[float]) -> tuple[int, int] | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    median, high = (ordered[min(len(ordered) - 1, len(ordered) * one // 100)] for one in (MEDIAN, HIGH))
+    return max(0, round(median)), max(0, round(high))
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Read a time; events of foreign producers may have anything there."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

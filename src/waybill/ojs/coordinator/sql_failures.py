@@ -1,0 +1,94 @@
+"""Groups of failures in a database, counted in one transaction with the jobs: nobody has to look at all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of, group_of
+from waybill.ojs.coordinator.job_fold import JobRecord
+
+_KEPT: Final = ("first_at", "fingerprint", "count")
+"""What a new failure of a group does not replace."""
+
+
+def fingerprints_of(jobs: Mapping[str, JobRecord]) -> dict[str, str]:
+    """Return the groups of those jobs that have failed for good."""
+    found = {job_id: fingerprint_of(job) for job_id, job in jobs.items()}
+    return {job_id: one for job_id, one in found.items() if one is not None}
+
+
+class FailureTable:
+    """The table of groups."""
+
+    def __init__(self, metadata: sql.MetaData) -> None:
+        """Add it to those of the store."""
+        texts = [name for name in FailureGroup.__struct_fields__ if name not in {"fingerprint", "count"}]
+        self._groups = sql.Table(
+            "waybill_failure",
+            metadata,
+            sql.Column("fingerprint", sql.String, primary_key=True),
+            sql.Column("count", sql.BigInteger, nullable=False),
+            *(sql.Column(name, sql.String, nullable=False) for name in texts),
+            sql.Index("waybill_failure_last", "last_at"),
+        )
+
+    def clear(self, connection: Connection) -> None:
+        """Forget all groups."""
+        connection.execute(sql.delete(self._groups))
+
+    def change(
+        self,
+        connection: Connection,
+        insert: Callable[[sql.Table], Any],
+        before: Mapping[str, str],
+        jobs: Mapping[str, JobRecord],
+    ) -> None:
+        """Count jobs that have changed; `before` has the groups that they were in."""
+        failed: dict[str, FailureGroup] = {}
+        left: Counter[str] = Counter()
+        after = fingerprints_of(jobs)
+        if not before and not after:
+            return
+        for job_id in {**before, **after}:
+            old, new = before.get(job_id), after.get(job_id)
+            if old == new:
+                continue
+            if old is not None:
+                left[old] += 1
+            if new is not None:
+                group = group_of(jobs[job_id])
+                group.count += failed[new].count if new in failed else 0
+                failed[new] = group
+        self._write(connection, insert, failed, left)
+
+    def _write(
+        self,
+        connection: Connection,
+        insert: Callable[[sql.Table], Any],
+        failed: Mapping[str, FailureGroup],
+        left: Mapping[str, int],
+    ) -> None:
+        groups = self._groups
+        if failed:
+            upsert = insert(groups)
+            new = {column.name: upsert.excluded[column.name] for column in groups.c if column.name not in _KEPT}
+            new["count"] = groups.c.count + upsert.excluded["count"]
+            # In one order everywhere, so that two coordinators do not wait for each other.
+            values = [msgspec.to_builtins(failed[one]) for one in sorted(failed)]
+            connection.execute(upsert.on_conflict_do_update(index_elements=["fingerprint"], set_=new), values)
+        for fingerprint, count in sorted(left.items()):
+            own = groups.c.fingerprint == fingerprint
+            connection.execute(sql.update(groups).where(own).values(count=groups.c.count - count))
+            connection.execute(sql.delete(groups).where(own, groups.c.count <= 0))
+
+    def newest(self, connection: Connection, limit: int) -> list[FailureGroup]:
+        """Return the groups, the one that grew last first."""
+        columns = [self._groups.c[name] for name in FailureGroup.__struct_fields__]
+        select = sql.select(*columns).order_by(self._groups.c.last_at.desc(), self._groups.c.fingerprint)
+        return [FailureGroup(*row) for row in connection.execute(select.limit(limit))]

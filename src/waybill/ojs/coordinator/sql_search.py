@@ -1,0 +1,88 @@
+"""What is looked for in a database of jobs beside pages of lists: texts, failures that are alike, times of a queue."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from waybill.ojs.coordinator.job_store import JobFilter
+from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
+from waybill.ojs.spec.states import State
+
+_SEARCHED: Final = ("envelope", "error", "errors")
+# As text, so that a database sees that its partial index fits.
+_COMPLETED: Final[sql.ColumnClause[str]] = sql.literal_column(f"'{State.COMPLETED.value}'")
+_IS_OPEN: Final = sql.literal_column("state") != _COMPLETED
+_HAS_FAILED: Final = sql.column("fingerprint").is_not(None)
+
+
+def indices() -> tuple[sql.Index, ...]:
+    """Return the indices for that. Nearly all jobs are completed, so what has another state is found by one without."""
+    return (
+        sql.Index("waybill_job_open", "state", "id", sqlite_where=_IS_OPEN, postgresql_where=_IS_OPEN),
+        sql.Index("waybill_job_failure", "fingerprint", "id", sqlite_where=_HAS_FAILED, postgresql_where=_HAS_FAILED),
+    )
+
+
+def is_plain(wanted: JobFilter) -> bool:
+    """Say whether the indices of lists find what is wanted."""
+    return wanted == JobFilter(wanted.queue, wanted.states, wanted.type, wanted.prefix)
+
+
+def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
+    """Return what rows must fulfil, but for the text."""
+    found: list[sql.ColumnElement[bool]] = [jobs.c.id < before] if before else []
+    if wanted.queue is not None:
+        found.append(jobs.c.queue == wanted.queue)
+    if wanted.prefix:
+        found.append(jobs.c.queue.startswith(wanted.prefix, autoescape=True))
+    if wanted.states is not None:
+        found.append(jobs.c.state.in_(wanted.states))
+        if State.COMPLETED.value not in wanted.states:
+            found.append(_IS_OPEN)
+    if wanted.type is not None:
+        found.append(jobs.c.type == wanted.type)
+    if wanted.id_prefix is not None:
+        found += [jobs.c.id >= wanted.id_prefix, jobs.c.id < wanted.id_prefix + "\U0010ffff"]
+    if wanted.fingerprint is not None:
+        found += [jobs.c.fingerprint == wanted.fingerprint, _HAS_FAILED]
+    if wanted.since is not None:
+        found.append(jobs.c.enqueued_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(jobs.c.enqueued_at < wanted.until)
+    return found
+
+
+def has_text(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool]]:
+    """Return what each row has to be looked at for."""
+    if wanted.text is None:
+        return []
+    return [sql.or_(*(jobs.c[name].icontains(wanted.text, autoescape=True) for name in _SEARCHED))]
+
+
+def search_rows(
+    connection: Connection, jobs: sql.Table, wanted: JobFilter, before: str, limit: int, most: int
+) -> tuple[list[Any], str]:
+    """Return the first rows among the next `most` that may fit, and the id below which to go on; empty at the end."""
+    fitting = conditions(jobs, wanted, before)
+    newest = jobs.c.id.desc()
+    last = sql.select(jobs.c.id).where(*fitting).order_by(newest).offset(most - 1).limit(1)
+    lowest = connection.execute(last).scalar() or ""
+    select = sql.select(jobs).where(*fitting, jobs.c.id >= lowest, *has_text(jobs, wanted))
+    rows = list(connection.execute(select.order_by(newest).limit(limit + 1)))
+    return rows[:limit], rows[limit - 1][0] if len(rows) > limit else lowest
+
+
+def times(connection: Connection, jobs: sql.Table, queue: str, last: int) -> QueueTimes:
+    """Return the times of a queue, by its `last` completed jobs."""
+    waiting = jobs.c.queue == queue, jobs.c.state == State.AVAILABLE.value
+    oldest = connection.execute(sql.select(jobs.c.enqueued_at).where(*waiting).order_by(jobs.c.id).limit(1)).scalar()
+    if not last:
+        return times_of(oldest, ())
+    columns = [jobs.c[name] for name in Times._fields]
+    ended = jobs.c.queue == queue, jobs.c.state == State.COMPLETED.value
+    rows = connection.execute(sql.select(*columns, jobs.c.attempt).where(*ended).order_by(jobs.c.id.desc()).limit(last))
+    # What was tried again has waited for that, too.
+    return times_of(oldest, [Times(*row[:-1]) for row in rows if row[-1] <= 1])

@@ -1,0 +1,156 @@
+"""One server and one browser for all tests of the dashboard: `waybill up` with a worker, and Debian's Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.program_environment import program_environment
+
+PROGRAM: Final = """
+import asyncio
+
+from waybill import Jobs, Retry
+
+jobs = Jobs()
+
+
+@jobs.handler("mail.send", queue="mail")
+async def send(address: str) -> dict[str, object]:
+    return {"sent": True, "to": address}
+
+
+@jobs.handler("report.make", queue="reports", retry=Retry(max_attempts=1))
+async def make(year: int) -> None:
+    raise ValueError(f"no figures for {year}")
+
+
+@jobs.handler("import.run", queue="imports")
+async def run(rows: int) -> None:
+    await asyncio.sleep(3600)
+"""
+CHROMIUM: Final = "chromium"
+START_SECONDS: Final = 60
+WAIT_SECONDS: Final = 15.0
+ARTEFACTS: Final = Path("build/screenshots")
+
+
+class Server:
+    """A server that runs, and its API."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, method: str, path: str, body: object = None, key: str = "") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        request = urllib.request.Request(f"{self.url}/ojs/v1/{path}", data, headers, method=method)  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - our own server
+            return json.load(response)
+
+    def push(self, job_type: str, *args: object, queue: str = "default", **options: object) -> str:
+        body = {"type": job_type, "args": args, "options": {"queue": queue, **options}}
+        found: str = self.ask("POST", "jobs", body)["job"]["id"]
+        return found
+
+    def wait(self, job_id: str, *states: str) -> Any:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            job = self.ask("GET", f"jobs/{job_id}")["job"]
+            if job["state"] in states:
+                return job
+            assert time.monotonic() < deadline, job
+            time.sleep(0.02)
+
+
+def start(arguments: list[str], directory: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start `waybill up`; returns the process and the address of its dashboard."""
+    log = (directory / "up.log").open("w")
+    environment = {name: one for name, one in program_environment().items() if not name.startswith("WAYBILL_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "waybill", "up", *arguments, "--port", "0", "--amqp-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        cwd=directory,
+        env=environment | {"HOME": str(directory)},
+    )
+    log.close()
+    assert process.stdout is not None
+    for line in process.stdout:
+        name, _, value = line.strip().partition(" ")
+        if name == "dashboard":
+            return process, value.strip().rstrip("/")
+    raise AssertionError((directory / "up.log").read_text())
+
+
+def stop(process: subprocess.Popen[str]) -> int:
+    """End it as Ctrl-C does."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(START_SECONDS)
+    finally:
+        process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("dashboard")
+    (directory / "shop.py").write_text(PROGRAM)
+    process, url = start(["shop:jobs", "--no-reload", "--data-dir", "data", "--grace-period", "0"], directory)
+    try:
+        yield Server(url)
+    finally:
+        stop(process)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    executable = shutil.which(CHROMIUM)
+    if executable is None:
+        pytest.skip("Chromium is not installed: apt install chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    """A page of the dashboard. What a browser complains of, or the policy refuses, is a failure."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
+    found = context.new_page()
+    found.set_default_timeout(WAIT_SECONDS * 1000)
+    complaints: list[str] = []
+    found.on("pageerror", lambda error: complaints.append(str(error)))
+    found.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    found.base = server.url
+    yield found
+    context.close()
+    wrong = [one for one in complaints if "the server responded with a status of 40" not in one]
+    assert wrong == []
+
+
+@pytest.fixture
+def shown(page: Any, server: Server) -> Callable[[str, str], Any]:
+    """Open a page of the dashboard, and return it when its title is there."""
+
+    def open_page(address: str, title: str) -> Any:
+        page.goto(f"{server.url}/ui/#/{address}")
+        page.locator("h1", has_text=title).first.wait_for()
+        return page
+
+    return open_page

@@ -1,0 +1,106 @@
+"""What pages for operators look for in a store: parts of jobs, failures that are alike, times of queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.ojs.coordinator.test_job_store import event, store
+from waybill.ojs.coordinator.job_store import JobFilter, JobStore
+from waybill.ojs.spec.events import ReceivedEvent
+
+__all__ = ["store"]
+
+ERROR = {"type": "ValueError", "message": "row 7 of 'a.csv' is bad"}
+LIKE_IT = {"type": "ValueError", "message": "row 8 of 'b.csv' is bad"}
+OTHER = {"type": "KeyError", "message": "'name'"}
+
+
+@dataclass
+class Stream:
+    """Folds events one after another."""
+
+    store: JobStore
+    offset: int = 0
+
+    def fold(self, *events: ReceivedEvent) -> None:
+        self.store.apply([(self.offset, list(events))])
+        self.offset += 1
+
+
+def failed(job_id: str, second: int, error: dict[str, str]) -> list[ReceivedEvent]:
+    return [
+        event("job.enqueued", job_id, 1, job={"args": [f"for {job_id}"], "tags": ["blue_sky"]}),
+        event("job.started", job_id, 2, attempt=1),
+        event("job.failed", job_id, second, attempt=1, error=error),
+        event("job.discarded", job_id, second, total_attempts=1, last_error=error),
+    ]
+
+
+def test_failures_that_differ_in_details_are_one_group(store: JobStore) -> None:
+    stream = Stream(store)
+    stream.fold(*failed("a", 3, ERROR), *failed("b", 4, LIKE_IT))
+    stream.fold(*failed("c", 5, OTHER))
+    last, first = store.failures(10)
+    assert (last.error_type, last.count, last.last_job) == ("KeyError", 1, "c")
+    assert (first.count, first.last_job, first.message) == (2, "b", LIKE_IT["message"])
+    assert first.last_at > first.first_at or first.last_at == "2026-01-01T00:00:04.000Z"
+    found, _ = store.search(JobFilter(fingerprint=first.fingerprint), "", 10, 100)
+    assert [one.info.id for one in found] == ["b", "a"]
+    stream.fold(event("job.enqueued", "c", 9))
+    assert [one.fingerprint for one in store.failures(10)] == [first.fingerprint], "it was tried again"
+    stream.fold(event("job.enqueued", "a", 9))
+    assert [one.count for one in store.failures(10)] == [1]
+    store.clear()
+    assert store.failures(10) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (JobFilter(text="FOR B"), ["b"]),
+        (JobFilter(text="for"), ["c", "b", "a"]),
+        (JobFilter(text="keyerror"), ["c"]),
+        (JobFilter(text="blue%sky"), []),
+        (JobFilter(text="blue_sky", states=frozenset({"discarded"})), ["c", "b", "a"]),
+        (JobFilter(text="blue_sky", queue="none"), []),
+        (JobFilter(id_prefix="b"), ["b"]),
+        (JobFilter(since="2026-01-01T00:00:02Z"), []),
+        (JobFilter(until="2026-01-01T00:00:02Z", type="a.b"), ["c", "b", "a"]),
+        (JobFilter(states=frozenset({"available"})), []),
+        (JobFilter(queue="q", states=frozenset({"discarded"})), ["c", "b", "a"]),
+    ],
+)
+def test_jobs_are_found_by_parts_of_them(store: JobStore, wanted: JobFilter, ids: list[str]) -> None:
+    Stream(store).fold(*failed("a", 3, ERROR), *failed("b", 4, LIKE_IT), *failed("c", 5, OTHER))
+    found, last = store.search(wanted, "", 10, 100)
+    assert ([one.info.id for one in found], last) == (ids, "")
+    assert [one.info.id for one in store.page(wanted, "", 10)] == ids
+
+
+def test_a_search_ends_somewhere_and_goes_on_from_there(store: JobStore) -> None:
+    Stream(store).fold(*(one for job_id in "abcdef" for one in failed(job_id, 3, ERROR)))
+    wanted = JobFilter(text="for a")
+    found, last = store.search(wanted, "", 10, 3)
+    assert (found, last) == ([], "d")
+    found, last = store.search(wanted, last, 10, 3)
+    assert ([one.info.id for one in found], last in {"", "a"}) == (["a"], True)
+    found, last = store.search(JobFilter(text="for"), "", 2, 100)
+    assert ([one.info.id for one in found], last) == (["f", "e"], "e")
+
+
+def test_times_of_a_queue_are_those_of_its_last_jobs(store: JobStore) -> None:
+    assert store.times("q", 10) == (None, None, None)
+    stream = Stream(store)
+    stream.fold(event("job.enqueued", "w", 3), event("job.enqueued", "x", 9))
+    for number, job_id in enumerate("abc"):
+        stream.fold(
+            event("job.enqueued", job_id, 10),
+            event("job.started", job_id, 11 + number, attempt=1),
+            event("job.completed", job_id, 20, attempt=1),
+        )
+    found = store.times("q", 10)
+    assert found.oldest_at == "2026-01-01T00:00:03.000Z"
+    assert (found.wait_ms, found.run_ms) == ((2000, 3000), (8000, 9000))
+    assert store.times("q", 0) == (found.oldest_at, None, None)
