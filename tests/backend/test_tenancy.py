@@ -34,7 +34,8 @@ class Tenant:
         path, _, query = path.partition("?")
         fields = dict(one.split("=", 1) for one in query.split("&") if one)
         headers |= {"authorization": f"Bearer {self._name}"}
-        return await self._client.application.handle(Request(method, f"/ojs/v1/{path}", fields, headers, raw))
+        path = path if path.startswith("/") else f"/ojs/v1/{path}"
+        return await self._client.application.handle(Request(method, path, fields, headers, raw))
 
     async def ask(self, method: str, path: str, body: object = None, status: int = 200) -> Any:
         response = await self.send(method, path, body)
@@ -91,14 +92,14 @@ async def test_no_route_tells_or_does_anything_of_another_tenant(world: Client) 
     for route in routes_of(world.backend):
         if route.role == OPEN:
             continue
-        kind = route.path.split("/")[3]
+        kind = route.path.rpartition("/ojs/v1/")[2].split("/")[0]
         own = {"workflows": "workflow", "webhooks": "subscription", "dead-letter": "dead"}.get(kind)
         for one in [ids[own]] if own else [ids[name] for name in ("dead", "active", "waiting")]:
             for name in ("vault", "acme.vault") if "{name}" in route.path else ("vault",):
                 path = re.sub(r"{(id|key|type|version)}", one, route.path).replace("{name}", name)
                 query = f"?queue=acme.vault&queues=acme.vault&job_id={one}" if one == ids["active"] else ""
                 for body in bodies if route.method != "GET" else bodies[:1]:
-                    response = await beta.send(route.method, path.removeprefix("/ojs/v1/") + query, body)
+                    response = await beta.send(route.method, path + query, body)
                     if (route.method, route.path) not in RULES:
                         assert response.status == 403, route
                     if response.stream is None:

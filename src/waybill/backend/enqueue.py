@@ -32,6 +32,13 @@ def envelope_of(body: Json) -> Json:
         raise invalid("type", "must be a string")
     if not isinstance(job.get("args"), list):
         raise invalid("args", "must be an array")
+    kind, at, version = str(job["type"]).partition("@")
+    if at:
+        # The other way to say it (ojs-job-versioning section 5.3).
+        job["type"] = kind
+        job.setdefault("version", version)
+    if not isinstance(job.get("version", ""), str):
+        raise invalid("version", "must be a string")
     if "priority" in job:
         job["priority"] = priority_of(job["priority"])
     _read_objects(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -27,6 +27,8 @@ from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.intake import read_delivered
 from waybill.ojs.worker.settlement import Settlement
 
+Fits = Callable[[Execution], bool]
+"""Says whether a worker can do a job."""
 ADMISSION_SECONDS: Final = 1.0
 """How long a fetch waits for the word of a coordinator on a job that may have been pushed twice."""
 
@@ -86,8 +88,12 @@ class Fetcher:
         worker_id: str,
         visibility_seconds: float | None,
         wait_seconds: float,
+        fits: Fits | None = None,
     ) -> list[Lease]:
-        """Return up to `count` jobs, from the first queue that has some on; wait for the first of them if need be."""
+        """Return up to `count` jobs, from the first queue that has some on; wait for the first of them if need be.
+
+        With `fits`, those that it says yes to; others are kept for the next fetch.
+        """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_seconds
         while not self._is_closing:
@@ -99,7 +105,7 @@ class Fetcher:
             leases: list[Lease] = []
             try:
                 for source in sources:
-                    await self._lease(source, count, worker_id, visibility_seconds, leases)
+                    await self._lease(source, count, worker_id, visibility_seconds, leases, fits)
                     if len(leases) >= count:
                         break
             except asyncio.CancelledError:
@@ -111,7 +117,13 @@ class Fetcher:
         return []
 
     async def _lease(
-        self, source: Source, count: int, worker_id: str, visibility_seconds: float | None, leases: list[Lease]
+        self,
+        source: Source,
+        count: int,
+        worker_id: str,
+        visibility_seconds: float | None,
+        leases: list[Lease],
+        fits: Fits | None,
     ) -> None:
         """Add leases of the jobs of one queue, `count` at most in all."""
         if source.is_paused:
@@ -119,7 +131,7 @@ class Fetcher:
         is_mixed = source.queue in self._limits.mixed
         if is_mixed:
             await self._gather(source)
-        kept = await self._limits.again(source.queue, count - len(leases), self._may_start)
+        kept = await self._limits.again(source.queue, count - len(leases), self._may_start, fits)
         leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in kept]
         if is_mixed:
             return
@@ -130,6 +142,9 @@ class Fetcher:
             for index, delivery in enumerate(deliveries):
                 try:
                     execution = await self._admit(source.queue, delivery)
+                    if execution is not None and fits is not None and not fits(execution):
+                        self._limits.keep(execution)
+                        execution = None
                     if execution is not None and self._limits.concern(execution):
                         execution = execution if await self._limits.admits(execution) else None
                 except Exception as error:  # noqa: BLE001 - one job must not keep the others from being fetched

@@ -108,8 +108,17 @@ class Limits:
             self._hold_back(execution, missing)
         return missing is None
 
-    async def again(self, queue: str, count: int, may_start: Callable[[Execution], bool]) -> list[Execution]:
-        """Return up to `count` of the jobs that were kept and may start now; `may_start` settles what must not."""
+    async def again(
+        self,
+        queue: str,
+        count: int,
+        may_start: Callable[[Execution], bool],
+        fits: Callable[[Execution], bool] | None = None,
+    ) -> list[Execution]:
+        """Return up to `count` of the jobs that were kept and may start now; `may_start` settles what must not.
+
+        What does not fit is left for another fetch.
+        """
         parked = self._parked.get(queue)
         found: list[Execution] = []
         full: set[str] = set()
@@ -120,6 +129,8 @@ class Limits:
                 continue
             if not delivery.is_current or not may_start(execution):
                 self._leave(queue, delivery)
+                continue
+            if fits is not None and not fits(execution):
                 continue
             policies = self._policies(execution)
             if any(one.key in full for one in policies):

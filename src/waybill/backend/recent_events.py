@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -27,6 +27,8 @@ class RecentEvents:
         self.seen_count = 0
         """How many messages of the stream have come."""
         self.listeners = Listeners()
+        self.on_events: list[Callable[[Sequence[ReceivedEvent]], None]] = []
+        """Called with what has happened, as long as this server runs."""
 
     def newest(
         self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int, prefix: str = ""
@@ -65,8 +67,11 @@ class RecentEvents:
         self.seen_count += 1
         self._messages.append(body)
         self._size += len(body)
-        if self.listeners:
-            self.listeners.tell(read_events(body)[0])
+        if self.listeners or self.on_events:
+            events = read_events(body)[0]
+            self.listeners.tell(events)
+            for take in self.on_events:
+                take(events)
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
 

@@ -343,7 +343,14 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     found: dict[tuple[str, str], Before] = {}
     jobs = ("", "/result", "/retries", "/progress", "/checkpoint", "/events", "/progress/stream", "/result/stream")
     found |= {("GET", f"{_V1}/jobs/{{id}}{end}"): own.job for end in jobs}
-    changes = [("DELETE", ""), ("POST", "/cancel"), ("POST", "/activate"), ("DELETE", "/checkpoint")]
+    changes = [
+        ("DELETE", ""),
+        ("POST", "/cancel"),
+        ("POST", "/activate"),
+        ("DELETE", "/checkpoint"),
+        ("GET", "/logs"),
+        ("POST", "/logs"),
+    ]
     found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.job for method, end in changes}
     reports = [(method, end) for method in ("PUT", "POST") for end in ("/progress", "/checkpoint")]
     found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.report for method, end in reports}

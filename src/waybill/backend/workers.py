@@ -48,6 +48,11 @@ class HttpWorkers:
             before = (now, now, [], {})
         self._seen[worker_id] = (before[0], now, queues or before[2], before[3] if told is None else told)
 
+    def handlers_of(self, worker_id: str) -> object:
+        """Return what a worker has said last that it can do, None if it has not."""
+        found = self._seen.get(worker_id)
+        return None if found is None else found[3].get("handlers")
+
     def drop(self, worker_id: str) -> None:
         """Forget a worker."""
         self._seen.pop(worker_id, None)

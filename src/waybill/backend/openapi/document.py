@@ -97,7 +97,8 @@ def _operation(route: Route, operation: Operation, schemas: dict[object, Json]) 
 
 def operation_id(route: Route) -> str:
     """Return a name that is the same as long as the route is."""
-    words = re.findall(r"[a-zA-Z0-9]+", route.path.removeprefix("/ojs/v1").removeprefix("/ojs"))
+    path = route.path if route.path.startswith("/ojs/") else f"/root{route.path}"
+    words = re.findall(r"[a-zA-Z0-9]+", path.removeprefix("/ojs/v1").removeprefix("/ojs"))
     return "_".join([route.method.lower(), *words])
 
 

@@ -26,6 +26,20 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ("GET", f"{_TENANTS}/{{id}}/jobs"): Operation(
         "List the jobs of a tenant", "tenants", parameters=(Parameter("state", "States, with commas."), _LIMIT)
     ),
+    ("GET", "/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
+    ("GET", "/ojs/v1/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
+    ("POST", "/ojs/v1/jobs/{id}/logs"): Operation(
+        "Append log records to a job", "jobs", {201: dict}, requests.NewLogs, errors=("payload_too_large",)
+    ),
+    ("GET", "/ojs/v1/jobs/{id}/logs"): Operation(
+        "Read the log records of a job, the oldest first",
+        "jobs",
+        parameters=(
+            Parameter("level", "The least severity: trace, debug, info, warn, error or fatal."),
+            Parameter("cursor", "Where the page before has ended."),
+            _LIMIT,
+        ),
+    ),
     ("GET", "/ojs/v1/admin/system/maintenance"): Operation("Whether this is the time of maintenance", "admin"),
     ("POST", "/ojs/v1/admin/system/maintenance"): Operation(
         "Begin or end maintenance: nothing is given out", "admin", {200: dict}, requests.Maintenance, errors=_SET_ERRORS

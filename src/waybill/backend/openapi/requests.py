@@ -103,10 +103,34 @@ class Maintenance(msgspec.Struct):
     estimated_duration: Duration | UnsetType = UNSET
 
 
+class LogRecord(msgspec.Struct):
+    """What a worker has to say (ojs-logging section 5)."""
+
+    message: Annotated[str, Meta(max_length=8192)]
+    severity: str | UnsetType = UNSET
+    timestamp: Annotated[str, Meta(description="RFC 3339.")] | UnsetType = UNSET
+    category: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+
+
+class NewLogs(msgspec.Struct):
+    """Log records of a job."""
+
+    entries: Annotated[list[LogRecord], Meta(min_length=1, max_length=100)]
+
+
+class Handled(msgspec.Struct):
+    """Which versions of a job type a worker can do: "*", "2.0" or ">=1.0 <3.0"."""
+
+    type: JobType
+    versions: str | UnsetType = UNSET
+
+
 class Fetch(msgspec.Struct):
     """Which jobs a worker wants."""
 
     queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)]
+    handlers: list[Handled] | UnsetType = UNSET
     count: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     worker_id: WorkerId | UnsetType = UNSET
     visibility_timeout_ms: Milliseconds | UnsetType = UNSET

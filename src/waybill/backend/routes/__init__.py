@@ -12,8 +12,10 @@ from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dashboard import DashboardRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
 from waybill.backend.routes.find import FindRoutes
+from waybill.backend.routes.job_logs import JobLogRoutes
 from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.maintenance import MaintenanceRoutes
+from waybill.backend.routes.metrics import MetricsRoutes
 from waybill.backend.routes.openapi import OpenApiRoutes
 from waybill.backend.routes.overview import OverviewRoutes
 from waybill.backend.routes.progress import ProgressRoutes
@@ -51,6 +53,8 @@ def routes_of(backend: Backend) -> list[Route]:
         WebhookRoutes,
         TenantRoutes,
         MaintenanceRoutes,
+        MetricsRoutes,
+        JobLogRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

@@ -19,6 +19,7 @@ from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.router import OPERATE, Route
+from waybill.backend.versions import read_handlers
 from waybill.backend.workflows import Workflows
 from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_queue
 from waybill.ojs.spec.headers import max_attempts
@@ -78,7 +79,9 @@ class WorkerRoutes:
             check_queue(queue)
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
                 await backend.know_queue(queue)
-        leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000)
+        handlers = body.get("handlers")
+        fits = read_handlers(backend.extensions.workers.handlers_of(worker_id) if handlers is None else handlers)
+        leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000, fits)
         try:
             if leases:
                 await backend.begun(leases)
@@ -227,6 +230,7 @@ class WorkerRoutes:
             raise _invalid("worker_id", "must be a string")
         visibility = _seconds(body, "visibility_timeout_ms")
         backend = self._backend
+        read_handlers(body.get("handlers"))
         backend.extensions.workers.note(worker_id, None, body)
         extended: list[str] = []
         told = backend.extensions.directives.get(worker_id)

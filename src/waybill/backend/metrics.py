@@ -1,0 +1,182 @@
+"""Metrics as Prometheus reads them, with the names of ojs-observability, ojs-multi-tenancy and ojs-backpressure.
+
+Gauges are what the view knows of all servers. What is counted and measured comes from the event stream, of all servers
+and workers too, from the first time on that somebody asks this server: who asks nothing pays nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MOST_TYPES: Final = 1000
+MOST_TENANTS: Final = 1000
+OTHER: Final = "_other"
+"""The label of what is beyond these."""
+MOST_WAITING: Final = 100_000
+"""Jobs of which the time of their enqueuing is known, until they start."""
+DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+QUEUE_TIMES: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
+COUNTED: Final = {
+    "job.enqueued": ("ojs_job_enqueued", "Jobs that were enqueued."),
+    "job.completed": ("ojs_job_completed", "Jobs that were completed."),
+    "job.discarded": ("ojs_job_failed", "Jobs that have failed for good."),
+    "job.retrying": ("ojs_job_retried", "Attempts that are to be made again."),
+    "job.cancelled": ("ojs_job_cancelled", "Jobs that were cancelled."),
+    "job.expired": ("ojs_job_expired", "Jobs that were not started in time."),
+}
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Histogram:
+    """How many values were up to each of some bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class JobMetrics:
+    """What is counted of the events that one server sees."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._durations: dict[Labels, Histogram] = {}
+        self._queue_times: dict[Labels, Histogram] = {}
+        self._types: set[str] = set()
+        self._enqueued: OrderedDict[str, str] = OrderedDict()
+
+    def take(self, events: Iterable[ReceivedEvent]) -> None:
+        """Count events."""
+        for event in events:
+            if event.type in COUNTED or event.type == "job.started":
+                self._take(event)
+
+    def _take(self, event: ReceivedEvent) -> None:
+        data = event.data
+        queue, kind = str(data.get("queue", "")), self._type(str(data.get("job_type", "")))
+        if event.type == "job.started":
+            enqueued_at = self._enqueued.pop(event.subject, None)
+            if enqueued_at is not None:
+                self._measure(
+                    self._queue_times, QUEUE_TIMES, _labels(queue=queue, type=kind), _passed(enqueued_at, event.time)
+                )
+            return
+        self._counts[event.type, queue, kind] += 1
+        if event.type == "job.enqueued":
+            self._enqueued[event.subject] = event.time
+            if len(self._enqueued) > MOST_WAITING:
+                self._enqueued.popitem(last=False)
+        duration = data.get("duration_ms")
+        if isinstance(duration, int | float) and duration >= 0:
+            state = event.type.removeprefix("job.")
+            labels = _labels(queue=queue, type=kind, state=state)
+            self._measure(self._durations, DURATIONS, labels, duration / 1000)
+
+    @staticmethod
+    def _measure(found: dict[Labels, Histogram], bounds: Sequence[float], labels: Labels, value: float | None) -> None:
+        if value is not None:
+            found.setdefault(labels, Histogram(bounds)).add(value)
+
+    def _type(self, kind: str) -> str:
+        if kind not in self._types:
+            if len(self._types) >= MOST_TYPES:
+                return OTHER
+            self._types.add(kind)
+        return kind
+
+    def lines(self) -> Iterator[str]:
+        """Return what was counted, as text."""
+        for event_type, (name, text) in COUNTED.items():
+            values = {
+                _labels(queue=queue, type=kind): count
+                for (found, queue, kind), count in self._counts.items()
+                if found == event_type
+            }
+            yield from family(f"{name}_total", "counter", text, values)
+        yield from _histograms("ojs_job_duration_seconds", "How long jobs ran.", self._durations)
+        yield from _histograms("ojs_job_queue_time_seconds", "How long jobs waited for their start.", self._queue_times)
+
+
+def gauges(
+    counts: Mapping[tuple[str, str], int], tenants: Sequence[str], bounds: Mapping[str, int], workers: int
+) -> Iterator[str]:
+    """Return what is now, as text."""
+    depths = {_labels(queue=queue, state=state): count for (queue, state), count in counts.items()}
+    yield from family("ojs_queue_depth", "gauge", "Jobs of a queue in a state.", depths)
+    busy = {_labels(queue=queue): count for (queue, state), count in counts.items() if state == "active"}
+    yield from family("ojs_workers_busy", "gauge", "Jobs that run.", busy)
+    yield from family("ojs_workers_active", "gauge", "Workers that this server hears of.", {(): workers})
+    known = set(tenants[:MOST_TENANTS])
+    of_tenants: Counter[Labels] = Counter()
+    active: Counter[Labels] = Counter()
+    for (queue, state), count in counts.items():
+        tenant = queue.partition(".")[0]
+        if "." in queue and tenant in tenants:
+            labels = _labels(tenant_id=tenant if tenant in known else OTHER, queue=queue)
+            if state == "active":
+                active[labels] += count
+            elif state in {"available", "scheduled", "retryable", "pending"}:
+                of_tenants[labels] += count
+    yield from family("ojs_tenant_queue_depth", "gauge", "Jobs of a tenant that wait.", of_tenants)
+    yield from family("ojs_tenant_jobs_active", "gauge", "Jobs of a tenant that run.", active)
+    pressures: dict[Labels, float] = {}
+    for queue, bound in bounds.items():
+        waiting = sum(n for (name, state), n in counts.items() if name == queue and state in _OPEN)
+        pressures[_labels(queue=queue)] = round(waiting / bound, 6)
+    yield from family("ojs_backpressure_pressure", "gauge", "Share of a queue's bound that is used.", pressures)
+
+
+def family(name: str, kind: str, text: str, values: Mapping[Labels, float]) -> Iterator[str]:
+    """Return the lines of a metric."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in sorted(values.items()):
+        yield f"{name}{_written(labels)} {value:g}" if isinstance(value, float) else f"{name}{_written(labels)} {value}"
+
+
+def _histograms(name: str, text: str, found: Mapping[Labels, Histogram]) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} histogram"
+    for labels, one in sorted(found.items(), key=lambda item: item[0]):
+        total = 0
+        for bound, count in zip((*(f"{value:g}" for value in one.bounds), "+Inf"), one.counts, strict=True):
+            total += count
+            yield f"{name}_bucket{_written((*labels, ('le', bound)))} {total}"
+        yield f"{name}_sum{_written(labels)} {one.sum:.6f}"
+        yield f"{name}_count{_written(labels)} {total}"
+
+
+def _labels(**labels: str) -> Labels:
+    return tuple(labels.items())
+
+
+def _written(labels: Labels) -> str:
+    if not labels:
+        return ""
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for _, value in labels)
+    return "{" + ",".join(f'{name}="{value}"' for (name, _), value in zip(labels, quoted, strict=True)) + "}"
+
+
+def _passed(first: str, second: str) -> float | None:
+    try:
+        return max(0.0, (parse_timestamp(second, "time") - parse_timestamp(first, "time")).total_seconds())
+    except InvalidJob:
+        return None
+
+
+_OPEN: Final = frozenset({"available", "scheduled", "retryable", "pending"})

@@ -1,0 +1,62 @@
+"""Metrics are what Prometheus reads, and count what happens on all servers."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.backend.conftest import Client, client_of
+from waybill.backend.metrics import family
+
+Value = tuple[str, tuple[tuple[str, str], ...]]
+
+
+async def scrape(client: Client, path: str = "/metrics") -> dict[Value, float]:
+    response = await client.send("GET", path)
+    assert dict(response.headers)["Content-Type"].startswith("text/plain; version=0.0.4")
+    families = text_string_to_metric_families(response.body.decode())
+    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+
+
+def of(found: dict[Value, float], name: str, **labels: str) -> float:
+    return found.get((name, tuple(sorted(labels.items()))), 0.0)
+
+
+async def test_jobs_are_counted_and_measured(uri: str) -> None:
+    async with client_of(uri) as one, client_of(uri) as two:
+        await scrape(two)
+        done, failed, left = [await one.push() for _ in range(3)]
+        assert len(await one.fetch(count=2)) == 2
+        await one.ack(done)
+        error = {"code": "x", "message": "no", "retryable": False}
+        await one.nack(failed, error=error)
+        await one.ask("DELETE", f"/ojs/v1/jobs/{left}")
+        await one.ask("PUT", "/ojs/v1/admin/queues/email/config", {"backpressure": {"max_depth": 4}})
+        labels = {"queue": "email", "type": "email.send"}
+        while not of(found := await scrape(two, "/ojs/v1/metrics"), "ojs_job_cancelled_total", **labels):
+            pass
+        for name, count in (("enqueued", 3), ("completed", 1), ("failed", 1), ("retried", 0)):
+            assert of(found, f"ojs_job_{name}_total", **labels) == count
+        assert of(found, "ojs_queue_depth", queue="email", state="completed") == 1
+        assert of(found, "ojs_job_duration_seconds_count", **labels, state="completed") == 1
+        assert of(found, "ojs_job_duration_seconds_bucket", **labels, state="completed", le="+Inf") == 1
+        assert of(found, "ojs_job_queue_time_seconds_count", **labels) == 2
+        assert of(await scrape(one), "ojs_workers_active") == 1
+
+
+async def test_tenants_and_bounds_are_told_of(client: Client) -> None:
+    await client.ask("PUT", "/ojs/v1/admin/tenants/acme", {})
+    await client.ask("PUT", "/ojs/v1/admin/queues/acme.a/config", {"backpressure": {"max_depth": 4}})
+    for _ in range(3):
+        await client.push("acme.a")
+    await client.push("other.a")
+    await client.fetch("acme.a")
+    found = await scrape(client)
+    assert of(found, "ojs_tenant_jobs_active", tenant_id="acme", queue="acme.a") == 1
+    assert of(found, "ojs_tenant_queue_depth", tenant_id="acme", queue="acme.a") == 2
+    assert of(found, "ojs_backpressure_pressure", queue="acme.a") == 0.5
+    assert not any("other" in dict(labels).get("tenant_id", "") for _, labels in found)
+
+
+def test_a_label_is_quoted() -> None:
+    (line,) = [one for one in family("m", "gauge", "t", {(("a", 'x"\\\n'),): 1}) if not one.startswith("#")]
+    assert line == 'm{a="x\\"\\\\\\n"} 1'

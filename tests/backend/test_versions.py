@@ -1,0 +1,63 @@
+"""Versions of jobs: a job goes to a worker that can do it, or waits for one (ojs-job-versioning)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.backend.conftest import Client
+from waybill.backend.versions import read_range, read_version
+
+
+async def push(client: Client, version: str | None, kind: str = "invoice.make") -> str:
+    body = {"type": kind, "args": [], "options": {"queue": "email"}}
+    if version is not None:
+        body["version"] = version
+    found: str = (await client.ask("POST", "/ojs/v1/jobs", body, 201))["id"]
+    return found
+
+
+async def fetched(client: Client, versions: str | None, worker: str = "w1") -> list[str]:
+    handlers = None if versions is None else [{"type": "invoice.make", "versions": versions}]
+    return [job["id"] for job in await client.fetch(count=10, worker=worker, handlers=handlers)]
+
+
+async def test_a_job_goes_to_a_worker_that_can_do_it(client: Client) -> None:
+    old, new, unversioned = [await push(client, version) for version in ("1.0", "2.1", None)]
+    other = await push(client, "9.0", "other.make")
+    assert await fetched(client, ">=3.0") == [unversioned, other]
+    assert await fetched(client, "3.0") == []
+    assert (await client.job(old))["state"] == "available"
+    assert await fetched(client, ">=2.0 <3.0") == [new]
+    assert await fetched(client, "1.0") == [old]
+
+
+async def test_what_a_heartbeat_says_counts(client: Client) -> None:
+    job_id = await push(client, "2.0")
+    handlers = [{"type": "invoice.make", "versions": "1.0"}]
+    await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "old", "handlers": handlers})
+    assert await fetched(client, None, worker="old") == []
+    assert await fetched(client, None, worker="new") == [job_id]
+
+
+async def test_the_type_may_have_the_version(client: Client) -> None:
+    job_id = await push(client, None, "invoice.make@2.0")
+    both = await push(client, "3.0", "invoice.make@2.0")
+    assert [(await client.job(one))["version"] for one in (job_id, both)] == ["2.0", "3.0"]
+    assert (await client.job(job_id))["type"] == "invoice.make"
+    assert await fetched(client, "2.0") == [job_id]
+
+
+@pytest.mark.parametrize(
+    "handlers", [3, [3], [{"type": 1}], [{"type": "a", "versions": "x"}], [{"type": "a", "versions": ""}]]
+)
+async def test_bad_handlers_are_refused(client: Client, handlers: object) -> None:
+    await client.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["email"], "handlers": handlers}, 400)
+    await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w", "handlers": handlers}, 400)
+
+
+def test_ranges_are_read() -> None:
+    assert read_range("*") == []
+    assert read_range(">=1.0 <3.0") == [(">=", (1, 0)), ("<", (3, 0))]
+    assert read_range("2") == [("=", (2, 0))]
+    assert read_version("2.10.3") == (2, 10)
+    assert read_version("two") is None
