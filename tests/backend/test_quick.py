@@ -14,8 +14,12 @@ from tests.backend.conftest import Client
 from waybill.backend.push_group import PushGroups
 from waybill.backend.push_template import PushedJob, PushTemplates
 from waybill.backend.quick_acks import QuickAcks
+from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.errors import PushFailed
 from waybill.ojs.observe.own_events import OwnEvent
+from waybill.ojs.push.outgoing import Outgoing
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import ReceivedEvent
 
 CHANGING = ("id", "job_id", "scheduled_at", "created_at", "enqueued_at", "started_at", "completed_at", "job", "jobs")
@@ -152,3 +156,37 @@ async def test_what_was_fetched_for_a_client_that_has_gone_is_there_for_the_next
         await asyncio.gather(fetching, return_exceptions=True)
     jobs = await client.fetch(wait_ms=5000)
     assert [(one["id"], one["attempt"]) for one in jobs] == [(job_id, 1)]
+
+
+async def test_what_is_pushed_meanwhile_goes_out_together(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.push("default")
+    publisher = await client.backend.jobs.publisher()
+    enqueue, sizes = publisher.enqueue, []
+
+    async def counted(jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
+        sizes.append(len(jobs))
+        return await enqueue(jobs, now)
+
+    monkeypatch.setattr(publisher, "enqueue", counted)
+    first = asyncio.ensure_future(client.push("default"))
+    while not sizes:
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *(client.push("default") for _ in range(30)))
+    assert sizes == [1, 30]
+
+
+async def test_the_stream_brings_nothing_new_of_what_is_known_by_its_confirm(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.push("default")
+    view = client.backend.view
+    folded: list[object] = []
+    monkeypatch.setattr(JobView, "_fold", lambda *given: folded.append(given))
+    ids = [await client.push("default") for _ in range(3)]
+    while view._on_the_way:
+        await asyncio.sleep(0)
+    assert not folded
+    reader = view._reader
+    assert reader._stream is not None
+    assert reader._stream.arguments["x-stream-offset"] == reader._next_offset - 1
+    assert await view.knows(ids, 0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ from waybill.ojs.spec.timestamps import format_timestamp
 
 MAX_GROUPS: Final = 2
 """How many are on their way at a time."""
+LARGE: Final = 200
+"""So many jobs go out beside others. Fewer wait, and become more: a group costs as much as ten jobs."""
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
 
@@ -48,7 +51,9 @@ class PushGroups:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._templates = PushTemplates()
-        self._gathering: list[_Entry] = []
+        self._gathering: deque[_Entry] = deque()
+        self._count = 0
+        """How many jobs are gathered."""
         self._is_due = False
         self._running: set[asyncio.Task[None]] = set()
 
@@ -99,18 +104,23 @@ class PushGroups:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         self._gathering.append(_Entry(made, templates, answer, is_batch))
-        if not self._is_due and len(self._running) < MAX_GROUPS:
+        self._count += len(made)
+        if not self._is_due and self._may_run():
             self._is_due = True
             loop.call_soon(self._flush)
         return answer
+
+    def _may_run(self) -> bool:
+        return not self._running or (len(self._running) < MAX_GROUPS and self._count >= LARGE)
 
     def _flush(self) -> None:
         self._is_due = False
         entries: list[_Entry] = []
         count = 0
         while self._gathering and count < MAX_JOBS:
-            entries.append(self._gathering.pop(0))
+            entries.append(self._gathering.popleft())
             count += len(entries[-1].jobs)
+        self._count -= count
         if entries:
             task = asyncio.get_running_loop().create_task(self._run(entries))
             self._running.add(task)
@@ -118,7 +128,7 @@ class PushGroups:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if self._gathering and not self._is_due:
+        if self._gathering and not self._is_due and self._may_run():
             self._flush()
 
     async def _run(self, entries: list[_Entry]) -> None:

@@ -6,15 +6,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.conformance.requirement import requirement
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import (
+    MAX_ARGS_DEPTH,
     MAX_ERRORS,
     Envelope,
     ErrorRecord,
+    check_json,
     edit_envelope,
     is_expired,
     parse_envelope,
@@ -198,3 +200,48 @@ def test_identifiers_are_version_7_lower_case_and_ascend() -> None:
 def test_a_struct_can_be_made_by_hand_and_encodes_required_fields() -> None:
     body = msgspec.json.decode(Envelope(id=ID, type="a").encode())
     assert body == {"specversion": "1.0", "id": ID, "type": "a", "queue": "default", "args": [], "attempt": 0}
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**54), 2**54)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.binary(max_size=1),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.tuples(children)
+        | st.dictionaries(st.text(max_size=2) | st.integers(), children, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+@example(2**53)
+@example(-(2**53))
+@example({"a": [1.5, {"b": True}]})
+def test_the_quick_look_at_json_finds_what_the_slow_one_does(value: object) -> None:
+    def check(depth: int) -> str:
+        try:
+            # From the second level on, the slow way is taken.
+            check_json(value, "x", "INVALID_ARGS", depth)
+        except InvalidJob as error:
+            return str(error)
+        return ""
+
+    assert check(0) == check(1)
+
+
+@pytest.mark.parametrize("depth", [1, MAX_ARGS_DEPTH - 1, MAX_ARGS_DEPTH, MAX_ARGS_DEPTH + 1, MAX_ARGS_DEPTH + 2])
+@pytest.mark.parametrize("leaf", [1, "x", [], {}])
+def test_the_quick_look_at_json_counts_levels_as_the_slow_one_does(depth: int, leaf: object) -> None:
+    value = leaf
+    for _ in range(depth):
+        value = [value]
+    if depth > MAX_ARGS_DEPTH:
+        with pytest.raises(InvalidJob, match="nested deeper"):
+            check_json(value, "x", "INVALID_ARGS")
+    else:
+        check_json(value, "x", "INVALID_ARGS")
