@@ -71,7 +71,7 @@ async def test_who_wants_to_wait_gets_in_when_there_is_room(client: Client) -> N
         ({"backpressure": {"max_depth": -1}}, 400),
         ({"backpressure": {"max_depth": "9"}}, 400),
         ({"backpressure": {"warning_threshold": 2}}, 400),
-        ({"backpressure": {"strategy": "drop_oldest"}}, 422),
+        ({"backpressure": {"strategy": "drop_newest"}}, 422),
         ({"backpressure": {"max_size_bytes": 9}}, 422),
         ({"concurrency": 9}, 422),
     ],
@@ -89,3 +89,21 @@ async def test_a_header_names_the_tenant(client: Client) -> None:
     assert (await push(client, **{"x-ojs-tenant": "no good"})).status == 400
     page = await client.ask("GET", "/ojs/v1/admin/jobs?tenant=acme")
     assert [job["id"] for job in page["items"]] == [found["id"]]
+
+
+async def test_the_oldest_make_room_for_the_newest(client: Client) -> None:
+    await bound(client, 2, strategy="drop_oldest")
+    ids = [read(await push(client))["id"] for _ in range(4)]
+    states = [(await client.job(job_id))["state"] for job_id in ids]
+    assert states == ["discarded", "discarded", "available", "available"]
+    assert (await client.job(ids[0]))["error"]["type"] == "backpressure_dropped"
+    assert (await push(client, {"jobs": [JOB] * 3}, "jobs/batch")).status == 429
+    more = [job["id"] for job in read(await push(client, {"jobs": [JOB] * 2}, "jobs/batch"))["jobs"]]
+    assert [job["id"] for job in await client.fetch(count=10)] == more
+    assert (await push(client)).status == 201
+
+
+async def test_what_runs_or_is_for_later_is_not_dropped(client: Client) -> None:
+    await client.push(scheduled_at="+PT1H")
+    await bound(client, 1, strategy="drop_oldest")
+    assert (await push(client)).status == 429

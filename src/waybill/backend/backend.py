@@ -28,10 +28,11 @@ from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.coordinator.records import Records
-from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH
+from waybill.ojs.errors import InvalidJob, ResponseCode
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.execution import Failure
 from waybill.ojs.worker.settlement import Settlement
 
 FOLD_SECONDS: Final = 10.0
@@ -106,6 +107,7 @@ class Backend:
                 self.limits,
                 allows_private=self._allows_private,
             )
+            self.extensions.gate.drop = self._drop_oldest
             await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:
                 await self.know_queue(queue)
@@ -205,6 +207,17 @@ class Backend:
                     return
                 raise
             self._coordinated.add(queue)
+
+    async def _drop_oldest(self, queue: str, count: int) -> int:
+        """Discard the oldest jobs of a queue; returns how many, once the view knows of them."""
+        executions = await self.fetcher.oldest(queue, count)
+        if not executions:
+            return 0
+        async with self.folded([("job.discarded", one.envelope.id) for one in executions]):
+            for one in executions:
+                record = ErrorRecord(type="backpressure_dropped", message="the queue was full, and newer jobs came")
+                self.settlement.failed(one, Failure(record, ResponseCode.DISCARD), 0.0)
+        return len(executions)
 
     async def begun(self, leases: Sequence[Lease]) -> None:
         """Return when the view knows that these attempts have begun, or after a while: they have, in any case."""

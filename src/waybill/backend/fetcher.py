@@ -158,6 +158,12 @@ class Fetcher:
                     self._limits.note_priority(source.queue, execution.envelope.priority)
                     leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
 
+    async def oldest(self, queue: str, count: int) -> list[Execution]:
+        """Take the oldest jobs of a queue, to settle them: those that may start, `count` at most."""
+        source = await self._source(queue, creates=False)
+        found = [] if source is None else [await self._admit(queue, one) for one in await source.take(count)]
+        return [one for one in found if one is not None]
+
     def give_back(self, leases: Sequence[Lease]) -> None:
         """Put jobs back whose worker has gone before it got them: no attempt of theirs is used."""
         for lease in leases:

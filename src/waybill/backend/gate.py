@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -24,7 +25,8 @@ from waybill.ojs.spec.states import State
 
 REJECT: Final = "reject"
 BLOCK: Final = "block"
-STRATEGIES: Final = frozenset({REJECT, BLOCK})
+DROP: Final = "drop_oldest"
+STRATEGIES: Final = frozenset({REJECT, BLOCK, DROP})
 MAX_BLOCK_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05
 TENANT_HEADER: Final = "x-ojs-tenant"
@@ -33,6 +35,9 @@ PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/b
 
 _WAITING: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value})
 _TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
+
+
+Drop = Callable[[str, int], Awaitable[int]]
 
 
 class QueueBound(msgspec.Struct):
@@ -47,6 +52,8 @@ class Gate:
     """The gate of one server."""
 
     def __init__(self, settings: Settings, schemas: Schemas, view: JobView, tenants: Tenants) -> None:
+        self.drop: Drop | None = None
+        """Discards the oldest jobs of a queue that can be fetched, so many; returns how many it could."""
         self.tenants = tenants
         self.bounds = settings.shelf("queue-bound", QueueBound)
         self._schemas = schemas
@@ -105,10 +112,19 @@ class Gate:
                 self._coming.update(wanted)
                 return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
             bound = self.bounds.get(full)
+            if await self._make_room(full, depths[full], wanted[full]):
+                continue
             is_patient = bound is not None and bound.strategy == BLOCK
             if not is_patient or asyncio.get_running_loop().time() >= ends_at:
                 raise self._full(full, depths[full])
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _make_room(self, queue: str, depth: int, count: int) -> bool:
+        """Discard the oldest jobs of a full queue, if that is its strategy (section 5.3); False if there is none."""
+        bound = self.bounds.get(queue)
+        if bound is None or bound.strategy != DROP or self.drop is None or count > bound.max_depth:
+            return False
+        return await self.drop(queue, depth + count - bound.max_depth) > 0
 
     async def _depths(self, queues: list[str]) -> dict[str, int]:
         counts = await self._view.read(lambda store: store.counts())
