@@ -233,6 +233,10 @@ class Jobs:
             made.reply_to = inbox.reply_to or await inbox.open()
             if made.reply_to is not None:
                 inbox.expect(handle)
+        if not self.enqueue_middleware and self.stand_in is None and made.unique_key is None:
+            encode_all([made], describes=self.describes_jobs)
+            if await (await self.publisher()).enqueue_alone(made, now):
+                return handle
         try:
             envelope = (await self._push_made([made], now))[0]
         except BatchFailed as error:

@@ -114,11 +114,15 @@ class Publication:
             except MessageReturned:
                 self.returned.append(one)
             except MessageNacked as error:
-                text = f"the queue does not take it: {error}"
-                self.failures.append(PushFailed(one.envelope.id, "QUEUE_FULL", text))
+                self.failures.append(not_taken(one.envelope.id, error))
             else:
                 record(self._broker, one)
             self.settled_count += 1
+
+
+def not_taken(job_id: str, error: MessageNacked) -> PushFailed:
+    """Return what is raised for a job that its queue refuses."""
+    return PushFailed(job_id, "QUEUE_FULL", f"the queue does not take it: {error}")
 
 
 def record(broker: BrokerConnection, one: Outgoing) -> None:
