@@ -6,6 +6,7 @@ On a developer's machine a test may skip and say what to install; with CI=true n
 import functools
 import hashlib
 import os
+import signal
 import socket
 from collections.abc import Generator
 from pathlib import Path
@@ -14,7 +15,14 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+from tests.rabbitmq import rabbitmq
+from tests.served_brokers import events_of_one_module, rabbitmq_uri, waybill_uri
 from waybill.cli.main import build_kind
+
+__all__ = ["events_of_one_module", "rabbitmq", "rabbitmq_uri", "waybill_uri"]
+
+# A shell that starts the suite in the background has it ignored, and so would each program that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
 SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.ojs.conftest import waybill_uri
-
-__all__ = ["waybill_uri"]
-
 
 @pytest.mark.parametrize(
     ("name", "lines"),

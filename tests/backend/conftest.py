@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.rabbitmq import RabbitMQ, rabbitmq
 from waybill.backend.application import Application
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
@@ -17,8 +16,6 @@ from waybill.backend.message import Request, Response
 from waybill.backend.routes import routes_of
 from waybill.broker import Broker
 from waybill.ojs import Jobs, Topology
-
-__all__ = ["rabbitmq"]
 
 FAST = {"max_attempts": 3, "initial_interval": "PT1S", "jitter": False}
 
@@ -79,8 +76,3 @@ async def uri() -> AsyncIterator[str]:
 async def client(uri: str) -> AsyncIterator[Client]:
     async with client_of(uri) as client:
         yield client
-
-
-@pytest.fixture
-def rabbitmq_uri(rabbitmq: RabbitMQ) -> str:
-    return rabbitmq.uri("/ojs")

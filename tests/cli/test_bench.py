@@ -2,11 +2,8 @@ import json
 
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.main import main
 from waybill.testing import TestBroker
-
-__all__ = ["waybill_uri"]
 
 
 def test_it_measures_and_leaves_nothing_behind() -> None:

@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.main import main
-
-__all__ = ["waybill_uri"]
 
 SECRET = "s3cret-word"
 

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from tests.program_environment import program_environment
 from waybill.cli.cron import command
-
-__all__ = ["waybill_uri"]
 
 PROGRAM = """
 import os

@@ -3,13 +3,10 @@ import json
 
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from tests.ojs.eye import until
 from waybill.cli.dlq import command
 from waybill.cli.main import main
 from waybill.ojs import Jobs, Retry, Worker
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-dead"
 

@@ -2,10 +2,7 @@ import json
 
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.main import main
-
-__all__ = ["waybill_uri"]
 
 
 def doctor(uri: str, *arguments: str) -> Result:

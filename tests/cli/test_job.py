@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from tests.ojs.eye import Eye
 from waybill.cli.job import command
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-job"
 

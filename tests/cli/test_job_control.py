@@ -7,11 +7,8 @@ from threading import Event
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.job import command
 from waybill.ojs import Coordinator, Jobs
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-control"
 

@@ -3,10 +3,7 @@ import json
 from click.testing import CliRunner, Result
 
 from tests.cli.test_job import push
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.queue import command
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-queue"
 

@@ -9,13 +9,10 @@ from datetime import timedelta
 
 from click.testing import CliRunner
 
-from tests.ojs.conftest import waybill_uri
 from tests.ojs.eye import until
 from tests.program_environment import program_environment
 from waybill.cli.main import main
 from waybill.ojs import Jobs, Retry, Worker
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-top"
 

@@ -14,11 +14,8 @@ from signal import SIGCONT, SIGTERM, SIGTSTP
 import pytest
 from click.testing import CliRunner
 
-from tests.ojs.conftest import waybill_uri
 from tests.program_environment import program_environment
 from waybill.cli.worker import command, read_queues
-
-__all__ = ["waybill_uri"]
 
 WAIT_SECONDS = 30.0
 

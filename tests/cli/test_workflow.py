@@ -7,11 +7,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ojs.conftest import waybill_uri
 from waybill.cli.workflow import command
 from waybill.ojs import Coordinator, FailJob, Jobs, Worker, Workflow, chain, group
-
-__all__ = ["waybill_uri"]
 
 QUEUE = "cli-workflow"
 

@@ -11,11 +11,9 @@ from pyspark.sql import SparkSession
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from tests.pipeline.whole_run import WholeRun, run_whole
-from tests.rabbitmq import RabbitMQ, rabbitmq
+from tests.rabbitmq import RabbitMQ
 from waybill.pipeline.java import JavaNotFoundError, java_home
 from waybill.pipeline.session import local_session
-
-__all__ = ["rabbitmq"]
 
 _numbers = itertools.count(1)
 

@@ -13,12 +13,10 @@ import pytest
 
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
-from tests.rabbitmq import READER, RabbitMQ, rabbitmq
+from tests.rabbitmq import READER, RabbitMQ
 from waybill.broker import Broker
 from waybill.ojs import Coordinator, DuplicateJob, Jobs, Unique
 from waybill.ojs.coordinator.policy import ControlPolicy
-
-__all__ = ["rabbitmq"]
 
 
 @pytest.fixture

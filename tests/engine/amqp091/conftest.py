@@ -12,7 +12,6 @@ import pytest
 
 from tests.engine.amqp091.peer import Bench, Channel, Cut, NodeBench, RabbitBench
 from tests.rabbitmq import RabbitMQ
-from tests.rabbitmq import rabbitmq as rabbitmq  # noqa: PLC0414 - a fixture, found by its name
 
 AGAINST_RABBITMQ = os.environ.get("WAYBILL_TEST_BROKER") == "rabbitmq"
 
