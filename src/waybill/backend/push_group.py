@@ -22,7 +22,6 @@ from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.nesting import is_nested_deeper
-from waybill.ojs.spec.timestamps import format_timestamp
 
 MAX_GROUPS: Final = 2
 """How many are on their way at a time."""
@@ -88,12 +87,11 @@ class PushGroups:
 
     def _add(self, jobs: list[PushedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:
         backend = self._backend
-        now = datetime.now(UTC)
-        time = format_timestamp(now)
+        time = backend.broker.events.timestamp()
         made: list[Outgoing] = []
         templates: list[PushTemplate] = []
         for job in jobs:
-            template = self._templates.find(job, now)
+            template = self._templates.find(job)
             if template is None or not backend.knows_queue(template.queue):
                 return None
             try:

@@ -6,7 +6,7 @@ is checked and encoded with the first of them; `enqueue` and the envelope's own 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -93,7 +93,7 @@ class PushTemplates:
     def __init__(self) -> None:
         self._found: dict[tuple[str, bytes, str | None], PushTemplate | None] = {}
 
-    def find(self, job: PushedJob, now: datetime) -> PushTemplate | None:
+    def find(self, job: PushedJob) -> PushTemplate | None:
         """Return the template of a job, None if it has to go the slow way, which says what is wrong with it, too."""
         options = bytes(job.options)
         if len(options) > MAX_OPTIONS_BYTES or (job.meta and "traceparent" in job.meta):
@@ -105,7 +105,7 @@ class PushTemplates:
             pass
         if len(self._found) >= MAX_TEMPLATES:
             self._found.clear()
-        found = self._found[key] = _template_of(job, options, now)
+        found = self._found[key] = _template_of(job, options, datetime.now(UTC))
         return found
 
 

@@ -9,10 +9,16 @@ import pytest
 
 from tests.ojs.coordinator.test_job_store import event
 from tests.ojs.databases import make_database
+from waybill.ojs.coordinator.claims import ClaimFold
 from waybill.ojs.coordinator.event_fold import fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows
+from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.markers import MarkerFold
 from waybill.ojs.coordinator.open_store import IN_MEMORY, open_job_store
+from waybill.ojs.coordinator.records import RecordFold
+from waybill.ojs.coordinator.staged import StagedFold
+from waybill.ojs.cron.cron_fold import CronFold
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import derived_id, is_uuid7, may_be_derived, new_id
 
@@ -132,3 +138,22 @@ def test_derived_ids_are_made_of_a_time_and_names() -> None:
     assert not may_be_derived(new_id())
     others = [("cron", "nightlx"), ("cronn", "ightly"), ("cron",), ()]
     assert len({derived_id(1, *names) for names, _ in itertools.product(others, range(2))}) == len(others)
+
+
+def _is_trusted(_user: str | None) -> bool:
+    return True
+
+
+def test_folds_name_the_types_that_they_look_at() -> None:
+    folds = [RecordFold(_is_trusted), ClaimFold(_is_trusted), StagedFold(), MarkerFold(), CronFold(_is_trusted)]
+    names = "enqueued scheduled started failed retrying heartbeat progress reserved released staged unstaged activated"
+    kinds = [f"job.{name}" for name in names.split()] + [*ENDS, "view.marked", "record.put", "record.removed"]
+    kinds += [f"cron.{name}" for name in ("registered", "toggled", "removed", "claimed", "told", "fired")]
+    kinds += [f"claim.{name}" for name in ("pushed", "copied", "admitted")]
+    found = set()
+    for fold, kind, subject in itertools.product(folds, kinds, ("x", new_id(), derived_id(5, "x"))):
+        if fold.keys(event(kind, subject, 1)):
+            assert fold.types is not None
+            assert kind in fold.types, kind
+            found.add(fold)
+    assert len(found) == len(folds)

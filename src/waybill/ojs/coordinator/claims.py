@@ -94,6 +94,8 @@ def let_go(rows: Rows, job_id: str) -> None:
 class ClaimFold(FeatureFold):
     """Folds what happens to claims."""
 
+    types = frozenset((*_TYPES, *ENDS))
+
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user whether it may be a coordinator's."""
         self._is_trusted = is_trusted

@@ -18,7 +18,7 @@ A row may have a mark, by which rows are found: what is to be done is marked, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -28,6 +28,8 @@ from waybill.ojs.spec.events import ReceivedEvent
 
 MAX_KEY_LENGTH: Final = 500
 """Characters: PostgreSQL's indices have room for 2,700 bytes."""
+
+TYPES_REMEMBERED: Final = 200
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -89,6 +91,9 @@ class Rows:
 class FeatureFold:
     """How a feature folds events. Everything in it runs in the thread of the store."""
 
+    types: Collection[str] | None = None
+    """The types of the events for which `keys` may name rows; None for what it decides by itself."""
+
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
         """Return the rows that an event is about, nothing if it is none of this feature's business.
 
@@ -108,16 +113,32 @@ class FeatureFolds:
     def __init__(self, folds: Sequence[FeatureFold] = ()) -> None:
         """Fold nothing unless some are given."""
         self._folds = tuple(folds)
+        self._of_type: dict[str, tuple[FeatureFold, ...]] = {}
 
     def wants(self, event: ReceivedEvent) -> bool:
         """Say whether some feature folds an event, and every store can keep what it is about."""
         if len(event.subject) > MAX_ID_LENGTH or "\0" in event.subject:
             return False
-        return any(fold.keys(event) for fold in self._folds)
+        return any(fold.keys(event) for fold in self._that_look_at(event.type))
+
+    def _that_look_at(self, event_type: str) -> tuple[FeatureFold, ...]:
+        found = self._of_type.get(event_type)
+        if found is None:
+            found = tuple(fold for fold in self._folds if fold.types is None or event_type in fold.types)
+            if len(self._of_type) >= TYPES_REMEMBERED:
+                # Others may write events of any type.
+                self._of_type.clear()
+            self._of_type[event_type] = found
+        return found
 
     def fold_all(self, rows: Rows, events: Sequence[ReceivedEvent]) -> list[str]:
         """Change rows as events say, in order; returns the ids of the events that some feature was about."""
-        found = [(fold, event, keys) for event in events for fold in self._folds if (keys := fold.keys(event))]
+        found = [
+            (fold, event, keys)
+            for event in events
+            for fold in self._that_look_at(event.type)
+            if (keys := fold.keys(event))
+        ]
         rows.expect(key for _, _, keys in found for key in keys)
         for fold, event, _ in found:
             fold.fold(rows, event)

@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -194,9 +195,12 @@ def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobReco
     return None
 
 
+_values_of: Final = attrgetter(*JobInfo.__struct_fields__)
+
+
 def info_of(job: JobRecord) -> JobInfo:
     """Return what others may know of a job."""
-    info = JobInfo(**{name: getattr(job, name) for name in JobInfo.__struct_fields__})
+    info = JobInfo(*_values_of(job))
     if info.result_expires_at is not None and info.result_expires_at <= format_timestamp(datetime.now(UTC)):
         text = f"the result was kept until {info.result_expires_at}"
         info.result, info.error = None, {"code": "RESULT_PRUNED", "message": text}

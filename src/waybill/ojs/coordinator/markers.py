@@ -16,6 +16,8 @@ MARKED = "view.marked"
 class MarkerFold(FeatureFold):
     """Folds marks: nothing changes, but whoever has written one is told."""
 
+    types = (MARKED,)
+
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
         """Return a key that stands for all marks; there is no such row."""
         return ("marker/",) if event.type == MARKED else ()

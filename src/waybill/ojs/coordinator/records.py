@@ -56,6 +56,8 @@ class RecordRow(msgspec.Struct, omit_defaults=True):
 class RecordFold(FeatureFold):
     """Folds records."""
 
+    types = _TYPES
+
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user whether it may be a coordinator's."""
         self._is_trusted = is_trusted

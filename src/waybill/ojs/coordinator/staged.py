@@ -41,6 +41,8 @@ def staged_key(job_id: str) -> str:
 class StagedFold(FeatureFold):
     """Folds what happens to them."""
 
+    types = _TYPES
+
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
         """Return the row of the job that an event is about."""
         return (staged_key(event.subject),) if event.type in _TYPES else ()

@@ -103,6 +103,8 @@ class GoneRow(msgspec.Struct):
 class CronFold(FeatureFold):
     """Folds the events of cron jobs."""
 
+    types = frozenset((*_TYPES, *_STATES))
+
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` says of a user whether it may be a coordinator's."""
         self._is_trusted = is_trusted

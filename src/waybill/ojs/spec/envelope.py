@@ -393,6 +393,8 @@ def early_seconds(envelope: Envelope, now: datetime) -> float:
     0 for one whose time has come, or will within a minute, as two clocks are at work, and for all others: the broker's
     clock has decided.
     """
+    if envelope.scheduled_at is None:
+        return 0.0
     try:
         created_at = parse_timestamp(envelope.created_at or "", "created_at")
         if seconds_until_scheduled(envelope, created_at) <= MAX_DELAY_SECONDS:
