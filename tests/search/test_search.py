@@ -6,7 +6,6 @@ build takes all cases and the plain source a tenth of them.
 """
 
 import gc
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -27,11 +26,9 @@ LARGE_ONE_IN = 20
 
 
 @pytest.fixture(autouse=True)
-def _no_garbage_of_others() -> Iterator[None]:
+def _no_garbage_of_others() -> None:
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("batch", range(CASES // BATCH))
