@@ -229,6 +229,10 @@ class JobStore:
         """Return rows with a mark, each with its key, in the order of their keys."""
         return _decoded(self._marked(mark, limit), kind)
 
+    def has_few(self, mark: str) -> bool:
+        """Say whether it is known that so few rows have a mark that they are read in a moment. From any thread."""
+        return False
+
     def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`, `cron/` for example, in the order of their keys.
 

@@ -116,18 +116,15 @@ class JobView(EventFollower):
 
     async def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it has arrived."""
-        store = self._known
-        return await self._soon(lambda: store.get(job_id))
+        return await self._soon(functools.partial(self._known.get, job_id))
 
     async def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
         """Return those of these jobs of which an event has arrived."""
-        store = self._known
-        return await self._soon(lambda: store.many(job_ids))
+        return await self._soon(functools.partial(self._known.many, job_ids))
 
     async def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with what was pushed, None if no event of it has arrived."""
-        store = self._known
-        return await self._soon(lambda: store.detail(job_id))
+        return await self._soon(functools.partial(self._known.detail, job_id))
 
     def detail_now(self, job_id: str) -> JobDetail | None:
         """Return a job as `detail` does, without a wait: None as well if somebody is at the store, or it may wait."""
@@ -173,8 +170,7 @@ class JobView(EventFollower):
 
     async def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""
-        store = self._known
-        return await self._soon(lambda: store.owner(job_id))
+        return await self._soon(functools.partial(self._known.owner, job_id))
 
     async def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
@@ -185,8 +181,7 @@ class JobView(EventFollower):
 
     async def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
-        store = self._known
-        return await self._in_thread(store.held)
+        return await self._in_thread(self._known.held)
 
     async def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
         """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
@@ -234,7 +229,8 @@ class JobView(EventFollower):
     async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
         store = self._known
-        return await self._in_thread(lambda: store.marked(mark, kind, limit))
+        run = self._soon if store.has_few(mark) else self._in_thread
+        return await run(lambda: store.marked(mark, kind, limit))
 
     async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`; see `JobStore`."""
@@ -245,6 +241,11 @@ class JobView(EventFollower):
         """Return what `call` makes of the store. It runs in the store's thread, and changes nothing."""
         store = self._known
         return await self._in_thread(lambda: call(store))
+
+    async def look(self, call: Callable[[JobStore], T]) -> T:
+        """Do the same where `call` takes a moment only: at once, if the store is in memory."""
+        store = self._known
+        return await self._soon(lambda: call(store))
 
     async def folded(self, event_id: str, record: Callable[[], None]) -> None:
         """Record an event of a feature with this id; return when it, and so all that is before it, was folded.

@@ -45,6 +45,7 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
+FEW_ROWS: Final = 20
 LOOKED_AT: Final = 2000
 """Jobs that are looked at for the times of a queue."""
 
@@ -223,6 +224,10 @@ class MemoryJobStore(JobStore):
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state, those with it that were forgotten."""
         return dict(self._counts)
+
+    def has_few(self, mark: str) -> bool:
+        """Say whether few rows have a mark."""
+        return self._rows.count(mark) <= FEW_ROWS
 
     def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
         return self._rows.load(keys)

@@ -27,6 +27,10 @@ class MemoryRows:
         keys = self._marks.get(mark, {})
         return list(self.load(nsmallest(limit, keys)).items())
 
+    def count(self, mark: str) -> int:
+        """Return how many rows have a mark."""
+        return len(self._marks.get(mark, ()))
+
     def listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
         """Return the rows of one kind whose key begins with `prefix`, and is greater than `after`."""
         kind = self._kinds.get(kind_of(prefix), {})

@@ -214,8 +214,8 @@ class WorkflowActor:
         self._write(progress.id, data, "forgotten")
 
     async def _read(self, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
-        """Look at a workflow in the thread of the store; None if nobody knows it."""
-        return await self._view.read(lambda store: look_at(store.row, self._plans, workflow_id, call))
+        """Look at a workflow; None if nobody knows it."""
+        return await self._view.look(lambda store: look_at(store.row, self._plans, workflow_id, call))
 
 
 def look_at(read: Reader, plans: Plans, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
