@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: up help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -56,6 +56,11 @@ setup: $(VENV)/stamp
 	@$(RUN) -c 'import proton, rabbitmq_amqp_python_client' 2>/dev/null \
 		|| $(INSTALL) -e '.[proton]' >/dev/null 2>&1 \
 		|| echo "python-qpid-proton could not be built: its tests will skip"
+	@[ -f build/npm/node_modules/axe-core/axe.min.js ] || { mkdir -p build/npm && npm install --prefix build/npm --no-audit --no-fund \
+		--loglevel=error 'axe-core@^4.10' >/dev/null 2>&1; } || echo "axe-core could not be fetched: its test will skip"
+
+up: $(BUILT)/stamp ## broker, HTTP and dashboard in one process: JOBS=module:name runs its handlers as well
+	@$(BUILT_RUN) -m waybill up $(JOBS)
 
 # -- the main job -----------------------------------------------------------------------------------------------------
 

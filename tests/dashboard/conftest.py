@@ -42,7 +42,8 @@ async def run(rows: int) -> None:
 CHROMIUM: Final = "chromium"
 START_SECONDS: Final = 60
 WAIT_SECONDS: Final = 15.0
-ARTEFACTS: Final = Path("build/screenshots")
+REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
+ARTEFACTS: Final = REPOSITORY / "build" / "screenshots"
 
 
 class Server:
@@ -105,6 +106,14 @@ def stop(process: subprocess.Popen[str]) -> int:
             process.stdout.close()
 
 
+def until(page: Any, expression: str, wanted: object = True) -> None:
+    """Wait until an expression of JavaScript has a value. The policy forbids what Playwright has for that."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := page.evaluate(expression)) != wanted:
+        assert time.monotonic() < deadline, (expression, found)
+        page.wait_for_timeout(20)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("dashboard")
@@ -116,8 +125,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         stop(process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """A browser for the tests of a file: its event loop may not be there for those of others."""
     executable = shutil.which(CHROMIUM)
     if executable is None:
         pytest.skip("Chromium is not installed: apt install chromium")
@@ -154,3 +164,29 @@ def shown(page: Any, server: Server) -> Callable[[str, str], Any]:
         return page
 
     return open_page
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, which npm fetches once."""
+    place = REPOSITORY / "build" / "npm"
+    script = place / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("npm is not installed: apt install npm")
+        place.mkdir(parents=True, exist_ok=True)
+        command = [
+            npm,
+            "install",
+            "--prefix",
+            str(place),
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+            "axe-core@^4.10",
+        ]
+        done = subprocess.run([*command, "axe-core@^4.10"], capture_output=True, text=True, check=False, timeout=100)
+        if not script.exists():
+            pytest.skip(f"axe-core cannot be installed by npm: {done.stderr[-300:]}")
+    return script.read_text()

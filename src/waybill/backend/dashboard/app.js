@@ -64,7 +64,7 @@ async function refresh() {
     if (error.status === 401) return ask(error.message);
     if (mine !== page) return;
     if (mine.ready) return;
-    show(main, h("div.empty", { role: "alert" }, h("h2", error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "The server does not answer"), h("p", error.message), button("Try again", refresh)));
+    show(main, h("div.empty", { role: "alert" }, h("h1", error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "The server does not answer"), h("p", error.message), button("Try again", refresh)));
     return;
   }
   if (mine !== page || round < loading - 1) return;

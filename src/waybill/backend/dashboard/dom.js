@@ -39,7 +39,7 @@ function setStyles(element) {
 
 export function show(place, content) {
   const box = document.createElement(place.localName);
-  box.append(...[content].flat().filter(Boolean));
+  box.append(...[content].flat(9).filter(Boolean));
   morphChildren(place, box);
 }
 

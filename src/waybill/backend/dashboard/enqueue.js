@@ -59,7 +59,7 @@ export function open(at) {
     } catch (error) {
       wrong = `No JSON: ${error.message}`;
     }
-    const rules = schema?.schema;
+    const rules = schema?.schema?.schema;
     if (!wrong && rules?.type === "object") {
       const missing = (rules.required || []).filter(name => !(args[0] && name in Object(args[0])));
       if (missing.length) wrong = `The schema of this type asks for ${missing.join(", ")}.`;

@@ -31,7 +31,7 @@ async def make(year: int) -> None: ...`),
 
   function group() {
     const one = groups.find(group => group.fingerprint === at.id);
-    if (!one) return [crumbs(at.id), empty("This group is empty", "Its jobs were retried, or are forgotten.")];
+    if (!one) return [crumbs(at.id), header("Failures"), empty("This group is empty", "Its jobs were retried, or are forgotten.")];
     const error = sample?.error || {}, lines = error.backtrace || error.stack_trace;
     return [
       crumbs(one.error_type),

@@ -55,7 +55,7 @@ export function open(at) {
   function one() {
     const queue = items[0];
     const crumbs = h("p.crumbs", link("queues", "Queues"), " / ", at.id);
-    if (!queue) return [crumbs, empty("No such queue", "Nothing is known of it: no job, and no worker.")];
+    if (!queue) return [crumbs, header(at.id), empty("No such queue", "Nothing is known of it: no job, and no worker.")];
     return [
       crumbs,
       header(h("span", queue.name, " ", queue.paused && h("span.tag.warn", "paused")), may("operate") && [turn(queue), may("admin") && button("Purge…", () => purge(queue), "danger")]),

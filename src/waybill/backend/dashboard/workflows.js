@@ -60,7 +60,7 @@ export function open(at) {
     }));
     const boxes = found.map(({ step, x, y }) => {
       const box = s("g", { class: `node s-${step.state}`, transform: `translate(${x} ${y})` }, s("rect", { width: WIDE, height: TALL, rx: 8 }), s("circle", { cx: 16, cy: 18, r: 4 }), s("text", { x: 28, y: 22 }, cut(step.type || step.name || step.key, 18)), s("text", { x: 28, y: 38, class: "small" }, step.callback ? `${step.key} · ${step.state}` : step.state));
-      return step.job_id ? s("a", { href: `#/job/${step.job_id}`, "aria-label": `${step.type || step.name}, ${step.state}` }, box) : box;
+      return step.job_id ? s("a", { href: `#/job/${step.job_id}` }, box) : box;
     });
     return h("div.graph", { tabindex: "0", role: "group", "aria-label": "Graph of the workflow" }, s("svg", { viewBox: `0 0 ${width} ${height}`, width: String(width), height: String(height) }, lines, boxes));
   }
