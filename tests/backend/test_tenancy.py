@@ -152,6 +152,36 @@ async def test_a_tenant_works_as_if_it_were_alone(world: Client) -> None:
     assert (await acme.ask("POST", "jobs/bulk/cancel", {"filter": {"queue": "vault"}}))["succeeded"] >= 1
 
 
+async def test_nothing_leaves_the_queues_of_its_tenant(world: Client) -> None:
+    acme = Tenant(world, "acme")
+    template = {"type": "a.b", "args": [], "options": {"queue": "x"}}
+    for body in (
+        {"name": "a", "expression": "0 0 1 1 *", "type": "a.b", "queue": "default"},
+        {"name": "b", "expression": "0 0 1 1 *", "job": template},
+        {"name": "c", "expression": "0 0 1 1 *", "type": "a.b", "job_template": {"args": []}, "options": {}},
+    ):
+        await acme.ask("POST", "cron", body, 201)
+    changes: list[object] = [
+        {"options": {"priority": 3}},
+        {"queue": "y"},
+        {"job_template": {"options": {"queue": "z"}}},
+    ]
+    for change in changes:
+        await acme.ask("PATCH", "cron/a", change)
+    await acme.ask("PATCH", "cron/a", {"enabled": False})
+    for cron in await world.backend.jobs.crons.list():
+        assert (cron.name[:5], str(cron.options["queue"])[:5]) == ("acme.", "acme.")
+    filters: list[object] = [{"queue": 5}, {"queue": {}}, {"queues": [1]}, {}, {"state": "available"}]
+    for wanted in filters:
+        await acme.ask("POST", "jobs/bulk/cancel", {"filter": wanted}, 400)
+    hook = {"url": "http://127.0.0.1:9/", "events": ["job.*"], "filter": {"queues": ["vault"]}}
+    made = await acme.ask("POST", "webhooks/subscriptions", hook, 201)
+    assert made["filter"]["queues"] == ["vault"]
+    found = world.backend.extensions.webhooks.subscriptions.get(made["id"])
+    assert found is not None
+    assert (found.tenant, found.queues) == ("acme", ["acme.vault"])
+
+
 async def test_a_unique_key_is_of_one_tenant(world: Client) -> None:
     for unique in ({"keys": ["type"]}, {"key": "k"}, {"period": "PT1H"}):
         job: dict[str, object] = {"type": f"a.{'-'.join(unique)}", "args": [], "unique": unique}
@@ -174,6 +204,8 @@ async def test_steps_go_to_the_tenants_queues(world: Client) -> None:
         {"type": "chain", "steps": [step, {"type": "group", "jobs": [step, JOB]}]},
         {"type": "batch", "jobs": [step], "callbacks": {"on_complete": step}},
         {"type": "batch", "jobs": [step], "on_success": JOB},
+        {"type": "batch", "jobs": [step], "callbacks": {}, "on_success": step},
+        {"type": "group", "jobs": [{**step, "steps": []}, {**step, "jobs": [], "options": {"queue": "x"}}]},
         {"name": "graph", "options": {"queue": "other"}, "steps": [{"id": "a", **step}]},
     ):
         found = await acme.ask("POST", "workflows", body, 201)

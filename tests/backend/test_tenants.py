@@ -85,6 +85,8 @@ async def test_nothing_is_given_out_during_maintenance(uri: str) -> None:
         await one.push("paused")
         await one.ask("POST", "/ojs/v1/queues/paused/pause")
         await one.ask("POST", "/ojs/v1/cron", {"name": "n", "expression": "0 0 1 1 *", "type": "a.b"}, 201)
+        await one.ask("POST", "/ojs/v1/cron", {"name": "p", "expression": "0 0 1 1 *", "type": "a.b"}, 201)
+        await one.ask("POST", "/ojs/v1/cron/p/pause")
         body = {"enabled": True, "reason": "moving", "estimated_duration": "PT30M"}
         found = await one.ask("POST", MAINTENANCE, body)
         assert (found["maintenance"], found["reason"], found["queues_paused"]) == (True, "moving", ["default", "email"])
@@ -97,7 +99,7 @@ async def test_nothing_is_given_out_during_maintenance(uri: str) -> None:
         assert not (await two.ask("GET", "/ojs/v1/cron/n"))["enabled"]
         assert not (await two.ask("POST", MAINTENANCE, {"enabled": False}))["maintenance"]
         assert len(await two.fetch("email", "new", "paused", count=10)) == 2
-        assert (await two.ask("GET", "/ojs/v1/cron/n"))["enabled"]
+        assert [(await two.ask("GET", f"/ojs/v1/cron/{name}"))["enabled"] for name in "np"] == [True, False]
         assert (await two.ask("GET", "/ojs/v1/queues/paused/stats"))["paused"]
         for bad in ({}, {"enabled": 1}, {"enabled": True, "reason": 3}, {"enabled": True, "estimated_duration": "x"}):
             await one.ask("POST", MAINTENANCE, bad, 400)

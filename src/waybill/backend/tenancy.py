@@ -14,11 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from waybill.backend.backend import Backend
+from waybill.backend.cron_form import changed, cron_job_of
 from waybill.backend.errors import RequestRefused, not_found
-from waybill.backend.gate import TENANT_HEADER, set_tenant
+from waybill.backend.gate import TENANT_HEADER, queue_of, set_tenant
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler, Route
+from waybill.backend.workflow_request import KINDS, definition_of
 from waybill.backend.workflows import Workflows
+from waybill.ojs.workflow.definition import CALLBACKS
+from waybill.ojs.workflow.plan import Plan
 
 Json = dict[str, Any]
 Before = Callable[["Tenancy", Request], Awaitable[None]]
@@ -85,6 +89,7 @@ class Tenancy:
         for job in jobs if isinstance(jobs, list) else []:
             if isinstance(job, dict):
                 _own(job, request)
+                _check_queue(queue_of(job), request)
         _write(request, body)
 
     async def results(self, request: Request) -> None:
@@ -108,7 +113,8 @@ class Tenancy:
                 raise not_found("job", foreign)
         if isinstance(wanted, dict):
             given = [wanted.get(name) for name in ("queue", "queues")]
-            names = [one for value in given for one in (value.split(",") if isinstance(value, str) else value or [])]
+            listed = [value.split(",") if isinstance(value, str) else value for value in given if value]
+            names = [one for value in listed if isinstance(value, list) for one in value]
             if not names or not all(isinstance(one, str) and one for one in names):
                 details: dict[str, object] = {"field": "filter.queue"}
                 raise RequestRefused("invalid_request", "filter.queue: must be given.", details=details)
@@ -181,6 +187,7 @@ class Tenancy:
         if parts:
             _own(body, request, is_partial=True)
         _write(request, body)
+        _check_queue(cron_job_of(body).queue, request)
 
     async def cron_change(self, request: Request) -> None:
         """Change a cron job of the tenant."""
@@ -188,16 +195,37 @@ class Tenancy:
         body = _body(request)
         if "name" in body:
             body["name"] = request.parameters["name"]
+        info = await self._backend.jobs.crons.get(request.parameters["name"])
         for part in (body, body.get("job_template"), body.get("job")):
             if isinstance(part, dict):
                 _own(part, request, is_partial=True)
+                options = part.get("options")
+                if isinstance(options, dict) and options.get("queue") is None:
+                    # New options take the place of all that were there.
+                    options["queue"] = part.get("queue") or info.options.get("queue")
         _write(request, body)
+        fields = {name: value for name, value in body.items() if name != "enabled"}
+        if fields:
+            _check_queue(changed(info, fields).queue, request)
+
+    async def subscription(self, request: Request) -> None:
+        """Read the queues of a webhook as the tenant's."""
+        body = _body(request, is_required=False)
+        wanted = body.get("filter")
+        if isinstance(wanted, dict) and isinstance(wanted.get("queues"), list):
+            names = wanted["queues"]
+            wanted["queues"] = [request.queue_prefix + one if isinstance(one, str) else one for one in names]
+            _write(request, body)
 
     async def workflow_begin(self, request: Request) -> None:
         """Begin a workflow whose jobs are all in queues of the tenant."""
         body = _body(request)
         _own_steps(body, request)
         _write(request, body)
+        definition = definition_of(body, self._backend.jobs.make)
+        for node in Plan(definition).nodes:
+            if node.job is not None:
+                _check_queue(node.job.get("queue"), request)
 
     async def workflow(self, request: Request) -> None:
         """Have a workflow be the tenant's."""
@@ -254,23 +282,22 @@ def _own_steps(part: Json, request: Request) -> None:
         parts = part.get(name)
         for one in parts if isinstance(parts, list) else []:
             if isinstance(one, dict):
-                is_composite = "steps" in one or "jobs" in one
-                (_own_steps if is_composite else _own_step)(one, request)
-                if is_composite:
-                    _own_step(one, request, is_partial=True)
+                is_composite = one.get("type") in KINDS and ("steps" in one or "jobs" in one)
+                (_own_steps if is_composite else _own)(one, request)
     callbacks = part.get("callbacks")
-    names = ("on_complete", "on_success", "on_failure")
-    given = list(callbacks.values()) if isinstance(callbacks, dict) else [part.get(name) for name in names]
+    given = [*(callbacks.values() if isinstance(callbacks, dict) else ()), *(part.get(name) for name in CALLBACKS)]
     for one in given:
         if isinstance(one, dict):
-            _own_step(one, request)
+            _own(one, request)
     # What is a default for all has been said for each.
     if isinstance(part.get("options"), dict):
         part["options"].pop("queue", None)
 
 
-def _own_step(job: Json, request: Request, *, is_partial: bool = False) -> None:
-    _own(job, request, is_partial=is_partial)
+def _check_queue(queue: object, request: Request) -> None:
+    """Refuse what would leave the queues of its tenant, in whatever way it says so."""
+    if not isinstance(queue, str) or not queue.startswith(request.queue_prefix):
+        raise RequestRefused("permission_denied", "This queue is not the tenant's.")
 
 
 def _own_worker(body: Json, request: Request) -> None:
@@ -369,7 +396,8 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     subscriptions = f"{_V1}/webhooks/subscriptions"
     deliveries = f"{_V1}/webhooks/deliveries"
     for path in ("", "/{id}", "/{id}/test", "/{id}/rotate-secret"):
-        found |= {(method, subscriptions + path): own.nothing for method in ("GET", "POST", "PUT", "PATCH", "DELETE")}
+        methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+        found |= {(method, subscriptions + path): own.subscription for method in methods}
     for path in ("", "/{id}", "/{id}/retry"):
         found |= {(method, deliveries + path): own.nothing for method in ("GET", "POST")}
     return found

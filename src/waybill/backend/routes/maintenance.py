@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
+from waybill.backend.cron_form import form_of_cron
 from waybill.backend.errors import RequestRefused
 from waybill.backend.extensions import MAINTENANCE, Maintenance
 from waybill.backend.job_form import Form
@@ -65,7 +66,7 @@ class MaintenanceRoutes:
             return Maintenance(before.enabled_at, reason, end, before.queues, before.crons)
         jobs = self._backend.jobs
         queues = [name for name in await self._backend.queues() if not await jobs.is_paused(name)]
-        crons = [cron.name for cron in await jobs.crons.list() if cron.enabled]
+        crons = [cron.name for cron in await jobs.crons.list() if form_of_cron(cron)["enabled"]]
         return Maintenance(self._backend.now(), reason, end, queues, crons)
 
     async def _pause(self, found: Maintenance) -> None:
