@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
@@ -34,6 +34,10 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Failure
 from waybill.ojs.worker.settlement import Settlement
+
+if TYPE_CHECKING:
+    # It needs a package that servers without a codec do not.
+    from waybill.backend.codec import Codec
 
 FOLD_SECONDS: Final = 10.0
 """How long a change may be on its way to the view before it is answered without."""
@@ -67,6 +71,8 @@ class Backend:
         self.jobs = jobs
         self.id = f"backend_{new_id()}"
         self.is_test = is_test
+        self.codec: Codec | None = None
+        """Encrypts and decrypts for tools, if it has keys."""
         self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database

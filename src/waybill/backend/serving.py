@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
@@ -20,6 +20,9 @@ from waybill.backend.routes import routes_of
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.server import HttpServer
 from waybill.ojs.client import Jobs
+
+if TYPE_CHECKING:
+    from waybill.backend.codec import Codec
 
 MakeJobs = Callable[[], AbstractAsyncContextManager[Jobs]]
 
@@ -41,6 +44,7 @@ class Serving:
         limits: Limits | None = None,
         is_test: bool = False,
         allows_private: bool = False,
+        codec: Codec | None = None,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test."""
         self._make_jobs = make_jobs
@@ -49,6 +53,7 @@ class Serving:
         self._database = database
         self._keys = keys
         self._is_test = is_test
+        self._codec = codec
         self._allows_private = allows_private or is_test
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
@@ -100,6 +105,7 @@ class Serving:
             Backend(jobs, database=self._database, is_test=self._is_test, allows_private=self._allows_private)
         )
         self._backend = backend
+        backend.codec = self._codec
         routes = routes_of(backend)
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))

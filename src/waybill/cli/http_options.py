@@ -16,6 +16,7 @@ from waybill.cli.ranges import PORT
 from waybill.transport.tls import server_context
 
 if TYPE_CHECKING:
+    from waybill.backend.codec import Codec
     from waybill.backend.keys import KeyRing
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,7 @@ class HttpSettings:
     keys: KeyRing | None
     tls: ssl.SSLContext | None
     allows_private: bool
+    codec: Codec | None
 
 
 def http_options(command: F) -> F:
@@ -49,6 +51,11 @@ def http_options(command: F) -> F:
         is_flag=True,
         help="Let webhooks go to this machine and its network, and without TLS.",
     )
+    @click.option(
+        "--codec-keys",
+        type=_FILE,
+        help="Encrypt and decrypt for tools with the keys in this file: see the documentation. Needs --keys.",
+    )
     @functools.wraps(command)
     def with_settings(
         *arguments: object,
@@ -58,6 +65,7 @@ def http_options(command: F) -> F:
         tls_certificate: Path | None,
         tls_key: Path | None,
         allow_private_webhooks: bool,
+        codec_keys: Path | None,
         **options: object,
     ) -> object:
         if keys is None and not is_loopback(host):
@@ -68,7 +76,11 @@ def http_options(command: F) -> F:
             raise click.UsageError("--tls-certificate and --tls-key go together.")
         ring = None if keys is None else _read(keys)
         tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
-        return command(*arguments, http=HttpSettings(host, port, ring, tls, allow_private_webhooks), **options)
+        if codec_keys is not None and keys is None:
+            raise click.UsageError("--codec-keys needs --keys: the codec answers who shows an API key only.")
+        codec = None if codec_keys is None else _read_codec(codec_keys)
+        http = HttpSettings(host, port, ring, tls, allow_private_webhooks, codec)
+        return command(*arguments, http=http, **options)
 
     return with_settings  # type: ignore[return-value]
 
@@ -87,6 +99,18 @@ def _read(path: Path) -> KeyRing:
     try:
         return read_keys(path)
     except InvalidKeyFile as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _read_codec(path: Path) -> Codec:
+    try:
+        from waybill.backend.codec import InvalidCodecKeys, read_codec
+    except ImportError:
+        text = "--codec-keys needs the package cryptography: pip install 'waybill[encryption]'"
+        raise click.ClickException(text) from None
+    try:
+        return read_codec(path)
+    except InvalidCodecKeys as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -118,6 +118,7 @@ async def _serve(http: HttpSettings, uri: str | None, directory: Path | None, da
         tls=http.tls,
         is_test=is_test,
         allows_private=http.allows_private,
+        codec=http.codec,
     )
     async with serving:
         await _until_stopped(serving, stopping)

@@ -150,6 +150,7 @@ async def _up(house: House) -> int:
         keys=http.keys,
         tls=http.tls,
         allows_private=http.allows_private,
+        codec=http.codec,
     )
     async with broker, serving:
         collect_rarely(young=50_000, whole_heap=1000)

@@ -10,6 +10,7 @@ from waybill.backend.openapi.operation import Operation, Parameter
 _LIMIT: Final = Parameter("limit", "How many at most.", int)
 _PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "How many at most.", int))
 _TENANTS: Final = "/ojs/v1/admin/tenants"
+_CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")
 _SET_ERRORS: Final = ("unsupported", "conflict")
 
 OPERATING: Final[dict[tuple[str, str], Operation]] = {
@@ -26,6 +27,11 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ("GET", f"{_TENANTS}/{{id}}/jobs"): Operation(
         "List the jobs of a tenant", "tenants", parameters=(Parameter("state", "States, with commas."), _LIMIT)
     ),
+    **{
+        ("POST", f"{base}/{name}"): Operation(text, "codec", {200: dict}, requests.Payloads, errors=_CODEC_ERRORS)
+        for base in ("/codec", "/ojs/v1/codec")
+        for name, text in (("encode", "Encrypt payloads"), ("decode", "Decrypt payloads"))
+    },
     ("GET", "/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
     ("GET", "/ojs/v1/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
     ("POST", "/ojs/v1/jobs/{id}/logs"): Operation(

@@ -119,6 +119,19 @@ class NewLogs(msgspec.Struct):
     entries: Annotated[list[LogRecord], Meta(min_length=1, max_length=100)]
 
 
+class Payload(msgspec.Struct):
+    """What is encoded, base64, and how."""
+
+    data: str
+    metadata: dict[str, str] | UnsetType = UNSET
+
+
+class Payloads(msgspec.Struct):
+    """Payloads to encode or decode."""
+
+    payloads: Annotated[list[Payload], Meta(max_length=1000)]
+
+
 class Handled(msgspec.Struct):
     """Which versions of a job type a worker can do: "*", "2.0" or ">=1.0 <3.0"."""
 

@@ -8,6 +8,7 @@ from waybill.backend.routes.admin import AdminRoutes
 from waybill.backend.routes.admin_jobs import AdminJobRoutes
 from waybill.backend.routes.bulk import BulkRoutes
 from waybill.backend.routes.changes import ChangeRoutes
+from waybill.backend.routes.codec import CodecRoutes
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dashboard import DashboardRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
@@ -55,6 +56,7 @@ def routes_of(backend: Backend) -> list[Route]:
         MaintenanceRoutes,
         MetricsRoutes,
         JobLogRoutes,
+        CodecRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()
