@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.backend import push_group
+from waybill.backend.message import Request
 from waybill.backend.push_group import PushGroups
 from waybill.backend.push_template import PushedJob, PushTemplates
 from waybill.backend.quick_acks import QuickAcks
@@ -189,3 +191,36 @@ async def test_the_stream_brings_nothing_new_of_what_is_known_by_its_confirm(
     assert reader._stream is not None
     assert reader._stream.arguments["x-stream-offset"] == reader._next_offset - 1
     assert await view.knows(ids, 0.0)
+
+
+async def test_a_group_waits_for_those_who_were_just_answered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.push("default")
+    groups = PushGroups(client.backend)
+    publisher = await client.backend.jobs.publisher()
+    enqueue, sizes = publisher.enqueue, []
+
+    async def counted(jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
+        sizes.append(len(jobs))
+        return await enqueue(jobs, now)
+
+    async def push(count: int) -> None:
+        for _ in range(count):
+            answer = groups.push(Request("POST", "/ojs/v1/jobs", body=b'{"type":"a.b","args":[]}'))
+            assert answer is not None
+            assert (await answer).status == 201
+
+    monkeypatch.setattr(publisher, "enqueue", counted)
+    monkeypatch.setattr(push_group, "PAUSE_SECONDS", 60)
+    first = asyncio.ensure_future(push(6))
+    while not sizes:
+        await asyncio.sleep(0)
+    await asyncio.gather(first, push(5), push(5))
+    assert sizes == [1, 3, 3, 3, 3, 3]
+    # Those who do not come back are not waited for again.
+    sizes.clear()
+    monkeypatch.setattr(push_group, "PAUSE_SECONDS", 0)
+    first = asyncio.ensure_future(push(1))
+    while not sizes:
+        await asyncio.sleep(0)
+    await asyncio.gather(first, push(1))
+    assert (sizes, groups._impatience) == ([1, 1], push_group.IMPATIENCE)

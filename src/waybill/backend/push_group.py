@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,6 +28,9 @@ MAX_GROUPS: Final = 2
 """How many are on their way at a time."""
 LARGE: Final = 200
 """So many jobs go out beside others. Fewer wait, and become more: a group costs as much as ten jobs."""
+PAUSE_SECONDS: Final = 0.001
+"""How long a group waits for those who were just answered."""
+IMPATIENCE: Final = 50
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
 
@@ -54,7 +58,13 @@ class PushGroups:
         self._count = 0
         """How many jobs are gathered."""
         self._is_due = False
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[int]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        """Runs while those who were just answered are waited for."""
+        self._expected = 0
+        """How many requests there are when all of them have come back."""
+        self._impatience = 0
+        """So many groups are not waited for: those before did not come back."""
 
     def push(self, request: Request) -> asyncio.Future[Response] | None:
         """Enqueue the job of a request, if it is of the usual kind."""
@@ -103,6 +113,9 @@ class PushGroups:
         answer: asyncio.Future[Response] = loop.create_future()
         self._gathering.append(_Entry(made, templates, answer, is_batch))
         self._count += len(made)
+        if self._pause is not None and (len(self._gathering) >= self._expected or self._count >= LARGE):
+            self._pause.cancel()
+            self._pause, self._is_due = None, False
         if not self._is_due and self._may_run():
             self._is_due = True
             loop.call_soon(self._flush)
@@ -122,15 +135,31 @@ class PushGroups:
         if entries:
             task = asyncio.get_running_loop().create_task(self._run(entries))
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, len(entries)))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, answered: int, task: asyncio.Task[int]) -> None:
         self._running.discard(task)
-        if self._gathering and not self._is_due and self._may_run():
+        if not self._gathering or self._is_due or not self._may_run():
+            return
+        before = 0 if task.cancelled() else task.result()
+        self._expected = before + answered
+        if self._impatience or self._count >= LARGE or len(self._gathering) >= self._expected:
+            self._impatience = max(0, self._impatience - 1)
             self._flush()
+            return
+        # Clients that wait for each answer now send the next job: one group of all costs less than two of halves.
+        self._is_due = True
+        loop = asyncio.get_running_loop()
+        self._pause = loop.call_later(PAUSE_SECONDS, self._paused, before + (answered + 1) // 2)
 
-    async def _run(self, entries: list[_Entry]) -> None:
-        """Enqueue the jobs of some requests, and answer them."""
+    def _paused(self, enough: int) -> None:
+        self._pause = None
+        if len(self._gathering) < enough:
+            self._impatience = IMPATIENCE
+        self._flush()
+
+    async def _run(self, entries: list[_Entry]) -> int:
+        """Enqueue the jobs of some requests, and answer them; return how many had come meanwhile."""
         backend = self._backend
         jobs = [one for entry in entries for one in entry.jobs]
         try:
@@ -145,11 +174,13 @@ class PushGroups:
                     entry.answer.set_exception(error) if isinstance(error, Exception) else entry.answer.cancel()
             if not isinstance(error, Exception):
                 raise
-            return
+            return 0
+        before = len(self._gathering)
         failed = {one.job_id: one for one in outcomes if isinstance(one, PushFailed)}
         for entry in entries:
             if not entry.answer.done():
                 self._tell(entry, failed)
+        return before
 
     def _tell(self, entry: _Entry, failed: dict[str, PushFailed]) -> None:
         failures = [failed[one.envelope.id] for one in entry.jobs if one.envelope.id in failed] if failed else []
