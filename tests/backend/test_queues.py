@@ -161,3 +161,18 @@ async def test_the_stream_is_read_once(client: Client) -> None:
     assert found is not None
     assert found.consumer_count == 1
     assert [one["type"] for one in (await client.ask("GET", "/ojs/v1/events"))["events"]].count("job.enqueued") == 1
+
+
+async def test_who_listens_does_not_keep_events_from_being_folded(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_events: object) -> None:
+        raise ValueError
+
+    client.backend.events.on_events.append(fail)
+    job_id = await client.push()
+    await client.fetch()
+    await client.ack(job_id)
+    while len((await client.ask("GET", f"/ojs/v1/events?job_id={job_id}"))["events"]) < 3:
+        pass
+    assert "has failed" in caplog.text

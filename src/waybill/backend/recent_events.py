@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -15,6 +16,8 @@ MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
 OWN: Final = "record."
 """Begins the types of events that are a server's own business."""
+
+_log = logging.getLogger("waybill.backend")
 
 
 class RecentEvents:
@@ -68,12 +71,18 @@ class RecentEvents:
         self._messages.append(body)
         self._size += len(body)
         if self.listeners or self.on_events:
-            events = read_events(body)[0]
-            self.listeners.tell(events)
-            for take in self.on_events:
-                take(events)
+            try:
+                self._tell(body)
+            except Exception:  # noqa: BLE001 - who listens must not keep events from being folded
+                _log.exception("somebody who listens to events has failed")
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
+
+    def _tell(self, body: bytes) -> None:
+        events = read_events(body)[0]
+        self.listeners.tell(events)
+        for take in self.on_events:
+            take(events)
 
 
 def is_of(event: ReceivedEvent, prefix: str) -> bool:
