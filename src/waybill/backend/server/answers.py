@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from email.utils import formatdate
 from http import HTTPStatus
@@ -14,23 +15,9 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 NO_BODY: Final = frozenset({204, 304})
 
 
-class Dates:
-    """The field Date, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._field = ""
-
-    def field(self) -> str:
-        """Return the whole line."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._field = f"Date: {formatdate(second, usegmt=True)}\r\n"
-        return self._field
-
-
-_dates = Dates()
+@functools.lru_cache(1)
+def _date(second: int) -> str:
+    return f"Date: {formatdate(second, usegmt=True)}\r\n"
 
 
 def encode_answer(response: Response, *, is_head: bool, stays: bool, is_old: bool = False) -> bytes:
@@ -65,10 +52,11 @@ def _head(response: Response, framing: str, *, has_type: bool = True) -> bytes:
     for name, value in response.headers:
         if has_type or name != "Content-Type":
             lines.append(f"{name}: {value}\r\n")
-    text = "".join((*lines, _dates.field(), framing))
+    date = _date(int(time.time()))
+    text = "".join((*lines, date, framing))
     count = len(lines) + 1 + framing.count("\n")
     if text.count("\n") != count or text.count("\r") != count:
         # Whoever could write a line end into a header could write another answer.
-        text = "".join(one.replace("\r", " ").replace("\n", " ")[:-2] + "\r\n" for one in (*lines, _dates.field()))
+        text = "".join(one.replace("\r", " ").replace("\n", " ")[:-2] + "\r\n" for one in (*lines, date))
         text += framing
     return f"{text}\r\n".encode("latin-1", "replace")
