@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Final
 
@@ -13,10 +12,9 @@ from waybill.http.exchange import open_exchange
 from waybill.http.fetching import Fetching
 from waybill.http.settlement import HttpSettlement
 from waybill.ojs.client import Jobs
-from waybill.ojs.hooks import STOP_SECONDS
 from waybill.ojs.worker.leases import Leases
 from waybill.ojs.worker.runner import Runner
-from waybill.ojs.worker.worker import LAST_EVENTS_SECONDS, Worker
+from waybill.ojs.worker.worker import Worker
 
 SETTLE_SECONDS: Final = 10.0
 """How long a worker that ends tells the server what came of its jobs."""
@@ -29,6 +27,8 @@ class HttpWorker(Worker):
 
     It has no coordinator, as the server is one. `on_discard` is for the server to decide.
     """
+
+    _settle_seconds = SETTLE_SECONDS
 
     def __init__(self, jobs: Jobs, **settings: Any) -> None:  # noqa: ANN401 - as `Worker` has them
         """See `Worker`."""
@@ -134,34 +134,10 @@ class HttpWorker(Worker):
 
     # Shutting down. ---------------------------------------------------------------------------------------------
 
-    async def _shut_down(self) -> None:
-        runner, settlement = self._runner, self._settlement
-        if self._fetching is None or runner is None or settlement is None:
-            return
-        try:
-            await self._go_quiet()
-            runner.stop()
-            await self._drain(runner)
-            runner.interrupt()
-            await runner.wait_idle(LAST_EVENTS_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS):
-                    await self._hooks.worker(self._jobs.hooks.on_worker_stop, self)
-            await self._hooks.drain()
-            if not await settlement.drain(SETTLE_SECONDS):
-                _log.warning("worker %s leaves jobs behind; the server gives them to others", self.id)
-        finally:
-            for task in (*self._beating, *self._changes):
-                task.cancel()
-            await self._fetch_no_more()
-            self._fetching = None
-            self.has_stuck_handlers = not runner.close()
-            self._jobs.middleware.thaw()
-            try:
-                await self._resources.close()
-            finally:
-                await self._exchange.close()
-                self._jobs.unbind()
+    async def _disconnect(self) -> None:
+        await self._fetch_no_more()
+        self._fetching = None
+        await self._exchange.close()
 
 
 class _ServerLeases(Leases):

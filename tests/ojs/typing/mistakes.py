@@ -15,6 +15,7 @@ from waybill.ojs import (
     Retry,
     Step,
     SyncJob,
+    SyncWorkflow,
     Workflow,
     WorkflowHandle,
     batch,
@@ -154,7 +155,10 @@ async def right_workflows() -> None:
     graph = Workflow("graph")
     step: Step[int] = graph.step("mail", mail)
     graph.step("all", group(mail), depends_on=[step, "mail"])
-    result: int = parent_result(send_email)
+    blocking: SyncWorkflow[int] = chain(make_report.job([1]), mail).push_sync(jobs)
+    state: str = jobs.sync.workflow(blocking.id).state() + jobs.sync.crons.pause("x", by=None).status
+    added_up: int = blocking.result(timeout=5) + len(state)
+    result: int = parent_result(send_email) + added_up
     results: list[int] = parent_results(send_email, "mail")
     _used = streamed, added, called, result, results
 
@@ -170,3 +174,5 @@ async def wrong_workflows() -> None:
     Workflow("x").step("a", mail, depends_on=[5])  # wrong
     _result: str = parent_result(send_email)  # wrong
     await chain(mail).push(jobs, expires=5)  # wrong
+    _blocking: SyncWorkflow[str] = chain(mail).push_sync(jobs)  # wrong
+    jobs.sync.crons.pause(5)  # wrong

@@ -73,6 +73,8 @@ class Worker:
         """Make a worker of the kind that the URI of the jobs asks for."""
         return super().__new__((worker_of(jobs.uri) or cls) if cls is Worker else cls)
 
+    _settle_seconds = LAST_EVENTS_SECONDS
+
     def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,
         jobs: Jobs,
@@ -417,7 +419,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         broker, runner, settlement = self._broker, self._runner, self._settlement
-        if broker is None or runner is None or settlement is None:
+        if not self._started or runner is None or settlement is None:
             return
         try:
             await self._go_quiet()
@@ -425,22 +427,17 @@ class Worker:
             await self._drain(runner)
             runner.interrupt()
             await runner.wait_idle(LAST_EVENTS_SECONDS)
-            uptime = asyncio.get_running_loop().time() - self._started
-            broker.events.record(
-                self.id,
-                WorkerStopped(
-                    worker_id=self.id,
-                    reason=self._reason,
-                    jobs_completed=settlement.completed_count,
-                    uptime_ms=int(uptime * 1000),
-                ),
-            )
+            if broker is not None:
+                uptime_ms = int((asyncio.get_running_loop().time() - self._started) * 1000)
+                done, reason = settlement.completed_count, self._reason
+                data = WorkerStopped(worker_id=self.id, reason=reason, jobs_completed=done, uptime_ms=uptime_ms)
+                broker.events.record(self.id, data)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await self._hooks.worker(self._jobs.hooks.on_worker_stop, self)
             await self._hooks.drain()
-            if not await settlement.drain(LAST_EVENTS_SECONDS):
-                _log.warning("worker %s leaves unconfirmed work behind; the broker gives it to others", self.id)
+            if not await settlement.drain(self._settle_seconds):
+                _log.warning("worker %s leaves unconfirmed work behind, which is given to others", self.id)
         finally:
             for task in (*self._beating, *self._changes):
                 task.cancel()
@@ -453,9 +450,14 @@ class Worker:
             try:
                 await self._resources.close()
             finally:
-                await broker.close()
-                self._broker = None
+                self._started = 0.0
+                await self._disconnect()
                 self._jobs.unbind()
+
+    async def _disconnect(self) -> None:
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.close()
 
     async def _drain(self, runner: Runner) -> None:
         """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""
