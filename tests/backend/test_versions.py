@@ -47,6 +47,11 @@ async def test_the_type_may_have_the_version(client: Client) -> None:
     assert await fetched(client, "2.0") == [job_id]
 
 
+@pytest.mark.parametrize("kind", ["email@send!", "email@", "@2.0", "email@two", "email@2.0@3.0"])
+async def test_what_is_no_version_is_no_type(client: Client, kind: str) -> None:
+    await client.ask("POST", "/ojs/v1/jobs", {"type": kind, "args": []}, 400)
+
+
 @pytest.mark.parametrize(
     "handlers", [3, [3], [{"type": 1}], [{"type": "a", "versions": "x"}], [{"type": "a", "versions": ""}]]
 )

@@ -7,6 +7,7 @@ from typing import Final
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.options import Json, duration_of, invalid, priority_of, rate_limit_of, unique_of
+from waybill.backend.versions import read_version
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import parse_duration
 
@@ -33,7 +34,7 @@ def envelope_of(body: Json) -> Json:
     if not isinstance(job.get("args"), list):
         raise invalid("args", "must be an array")
     kind, at, version = str(job["type"]).partition("@")
-    if at:
+    if at and read_version(version) is not None:
         # The other way to say it (ojs-job-versioning section 5.3).
         job["type"] = kind
         job.setdefault("version", version)
