@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waybill.backend.server.head import MAX_FIELDS, BadRequest
 from waybill.backend.server.limits import MAX_BODY_BYTES
-from waybill.backend.server.requests import MAX_TARGET_BYTES, Phase, Received, RequestReader
+from waybill.backend.server.requests import MAX_TARGET_BYTES, REMEMBERED_BYTES, Phase, Received, RequestReader
 
 HOST = b"\r\nHost: a"
 POST = b"POST / HTTP/1.1" + HOST
@@ -182,6 +182,10 @@ def test_what_follows_the_last_request_is_not_read() -> None:
 def test_a_head_that_is_known_is_the_same() -> None:
     first, second = read_all([GET + GET])
     assert first.head is second.head
+    long = GET[:-2] + b"A: " + b"x" * REMEMBERED_BYTES + b"\r\n\r\n"
+    first, second = read_all([long + long])
+    assert first == second
+    assert first.head is not second.head
 
 
 @given(st.binary(max_size=300), st.booleans())

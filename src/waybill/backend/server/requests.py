@@ -13,6 +13,8 @@ import httptools
 from waybill.backend.server.head import LARGE_BYTES, MAX_HEAD_BYTES, BadRequest, Head, read_head
 
 MAX_TARGET_BYTES: Final = 8 * 1024
+REMEMBERED_BYTES: Final = 1024
+"""Longer heads are read each time: what clients send is not to fill the memory."""
 _METHOD: Final = re.compile(rb"(?:\r\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}+)( |\Z|[!#$%&'*+.^_`|~0-9A-Za-z-])")
 _STAND_IN: Final = b"SOURCE "
 
@@ -161,7 +163,8 @@ class RequestReader:
         parser, self._has_moved = self._parser, True
         self._method = method = self._method or parser.get_method()
         try:
-            self._head = head = read_head(
+            is_long = len(self._target) + sum(map(len, self._fields)) > REMEMBERED_BYTES
+            self._head = head = (read_head.__wrapped__ if is_long else read_head)(
                 *(method, parser.get_http_version(), self._target, tuple(self._fields)),
                 *(parser.should_keep_alive(), parser.should_upgrade()),
             )
