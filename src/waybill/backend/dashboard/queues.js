@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 import { age, count, duration, rate } from "./format.js";
 import { STATES, attempt, badge, button, card, confirmed, dialog, empty, facts, header, link } from "./parts.js";
 
-const STEP = 100;
+const STEP = 50;
 
 export function open(at) {
   let items = [], total = 0, most = STEP, part = "", timer;

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Final
 
 from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.operator_view import OperatorView
 from waybill.backend.router import READ, Route
 from waybill.backend.workers import is_stale, workers_of
-from waybill.ojs.coordinator.job_store import JobStore
-from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.spec.states import State
 
 WINDOW_SECONDS: Final = 3600
 LEAST_WINDOW: Final = 300
 BUSIEST: Final = 8
-PER_PAGE: Final = 100
+PER_PAGE: Final = 50
 MOST_PER_PAGE: Final = 500
 MAX_NAME: Final = 255
-TIMED: Final = 100
+TIMED: Final = 50
 """How many of the last jobs of a queue the percentiles are of."""
 
 
@@ -31,6 +29,7 @@ class OverviewRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._view = OperatorView(backend)
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -48,7 +47,7 @@ class OverviewRoutes:
     async def _overview(self, request: Request) -> Response:
         backend = self._backend
         seconds = request.number("window", WINDOW_SECONDS, LEAST_WINDOW, WINDOW_SECONDS)
-        counts = await backend.counts()
+        counts = await self._view.counts()
         by_queue = _by_queue(counts)
         pulse = backend.extensions.pulse
         waiting = sorted(by_queue, key=lambda name: (-by_queue[name].get(State.AVAILABLE.value, 0), name))
@@ -78,8 +77,8 @@ class OverviewRoutes:
         limit = request.number("limit", PER_PAGE, 1, MOST_PER_PAGE)
         offset = request.number("offset", 0, 0, 10**6)
         part = request.query.get("search", "")[:MAX_NAME].lower()
-        by_queue = _by_queue(await self._backend.counts())
-        names = sorted(name for name in {*await self._backend.queues(), *by_queue} if name and part in name.lower())
+        by_queue = _by_queue(await self._view.counts())
+        names = sorted(name for name in {*self._backend.coordinator.queues, *by_queue} if name and part in name.lower())
         if request.query.get("sort") == "waiting":
             names.sort(key=lambda name: -by_queue.get(name, {}).get(State.AVAILABLE.value, 0))
         items = await self._summaries(names[offset : offset + limit], by_queue, timed=TIMED)
@@ -88,7 +87,7 @@ class OverviewRoutes:
     async def _summaries(self, names: list[str], by_queue: dict[str, dict[str, int]], *, timed: int) -> list[Form]:
         backend = self._backend
         paused = await asyncio.gather(*(backend.jobs.is_paused(name) for name in names))
-        times = await backend.view.read(functools.partial(_times, names, timed))
+        times = await self._view.times(names, timed)
         counts = {(name, state): count for name in names for state, count in by_queue.get(name, {}).items()}
         items = []
         for name, is_paused in zip(names, paused, strict=True):
@@ -104,10 +103,6 @@ class OverviewRoutes:
                 item["throughput"] = backend.extensions.history.throughput(counts, name)
             items.append(item)
         return items
-
-
-def _times(names: list[str], timed: int, store: JobStore) -> dict[str, QueueTimes]:
-    return {name: store.times(name, timed) for name in names}
 
 
 def _by_queue(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:

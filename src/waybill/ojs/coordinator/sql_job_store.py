@@ -34,7 +34,7 @@ try:
     from sqlalchemy.pool import StaticPool
 
     from waybill.ojs.coordinator.sql_failures import FailureTable, fingerprints_of
-    from waybill.ojs.coordinator.sql_search import conditions, has_text, indices, is_plain, search_rows, times
+    from waybill.ojs.coordinator.sql_search import conditions, indices, is_open, is_plain, looked_at, search_rows, times
 except ImportError as error:
     raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
 
@@ -233,7 +233,7 @@ class SqlJobStore(JobStore):
             select = select.where(_jobs.c.id < before)
         with self._engine.connect() as connection:
             if not is_plain(wanted):
-                selects = [select.where(*conditions(_jobs, wanted, before), *has_text(_jobs, wanted))]
+                selects = [select.where(*conditions(_jobs, wanted, before), *looked_at(_jobs, wanted))]
             elif wanted.queue is None and wanted.states is None and not wanted.prefix:
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
@@ -270,7 +270,7 @@ class SqlJobStore(JobStore):
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
-        if is_plain(wanted):
+        if is_plain(wanted) and not is_open(wanted):
             found = self.page(wanted, before, limit + 1)
             return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
         with self._engine.connect() as connection:

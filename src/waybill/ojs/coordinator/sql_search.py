@@ -31,8 +31,13 @@ def is_plain(wanted: JobFilter) -> bool:
     return wanted == JobFilter(wanted.queue, wanted.states, wanted.type, wanted.prefix)
 
 
+def is_open(wanted: JobFilter) -> bool:
+    """Say whether jobs of all queues are wanted that are not completed: one index has them."""
+    return wanted.queue is None and wanted.states is not None and State.COMPLETED.value not in wanted.states
+
+
 def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
-    """Return what rows must fulfil, but for the text."""
+    """Return what rows must fulfil, but for what no index finds."""
     found: list[sql.ColumnElement[bool]] = [jobs.c.id < before] if before else []
     if wanted.queue is not None:
         found.append(jobs.c.queue == wanted.queue)
@@ -48,18 +53,19 @@ def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.Colu
         found += [jobs.c.id >= wanted.id_prefix, jobs.c.id < wanted.id_prefix + "\U0010ffff"]
     if wanted.fingerprint is not None:
         found += [jobs.c.fingerprint == wanted.fingerprint, _HAS_FAILED]
+    return found
+
+
+def looked_at(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool]]:
+    """Return what each row has to be looked at for."""
+    found: list[sql.ColumnElement[bool]] = []
     if wanted.since is not None:
         found.append(jobs.c.enqueued_at >= wanted.since)
     if wanted.until is not None:
         found.append(jobs.c.enqueued_at < wanted.until)
+    if wanted.text is not None:
+        found.append(sql.or_(*(jobs.c[name].icontains(wanted.text, autoescape=True) for name in _SEARCHED)))
     return found
-
-
-def has_text(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool]]:
-    """Return what each row has to be looked at for."""
-    if wanted.text is None:
-        return []
-    return [sql.or_(*(jobs.c[name].icontains(wanted.text, autoescape=True) for name in _SEARCHED))]
 
 
 def search_rows(
@@ -70,7 +76,7 @@ def search_rows(
     newest = jobs.c.id.desc()
     last = sql.select(jobs.c.id).where(*fitting).order_by(newest).offset(most - 1).limit(1)
     lowest = connection.execute(last).scalar() or ""
-    select = sql.select(jobs).where(*fitting, jobs.c.id >= lowest, *has_text(jobs, wanted))
+    select = sql.select(jobs).where(*fitting, jobs.c.id >= lowest, *looked_at(jobs, wanted))
     rows = list(connection.execute(select.order_by(newest).limit(limit + 1)))
     return rows[:limit], rows[limit - 1][0] if len(rows) > limit else lowest
 
