@@ -6,8 +6,11 @@ import asyncio
 import re
 
 from tests.backend.conftest import Client
+from waybill.backend.application import Application
 from waybill.backend.dashboard import read_files
 from waybill.backend.keys import Key, KeyRing, hash_of
+from waybill.backend.redaction import HIDDEN, Redaction
+from waybill.backend.routes import routes_of
 
 MOST_BYTES = 100_000
 
@@ -120,3 +123,22 @@ async def test_the_stream_tells_that_something_has_changed(client: Client) -> No
     await client.push()
     async with asyncio.timeout(10):
         assert (await anext(response.stream)).startswith(b"event: change")
+
+
+async def test_arguments_are_hidden_by_their_names(client: Client) -> None:
+    hidden = Redaction(["password", "*_TOKEN"])
+    routes = [hidden.wrapped(route) for route in routes_of(client.backend)]
+    guarded = Client(client.backend)
+    guarded.application = Application(routes)
+    body = {"type": "login", "args": [{"user": "ada", "password": "x", "deep": [{"api_token": "y"}]}]}
+    job = (await guarded.ask("POST", "/ojs/v1/jobs", body, 201))["job"]["id"]
+    for path in (f"jobs/{job}", f"admin/jobs/{job}"):
+        shown = (await guarded.ask("GET", f"/ojs/v1/{path}"))["job"]
+        assert shown["args"] == [{"user": "ada", "password": HIDDEN, "deep": [{"api_token": HIDDEN}]}]
+        assert shown["args_redacted"]
+    for path in ("jobs", "admin/jobs", "admin/search", "events"):
+        assert b'"y"' not in (await guarded.send("GET", f"/ojs/v1/{path}")).body
+    (fetched,) = await guarded.fetch("default")
+    assert fetched["args"] == body["args"]
+    assert Redaction(["*"]).hidden([1, {"a": 2}]) == [HIDDEN, HIDDEN]
+    assert not Redaction([])

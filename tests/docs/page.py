@@ -13,7 +13,7 @@ GENERATED: Final = {"conformance.md", "broker.md", "jobs.md", "pipeline.md"}
 """Pages that programs write: figures, and the table of requirements."""
 
 NOT_RUN: Final = {
-    "another machine": "it reaches a server from elsewhere",
+    "another machine": "it reaches a server from elsewhere, or a port that others have here",
     "installs": "it installs packages: tests/test_build.py builds and installs ours",
     "make": "the suite is run by it",
     "needs a cluster": "there is no Spark cluster beside the suite",

@@ -37,7 +37,8 @@ def shared_port() -> Iterator[int]:
 
 @pytest.fixture
 def shell(tmp_path: Path, repository: Path, shared_port: int, page: Page) -> Iterator[Shell]:
-    starts_a_broker = any("waybill broker" in block.text for block in page.blocks if block.kind == "console")
+    texts = [block.text for block in page.blocks if block.kind == "console"]
+    starts_a_broker = any(command in text for text in texts for command in ("waybill broker", "waybill up"))
     for tool in ("curl", "openssl"):
         if f"{tool} " in page.text and shutil.which(tool) is None:
             pytest.skip(f"install {tool} to run {page.name}")

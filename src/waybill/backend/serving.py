@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -15,6 +15,7 @@ from waybill.backend.asgi import WAITING_PATHS
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.redaction import Redaction
 from waybill.backend.router import ADMIN, Route
 from waybill.backend.routes import routes_of
 from waybill.backend.server.limits import Limits
@@ -45,8 +46,12 @@ class Serving:
         is_test: bool = False,
         allows_private: bool = False,
         codec: Codec | None = None,
+        redacts: Sequence[str] = (),
     ) -> None:
-        """`make_jobs` opens a client and what it needs: once, or for each beginning in a test."""
+        """`make_jobs` opens a client and what it needs: once, or for each beginning in a test.
+
+        `redacts` are names of arguments that nobody is shown: see `Redaction`.
+        """
         self._make_jobs = make_jobs
         self._host = host
         self._port = port
@@ -55,6 +60,7 @@ class Serving:
         self._is_test = is_test
         self._codec = codec
         self._allows_private = allows_private or is_test
+        self._redaction = Redaction(redacts)
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
         self._tls = tls
@@ -106,7 +112,7 @@ class Serving:
         )
         self._backend = backend
         backend.codec = self._codec
-        routes = routes_of(backend)
+        routes = [self._redaction.wrapped(route) for route in routes_of(backend)]
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
         self._application = Application(routes, self._keys)

@@ -34,6 +34,7 @@ class HttpSettings:
     tls: ssl.SSLContext | None
     allows_private: bool
     codec: Codec | None
+    redacts: tuple[str, ...]
 
 
 def http_options(command: F) -> F:
@@ -56,6 +57,12 @@ def http_options(command: F) -> F:
         type=_FILE,
         help="Encrypt and decrypt for tools with the keys in this file: see the documentation. Needs --keys.",
     )
+    @click.option(
+        "--redact",
+        multiple=True,
+        metavar="NAME",
+        help="Hide arguments with this name in all that is shown; may have *. `--redact '*'` hides all arguments.",
+    )
     @functools.wraps(command)
     def with_settings(
         *arguments: object,
@@ -66,23 +73,39 @@ def http_options(command: F) -> F:
         tls_key: Path | None,
         allow_private_webhooks: bool,
         codec_keys: Path | None,
+        redact: tuple[str, ...],
         **options: object,
     ) -> object:
-        if keys is None and not is_loopback(host):
-            raise click.UsageError(
-                f"{host} can be reached by others: serve it with --keys. See `waybill key add --help`."
-            )
-        if (tls_certificate is None) != (tls_key is None):
-            raise click.UsageError("--tls-certificate and --tls-key go together.")
-        ring = None if keys is None else _read(keys)
-        tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
-        if codec_keys is not None and keys is None:
-            raise click.UsageError("--codec-keys needs --keys: the codec answers who shows an API key only.")
-        codec = None if codec_keys is None else _read_codec(codec_keys)
-        http = HttpSettings(host, port, ring, tls, allow_private_webhooks, codec)
+        http = _settings(
+            host, port, keys, tls_certificate, tls_key, codec_keys, redact, allows_private=allow_private_webhooks
+        )
         return command(*arguments, http=http, **options)
 
     return with_settings  # type: ignore[return-value]
+
+
+def _settings(
+    host: str,
+    port: int,
+    keys: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    codec_keys: Path | None,
+    redact: tuple[str, ...],
+    *,
+    allows_private: bool,
+) -> HttpSettings:
+    """Make settings of options. Raises click.ClickException for those that do not go together."""
+    if keys is None and not is_loopback(host):
+        raise click.UsageError(f"{host} can be reached by others: serve it with --keys. See `waybill key add --help`.")
+    if (tls_certificate is None) != (tls_key is None):
+        raise click.UsageError("--tls-certificate and --tls-key go together.")
+    ring = None if keys is None else _read(keys)
+    tls = None if tls_certificate is None or tls_key is None else _tls_context(tls_certificate, tls_key)
+    if codec_keys is not None and keys is None:
+        raise click.UsageError("--codec-keys needs --keys: the codec answers who shows an API key only.")
+    codec = None if codec_keys is None else _read_codec(codec_keys)
+    return HttpSettings(host, port, ring, tls, allows_private, codec, redact)
 
 
 def is_loopback(host: str) -> bool:

@@ -119,6 +119,7 @@ async def _serve(http: HttpSettings, uri: str | None, directory: Path | None, da
         is_test=is_test,
         allows_private=http.allows_private,
         codec=http.codec,
+        redacts=http.redacts,
     )
     async with serving:
         await _until_stopped(serving, stopping)

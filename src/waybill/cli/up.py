@@ -151,6 +151,7 @@ async def _up(house: House) -> int:
         tls=http.tls,
         allows_private=http.allows_private,
         codec=http.codec,
+        redacts=http.redacts,
     )
     async with broker, serving:
         collect_rarely(young=50_000, whole_heap=1000)

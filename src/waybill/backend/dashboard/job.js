@@ -6,7 +6,7 @@ import { attempt, badge, button, card, codeBlock, confirmed, dialog, facts, head
 const ENDED = new Set(["completed", "discarded", "cancelled"]);
 
 export function open(at) {
-  let job, why, events = [];
+  let job, why, events = [], logs = [];
   const path = `jobs/${encodeURIComponent(at.id)}`;
   const self = {
     title: "Job",
@@ -15,6 +15,7 @@ export function open(at) {
       job = found.job || found;
       why = ENDED.has(job.state) ? null : await get(`admin/${path}/why`);
       events = (await get("events", { subject: at.id, limit: 100 })).events || [];
+      logs = (await get(`${path}/logs`, { limit: 200 })).entries;
     },
     draw() {
       const errors = (job.errors || (job.error ? [job.error] : [])).slice().reverse();
@@ -26,6 +27,7 @@ export function open(at) {
         h("div.columns.job",
           h("div", card("Timeline", null, timeline()), errors.length ? card(errors.length > 1 ? `Errors (${errors.length})` : "Error", null, errors.map(failure)) : null,
             job.result !== undefined ? card("Result", null, h("div.tree", tree(job.result))) : null,
+            logs.length ? card("Logs", null, codeBlock(logs.map(one => `${one.timestamp} ${one.severity} ${one.message}`).join("\n"))) : null,
             card("Arguments", null, job.args_known === false ? h("p.quiet.pad", "Pushed over AMQP: its arguments are in the broker only.") : h("div.tree", tree(job.args)))),
           h("div", card("Details", null, details()), job.meta && Object.keys(job.meta).length ? card("Metadata", null, h("div.tree", tree(job.meta))) : null)),
       ];
@@ -37,7 +39,7 @@ export function open(at) {
     if (!may("operate")) return [];
     const again = done => attempt(done, "Done").then(() => self.load()).then(() => self.redraw());
     return [
-      job.args_known !== false && button(job.state === "discarded" ? "Edit and retry" : "Push a copy", edit),
+      job.args_known !== false && !job.args_redacted && button(job.state === "discarded" ? "Edit and retry" : "Push a copy", edit),
       job.state === "discarded" && button("Retry", () => again(() => send("POST", `admin/${path}/retry`)), "primary"),
       job.state === "pending" && button("Activate", () => again(() => send("POST", `${path}/activate`)), "primary"),
       !ENDED.has(job.state) && button("Cancel", () => confirmed("Cancel this job", job.state === "active" ? "Its worker is told. A handler that does not listen goes on." : "It will not run.", "Cancel the job", "danger", () => again(() => send("POST", `admin/${path}/cancel`))), "danger"),
