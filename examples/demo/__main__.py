@@ -47,7 +47,8 @@ LOG_WIDTH = 120
     default=REPOSITORY / "demo-data",
     help="Where everything is kept; emptied first.  [default: demo-data]",
 )
-def main(directory: Path, data: Path) -> None:
+@click.option("--keep", is_flag=True, help="Leave broker and dashboard up in the end, until Ctrl-C.")
+def main(directory: Path, data: Path, *, keep: bool) -> None:
     """Run the demo. Exit code 1: a job is lost, or two accounts differ."""
     # A log file has no width of its own.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
@@ -57,14 +58,14 @@ def main(directory: Path, data: Path) -> None:
         logging.basicConfig(
             filename=data / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO
         )
-        sys.exit(work(console, directory, data, paths))
+        sys.exit(work(console, directory, data, paths, keep=keep))
 
 
-def work(console: Console, directory: Path, data: Path, paths: list[Path]) -> int:
+def work(console: Console, directory: Path, data: Path, paths: list[Path], *, keep: bool = False) -> int:
     """Run the demo and say how it ended; return the exit code."""
     try:
         with asyncio.Runner() as runner:
-            problems = runner.run(demo(console, directory, data, paths))
+            problems = runner.run(demo(console, directory, data, paths, keep=keep))
     except (ProcessFailed, Stalled, ClientError, JobsError) as error:
         problems = [str(error)]
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -114,7 +115,7 @@ def lock(file: TextIO) -> None:
         raise click.UsageError(f"another demo is at work in {Path(file.name).parent}") from None
 
 
-async def demo(console: Console, directory: Path, data: Path, paths: list[Path]) -> list[str]:
+async def demo(console: Console, directory: Path, data: Path, paths: list[Path], *, keep: bool = False) -> list[str]:
     """Run it, from the broker's start to the report; return what is wrong in the end."""
     began = time.monotonic()
     task = asyncio.current_task()
@@ -129,6 +130,9 @@ async def demo(console: Console, directory: Path, data: Path, paths: list[Path])
         if problems:
             return problems
         problems = await report(console, data, run)
+        if keep and not problems:
+            console.print("\n[bold]Broker and dashboard stay up[/] until Ctrl-C.")
+            await asyncio.Event().wait()
     if not problems:
         console.print("[green]✓[/] the report's totals are those of the workers and queues")
         console.print(f"\ntables      {shown(data / 'tables')}")

@@ -85,6 +85,25 @@ async def running_worker(uri: str, notebook: Path, log: Path) -> AsyncGenerator[
         await stop(process)
 
 
+@asynccontextmanager
+async def running_dashboard(uri: str, log: Path) -> AsyncGenerator[str, None]:
+    """`waybill serve` on this broker: yields the address of its dashboard. Raises ProcessFailed."""
+    process = await _spawn(("waybill", "serve", "--uri", uri, "--port", "0"), log, output=PIPE)
+    try:
+        if process.stdout is None:
+            raise ProcessFailed("the server has no standard output")
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = (await process.stdout.readline()).decode()
+        except TimeoutError:
+            line = ""
+        if not line.startswith("ready "):
+            raise ProcessFailed(f"the dashboard did not start: see {log}")
+        yield f"{line.removeprefix('ready ').strip()}/"
+    finally:
+        await stop(process)
+
+
 async def run_report(uri: str, data: Path, page: Path, totals: Path) -> int:
     """Run the pipeline and its report in a process that writes to this terminal; return its exit code."""
     process = await _spawn(("examples.demo.report", uri, str(data), str(page), str(totals)), None)

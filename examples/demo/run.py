@@ -13,7 +13,7 @@ from examples.demo import evidence
 from examples.demo.display import Display
 from examples.demo.evidence import Evidence, consumer_count, unfinished_count
 from examples.demo.jobs import RECONNECT, make_jobs
-from examples.demo.processes import BrokerProcess, ProcessFailed, run_report, running_worker, stop
+from examples.demo.processes import BrokerProcess, ProcessFailed, run_report, running_dashboard, running_worker, stop
 from examples.demo.progress import Progress, follow
 from waybill.client import Connection, connect
 
@@ -60,6 +60,8 @@ async def do_jobs(stack: AsyncExitStack, console: Console, data: Path, paths: li
     stack.push_async_callback(broker.stop)
     seconds = await broker.start()
     console.print(f"[green]✓[/] broker started in {seconds:.2f} s: process {broker.pid}, port {broker.port}")
+    url = await stack.enter_async_context(running_dashboard(broker.uri, data / "dashboard.log"))
+    console.print(f"[green]✓[/] dashboard at {url}")
     pushed: list[str] = []
     notebooks = [data / f"worker-{number}.sqlite" for number in range(1, WORKERS + 1)]
     async with AsyncExitStack() as working:
