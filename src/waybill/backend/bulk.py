@@ -12,7 +12,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import TERMINAL, Form, form_of
 from waybill.backend.job_search import filter_of, search
 from waybill.ojs.errors import InvalidJob, PushFailed
@@ -56,11 +56,11 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
     """Find the jobs of a request. Raises RequestRefused."""
     ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
     if (ids is None) == (wanted is None):
-        raise _invalid("job_ids", "either this or filter must be there, and not both")
+        raise invalid("job_ids", "either this or filter must be there, and not both")
     if ids is not None:
         return await _named(backend, ids)
     if not isinstance(wanted, dict):
-        raise _invalid("filter", "must be an object")
+        raise invalid("filter", "must be an object")
     read = filter_of(wanted, DEFAULT_STATES[action])
     found = await search(backend, read, MOST_MATCHED + 1)
     return Selection(found[:MOST_MATCHED], [], len(found) > MOST_MATCHED)
@@ -68,7 +68,7 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
 
 async def _named(backend: Backend, ids: object) -> Selection:
     if not isinstance(ids, list) or not ids or not all(isinstance(one, str) and 0 < len(one) <= 255 for one in ids):
-        raise _invalid("job_ids", "must be an array of ids, with at least one")
+        raise invalid("job_ids", "must be an array of ids, with at least one")
     if len(ids) > MOST_IDS:
         details: Form = {"code": "BATCH_SIZE_EXCEEDED", "max_batch_size": MOST_IDS, "batch_size": len(ids)}
         headers = [("X-OJS-Max-Batch-Size", str(MOST_IDS))]
@@ -176,7 +176,3 @@ async def _push_again(backend: Backend, job_id: str) -> str:
     except (InvalidJob, PushFailed) as error:
         return f"{error}."
     return ""
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

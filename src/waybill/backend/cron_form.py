@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form
 from waybill.ojs.cron.definition import OPTIONS, CronFiring, CronInfo, CronJob, read_cron_job
 
@@ -25,7 +25,7 @@ def cron_job_of(body: Form) -> CronJob:
     given = body.get("job_template", body.get("job"))
     template: Form = {name: body[name] for name in _TEMPLATE if name in body}
     if given is not None and not isinstance(given, dict):
-        raise RequestRefused("invalid_request", "job_template: must be an object.", details={"field": "job_template"})
+        raise invalid("job_template", "must be an object")
     template |= given or {}
     template.setdefault("args", [])
     job = envelope_of(template)
@@ -63,7 +63,7 @@ def changed(info: CronInfo, changes: Form) -> CronJob:
     template = changes.get("job_template", {})
     own = {name: changes[name] for name in _TEMPLATE if name in changes}
     if not isinstance(template, dict):
-        raise RequestRefused("invalid_request", "job_template: must be an object.", details={"field": "job_template"})
+        raise invalid("job_template", "must be an object")
     merged: Form = {**before, **changes, "name": info.name}
     merged["job_template"] = {**before["job_template"], **own, **template}  # type: ignore[dict-item]
     return cron_job_of(merged)

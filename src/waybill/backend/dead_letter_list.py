@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, may_be_queue
+from waybill.backend.errors import invalid, may_be_queue
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
@@ -62,7 +62,7 @@ def filter_of(given: Mapping[str, object], prefix: str = "") -> DeadFilter:
     for name in _FIELDS:
         value = given.get(name)
         if value is not None and not isinstance(value, str):
-            raise _invalid(name, "must be a string")
+            raise invalid(name, "must be a string")
         found[name] = value or ""
     until = found["until"] or found["older_than"]
     return DeadFilter(
@@ -163,8 +163,4 @@ def _moment(text: str, field: str) -> datetime | None:
     try:
         return parse_timestamp(text, field)
     except InvalidJob:
-        raise _invalid(field, "must be an RFC 3339 time") from None
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})
+        raise invalid(field, "must be an RFC 3339 time") from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from waybill.backend.errors import RequestRefused
-from waybill.backend.options import Json, duration_of, invalid, priority_of, rate_limit_of, unique_of
+from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.options import Json, duration_of, priority_of, rate_limit_of, unique_of
 from waybill.backend.versions import read_version
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import parse_duration

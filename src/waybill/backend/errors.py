@@ -114,6 +114,11 @@ def may_be_queue(queue: str) -> bool:
     return len(queue.encode(errors="replace")) <= MAX_QUEUE_LENGTH and queue.isprintable()
 
 
+def invalid(field: str, what: str) -> RequestRefused:
+    """Return the error for a field that is wrong."""
+    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})
+
+
 def not_found(what: str, name: str) -> RequestRefused:
     """Return the error for something that is not there."""
     details: dict[str, object] = {"resource_type": what, "resource_id": name[:300]}

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
@@ -164,19 +164,19 @@ class Gate:
 def read_bound(given: object) -> QueueBound | None:
     """Read the bound of a queue; None for one without. Raises RequestRefused."""
     if not isinstance(given, dict):
-        raise _invalid("backpressure", "must be an object")
+        raise invalid("backpressure", "must be an object")
     depth, strategy = given.get("max_depth", 0), given.get("strategy", REJECT)
     threshold = given.get("warning_threshold", 0.8)
     if given.get("max_size_bytes"):
         details: Form = {"field": "backpressure.max_size_bytes"}
         raise RequestRefused("unsupported", "backpressure.max_size_bytes is not supported.", details=details)
     if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth < 1 << 53:
-        raise _invalid("backpressure.max_depth", "must be an integer of at least 0")
+        raise invalid("backpressure.max_depth", "must be an integer of at least 0")
     if strategy not in STRATEGIES:
         text = f"backpressure.strategy: must be one of {', '.join(sorted(STRATEGIES))}."
         raise RequestRefused("unsupported", text, details={"field": "backpressure.strategy"})
     if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
-        raise _invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
+        raise invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
     return QueueBound(depth, str(strategy), float(threshold)) if depth else None
 
 
@@ -204,11 +204,11 @@ def _is_for_later(job: Form) -> bool:
 def set_tenant(job: Form, tenant: str) -> None:
     """Write the tenant of a request into a job (ojs-multi-tenancy section 5.3)."""
     if _TENANT.fullmatch(tenant) is None:
-        raise _invalid("X-OJS-Tenant", "must be letters, digits, '.', '_', ':' and '-'")
+        raise invalid("X-OJS-Tenant", "must be letters, digits, '.', '_', ':' and '-'")
     meta = job.get("meta")
     given = meta.get("tenant_id") if isinstance(meta, dict) else None
     if given is not None and given != tenant:
-        raise _invalid("meta.tenant_id", "is another tenant than the header X-OJS-Tenant says")
+        raise invalid("meta.tenant_id", "is another tenant than the header X-OJS-Tenant says")
     job["meta"] = {**(meta if isinstance(meta, dict) else {}), "tenant_id": tenant}
 
 
@@ -223,7 +223,3 @@ def _with_warnings(response: Response, warnings: list[str]) -> Response:
         found["warnings"] = warnings[:100]
         response.body = msgspec.json.encode(found)
     return response
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request
 from waybill.backend.pages import cursor_of, limit_of, offset_of, pagination_of
@@ -39,7 +39,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
         raise RequestRefused("invalid_request", text, details=details)
     for name in ("queue", "type"):
         if not query.get(name, "").isprintable():
-            raise RequestRefused("invalid_request", f"{name}: is no name.", details={"field": name})
+            raise invalid(name, "is no name")
     stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
     limit = limit_of(request)

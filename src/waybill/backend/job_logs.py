@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.ojs.coordinator.records import Records
 from waybill.ojs.errors import InvalidJob
@@ -78,17 +78,17 @@ def read_entry(given: object, job: Form, now: str, index: int) -> Form:
     """Return a log record as it is kept, of what a worker sends. Raises RequestRefused."""
     field = f"entries[{index}]"
     if not isinstance(given, dict):
-        raise _invalid(field, "must be an object")
+        raise invalid(field, "must be an object")
     name = given.get("severity", given.get("level", "INFO"))
     severity = severity_of(name, f"{field}.severity")
     message = given.get("message")
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
-        raise _invalid(f"{field}.message", f"must be a string of at most {MAX_MESSAGE} characters")
+        raise invalid(f"{field}.message", f"must be a string of at most {MAX_MESSAGE} characters")
     time = given.get("timestamp", now)
     try:
         timestamp = format_timestamp(parse_timestamp(time if isinstance(time, str) else "", "time").astimezone(UTC))
     except (InvalidJob, OverflowError):
-        raise _invalid(f"{field}.timestamp", "must be an RFC 3339 time") from None
+        raise invalid(f"{field}.timestamp", "must be an RFC 3339 time") from None
     entry: Form = {
         "timestamp": timestamp,
         "severity": severity,
@@ -106,13 +106,9 @@ def severity_of(value: object, field: str) -> str:
     name = value.upper() if isinstance(value, str) else ""
     name = _ALIASES.get(name, name)
     if name not in SEVERITIES:
-        raise _invalid(field, f"must be one of {', '.join(SEVERITIES)}")
+        raise invalid(field, f"must be one of {', '.join(SEVERITIES)}")
     return name
 
 
 def _prefix(job_id: str) -> str:
     return f"{KIND}{job_id}/"
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_list import BECOMES, STATES
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
@@ -71,18 +71,18 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     unknown = set(given) - _FIELDS
     if unknown:
         # A filter that is misspelt would match more than was meant.
-        raise _invalid(min(unknown), "is no field of a filter")
+        raise invalid(min(unknown), "is no field of a filter")
     states = frozenset(_texts(given, "state", "states")) or default_states
     if not states <= STATES:
-        raise _invalid("state", f"must be one of {', '.join(sorted(STATES))}")
+        raise invalid("state", f"must be one of {', '.join(sorted(STATES))}")
     priority, meta = given.get("priority"), given.get("meta", {})
     if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-        raise _invalid("priority", "must be an integer")
+        raise invalid("priority", "must be an integer")
     if not isinstance(meta, dict):
-        raise _invalid("meta", "must be an object")
+        raise invalid("meta", "must be an object")
     kind = given.get("type") or ""
     if not isinstance(kind, str):
-        raise _invalid("type", "must be a string")
+        raise invalid("type", "must be a string")
     tenant = given.get("tenant")
     own = {name: _one_text(given, name) for name in ("fingerprint", "text", "id")}
     return Wanted(
@@ -129,7 +129,7 @@ def _page(rough: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
 def _one_text(given: Mapping[str, object], name: str) -> str:
     value = given.get(name) or ""
     if not isinstance(value, str) or not value.isprintable():
-        raise _invalid(name, "must be a string")
+        raise invalid(name, "must be a string")
     return value
 
 
@@ -139,7 +139,7 @@ def _texts(given: Mapping[str, object], *names: str) -> list[str]:
         value = given.get(name)
         listed = value.split(",") if isinstance(value, str) else value if value is not None else []
         if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-            raise _invalid(name, "must be a string or an array of strings")
+            raise invalid(name, "must be a string or an array of strings")
         found += [one for one in listed if one]
     return found
 
@@ -151,9 +151,5 @@ def _time(given: Mapping[str, object], *names: str) -> datetime | None:
             try:
                 return parse_timestamp(value if isinstance(value, str) else "", name).astimezone(UTC)
             except (InvalidJob, OverflowError):
-                raise _invalid(name, "must be an RFC 3339 time") from None
+                raise invalid(name, "must be an RFC 3339 time") from None
     return None
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

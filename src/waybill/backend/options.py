@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 
 Json = dict[str, object]
 
@@ -120,8 +120,3 @@ def duration_of(value: object, field: str, unit: float = 0.001) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
         raise RequestRefused("validation_error", f"{field}: must be a number.", details={"field": field})
     return f"PT{value * unit:.3f}S"
-
-
-def invalid(field: str, what: str) -> RequestRefused:
-    """Return the error for a field that is wrong."""
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

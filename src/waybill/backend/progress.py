@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.leases import Leases
 from waybill.ojs.coordinator.job_view import JobView
@@ -155,13 +155,13 @@ def read_report(body: Form) -> Report:
             progress /= 100
     data, message = body.get("data"), body.get("message")
     if progress is not None and (not isinstance(progress, int | float) or isinstance(progress, bool)):
-        raise _invalid("progress", "must be a number from 0 to 1")
+        raise invalid("progress", "must be a number from 0 to 1")
     if data is not None and not isinstance(data, dict):
-        raise _invalid("data", "must be an object")
+        raise invalid("data", "must be an object")
     if message is not None and not isinstance(message, str):
-        raise _invalid("message", "must be a string")
+        raise invalid("message", "must be a string")
     if progress is None and data is None and message is None and body.get("checkpoint") is None:
-        raise _invalid("progress", "either this or data must be there")
+        raise invalid("progress", "either this or data must be there")
     raw = None if data is None else msgspec.Raw(msgspec.json.encode(data))
     if raw is not None and len(bytes(raw)) > MAX_DATA_BYTES:
         raise RequestRefused("payload_too_large", f"data: {MAX_DATA_BYTES} bytes are allowed.")
@@ -176,7 +176,3 @@ def _later(before: tuple[JobInfo, Report] | None, report: Report) -> Report:
     earlier = before[1]
     known = [one for one in (earlier.progress, report.progress) if one is not None]
     return Report(max(known, default=None), report.message or earlier.message, report.data or earlier.data)
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

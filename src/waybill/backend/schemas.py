@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.settings import Settings
 
@@ -191,7 +191,7 @@ def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known
 
 
 def _no_schema(why: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"schema: is no JSON Schema: {why}.", details={"field": "schema"})
+    return invalid("schema", f"is no JSON Schema: {why}")
 
 
 def name_of(job_type: str, version: str) -> str:
@@ -203,7 +203,7 @@ def order_of(version: str) -> tuple[int, int, int, bool, tuple[tuple[bool, int, 
     """Return what versions are ordered by (SemVer 2.0.0 section 11). Raises RequestRefused for what is none."""
     found = _VERSION.fullmatch(version)
     if found is None:
-        raise RequestRefused("invalid_request", "version: must be like 2.0 or 1.4.2.", details={"field": "version"})
+        raise invalid("version", "must be like 2.0 or 1.4.2")
     major, minor, patch, before = found.groups()
     parts = tuple((not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in (before or "").split("."))
     return int(major), int(minor), int(patch or 0), before is None, parts

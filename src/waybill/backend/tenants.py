@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.keys import TENANT
 from waybill.backend.limits import Limits
@@ -123,7 +123,7 @@ def count_of(counts: Counts, tenant: str, states: frozenset[str]) -> int:
 def read_tenant(limits: object, before: Tenant) -> Tenant:
     """Return what is set for a tenant, changed as a client wants it. Raises RequestRefused."""
     if not isinstance(limits, dict):
-        raise _invalid("limits", "must be an object")
+        raise invalid("limits", "must be an object")
     unknown = sorted(set(limits) - {*NAMES, "max_enqueue_rate", "reason"})
     if unknown:
         raise RequestRefused("unsupported", f"limits.{unknown[0]} cannot be set.", details={"field": unknown[0]})
@@ -135,14 +135,14 @@ def read_tenant(limits: object, before: Tenant) -> Tenant:
         changes["max_enqueue_rate"] = _rate(limits["max_enqueue_rate"])
     reason = limits.get("reason", "")
     if not isinstance(reason, str) or len(reason) > 1000:
-        raise _invalid("limits.reason", "must be a string of at most 1000 characters")
+        raise invalid("limits.reason", "must be a string of at most 1000 characters")
     return msgspec.structs.replace(before, reason=reason, **changes)
 
 
 def check_name(name: str) -> None:
     """Raise RequestRefused unless a tenant may be called so."""
     if TENANT.fullmatch(name) is None:
-        raise _invalid("tenant_id", "must be lower case letters, digits and '-', 48 at most")
+        raise invalid("tenant_id", "must be lower case letters, digits and '-', 48 at most")
 
 
 def form_of_limits(config: Tenant) -> Form:
@@ -156,7 +156,7 @@ def form_of_limits(config: Tenant) -> Form:
 
 def _count(value: object, field: str) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
-        raise _invalid(field, "must be an integer of at least 0")
+        raise invalid(field, "must be an integer of at least 0")
     return value
 
 
@@ -165,14 +165,14 @@ def _rate(value: object) -> EnqueueRate | None:
         return None
     field = "limits.max_enqueue_rate"
     if not isinstance(value, dict):
-        raise _invalid(field, "must be an object")
+        raise invalid(field, "must be an object")
     limit, period = _count(value.get("limit"), f"{field}.limit"), value.get("period")
     try:
         read = parse_duration(period if isinstance(period, str) else "", "period")
     except InvalidJob:
-        raise _invalid(f"{field}.period", "must be an ISO 8601 duration") from None
+        raise invalid(f"{field}.period", "must be an ISO 8601 duration") from None
     if limit is None or not timedelta(0) < read <= timedelta(days=1):
-        raise _invalid(field, "must have a limit, and a period of at most a day")
+        raise invalid(field, "must have a limit, and a period of at most a day")
     return EnqueueRate(limit, read)
 
 
@@ -180,7 +180,3 @@ def _exceeded(tenant: str, limit: str, current: int, maximum: int) -> RequestRef
     details: Form = {"tenant_id": tenant, "limit": limit, "current": current, "maximum": maximum}
     text = f"Tenant {tenant!r} has exceeded {limit} ({maximum})."
     return RequestRefused("TENANT_LIMIT_EXCEEDED", text, details=details)
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

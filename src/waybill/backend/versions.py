@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import invalid
 from waybill.ojs.worker.execution import Execution
 
 MOST_HANDLERS: Final = 1000
@@ -70,16 +70,16 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
     if given is None:
         return None
     if not isinstance(given, list) or len(given) > MOST_HANDLERS:
-        raise _invalid("handlers", f"must be an array of at most {MOST_HANDLERS} objects")
+        raise invalid("handlers", f"must be an array of at most {MOST_HANDLERS} objects")
     ranges: dict[str, Range] = {}
     for index, one in enumerate(given):
         kind, versions = (one.get("type"), one.get("versions", "*")) if isinstance(one, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(versions, str):
-            raise _invalid(f"handlers[{index}]", "must have a type, and versions that are a string")
+            raise invalid(f"handlers[{index}]", "must have a type, and versions that are a string")
         try:
             ranges[kind] = read_range(versions)
         except ValueError:
-            raise _invalid(f"handlers[{index}].versions", 'must be "*", a version or a range as ">=1.0 <2.0"') from None
+            raise invalid(f"handlers[{index}].versions", 'must be "*", a version or a range as ">=1.0 <2.0"') from None
     limited = {kind: bounds for kind, bounds in ranges.items() if bounds}
     if not limited:
         return None
@@ -96,7 +96,3 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
         return version is None or all(_FITS[name](version, bound) for name, bound in bounds)
 
     return fits
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -16,7 +16,7 @@ import time
 from typing import Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 
 TIMEOUT_SECONDS: Final = 30.0
 MAX_REDIRECTS: Final = 3
@@ -49,25 +49,25 @@ def check_url(url: object, *, allows_private: bool) -> str:
     Raises RequestRefused.
     """
     if not isinstance(url, str) or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise _invalid(f"must be a URL of at most {MAX_URL} printable ASCII characters")
+        raise invalid("url", f"must be a URL of at most {MAX_URL} printable ASCII characters")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise _invalid("is no URL") from None
+        raise invalid("url", "is no URL") from None
     if parts.scheme not in _PORTS or not host or parts.username is not None or parts.password is not None:
-        raise _invalid("must be an http or https URL with a host, and without a password")
+        raise invalid("url", "must be an http or https URL with a host, and without a password")
     if parts.scheme == "http" and not allows_private:
-        raise _invalid("must use https")
+        raise invalid("url", "must use https")
     if not allows_private:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
             if host == "localhost" or host.endswith((".localhost", ".internal", ".local")):
-                raise _invalid("must not lead to this machine or its network") from None
+                raise invalid("url", "must not lead to this machine or its network") from None
         else:
             if not is_public(address):
-                raise _invalid("must not lead to this machine or its network")
+                raise invalid("url", "must not lead to this machine or its network")
     return url
 
 
@@ -173,7 +173,3 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
         raise ValueError("this is no HTTP answer")
     fields = (line.partition(":") for line in lines[1:] if ":" in line)
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
-
-
-def _invalid(what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"url: {what}.", details={"field": "url"})

@@ -11,7 +11,7 @@ import msgspec
 from waybill import __version__
 from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import Directive
 from waybill.backend.gate import read_bound
 from waybill.backend.history import PERIODS
@@ -77,7 +77,7 @@ class AdminRoutes:
     async def _history(self, request: Request) -> Response:
         period = request.query.get("period", "5m")
         if period not in PERIODS:
-            raise _invalid("period", f"must be one of {', '.join(PERIODS)}")
+            raise invalid("period", f"must be one of {', '.join(PERIODS)}")
         until = _moment(request, "until", time.time())
         since = _moment(request, "since", until - HOUR)
         queue = request.query.get("queue") or None
@@ -247,8 +247,4 @@ def _moment(request: Request, name: str, default: float) -> float:
     try:
         return parse_timestamp(text, name).timestamp()
     except (InvalidJob, OverflowError, ValueError):
-        raise _invalid(name, "must be an RFC 3339 time") from None
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})
+        raise invalid(name, "must be an RFC 3339 time") from None

@@ -7,7 +7,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel, refusal_of, retry
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
@@ -43,9 +43,9 @@ class AdminJobRoutes:
             return answer({"items": items, "jobs": items, "pagination": pagination})
         field, order = query.get("sort") or "created_at", query.get("order") or "desc"
         if field not in SORTED_BY:
-            raise _invalid("sort", f"must be one of {', '.join(sorted(SORTED_BY))}")
+            raise invalid("sort", f"must be one of {', '.join(sorted(SORTED_BY))}")
         if order not in {"asc", "desc"}:
-            raise _invalid("order", "must be asc or desc")
+            raise invalid("order", "must be asc or desc")
         wanted = filter_of({name: query[name] for name in FILTERS if query.get(name)})
         found = await search(self._backend, wanted)
         if field == "priority":
@@ -106,7 +106,3 @@ _TIMES: Final = (
 def _priority(form: Form) -> int:
     value = form.get("priority")
     return value if isinstance(value, int) else 0
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

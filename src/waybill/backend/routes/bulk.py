@@ -10,7 +10,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import DONE, MOST_IDS, Outcome, Selection, apply, refusal_of, select
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import OF_JOBS, RequestRefused
+from waybill.backend.errors import OF_JOBS, RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of_push
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
@@ -73,7 +73,7 @@ class BulkRoutes:
         body = request.json(required=True)
         given = body.get("jobs")
         if not isinstance(given, list) or not given:
-            raise _invalid("jobs", "must be an array with at least one job")
+            raise invalid("jobs", "must be an array with at least one job")
         if len(given) > MOST_IDS:
             details: Form = {"code": "BATCH_SIZE_EXCEEDED", "max_batch_size": MOST_IDS, "batch_size": len(given)}
             text = f"There are {len(given)} jobs in this request: {MOST_IDS} are allowed."
@@ -204,23 +204,19 @@ def _summary(action: str, outcomes: Sequence[Outcome], done: int, *, has_more: b
 def _confirmed(request: Request) -> Form:
     body = request.json(required=True)
     if body.get("confirm") is not True and not _flag(body, "dry_run"):
-        raise _invalid("confirm", "must be true: this changes many jobs")
+        raise invalid("confirm", "must be true: this changes many jobs")
     return body
 
 
 def _flag(body: Form, name: str) -> bool:
     value = body.get(name, False)
     if not isinstance(value, bool):
-        raise _invalid(name, "must be true or false")
+        raise invalid(name, "must be true or false")
     return value
 
 
 def _mode(body: Form) -> str:
     mode = body.get("atomicity", "partial")
     if mode not in MODES:
-        raise _invalid("atomicity", "must be atomic or partial")
+        raise invalid("atomicity", "must be atomic or partial")
     return str(mode)
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

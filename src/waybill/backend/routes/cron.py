@@ -11,7 +11,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.cron_form import changed, cron_job_of, form_of_cron, form_of_firing
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -50,7 +50,7 @@ class CronRoutes:
     async def _list(self, request: Request) -> Response:
         wanted = request.query.get("enabled")
         if wanted not in {None, "", "true", "false"}:
-            raise RequestRefused("invalid_request", "enabled: must be true or false.", details={"field": "enabled"})
+            raise invalid("enabled", "must be true or false")
         found = [form_of_cron(info) for info in await self._backend.jobs.crons.list()]
         found = [one for one in found if str(one["name"]).startswith(request.queue_prefix)]
         if wanted:
@@ -74,7 +74,7 @@ class CronRoutes:
         info = await crons.get(name)
         enabled = body.pop("enabled", None)
         if enabled is not None and not isinstance(enabled, bool):
-            raise RequestRefused("invalid_request", "enabled: must be true or false.", details={"field": "enabled"})
+            raise invalid("enabled", "must be true or false")
         if body:
             job = changed(info, body)
             await self._backend.know_queue(job.queue)

@@ -9,7 +9,7 @@ from typing import Final
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadLetterList, filter_of, key_of
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -86,7 +86,7 @@ class DeadLetterRoutes:
     async def _purge_confirmed(self, request: Request) -> Response:
         body = request.json()
         if body.get("confirm") is not True and body.get("dry_run") is not True:
-            raise _invalid("confirm", "must be true, as this cannot be undone")
+            raise invalid("confirm", "must be true, as this cannot be undone")
         return await self._purge(request)
 
     async def _purge(self, request: Request) -> Response:
@@ -99,11 +99,11 @@ class DeadLetterRoutes:
         """Return the ids that a request is about, by queue, and whether it only asks. Raises RequestRefused."""
         given, ids, is_dry = body.get("filter", body), body.get("ids", body.get("job_ids")), body.get("dry_run", False)
         if not isinstance(given, dict):
-            raise _invalid("filter", "must be an object")
+            raise invalid("filter", "must be an object")
         if ids is not None and not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
-            raise _invalid("ids", "must be an array of strings")
+            raise invalid("ids", "must be an array of strings")
         if not isinstance(is_dry, bool):
-            raise _invalid("dry_run", "must be true or false")
+            raise invalid("dry_run", "must be true or false")
         found: dict[str, list[str]] = {}
         for form in await self._dead.find(filter_of(given, prefix)):
             if ids is None or form["id"] in ids:
@@ -146,7 +146,7 @@ def _changes(body: Form) -> Form:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise _invalid("override", "must be an object")
+        raise invalid("override", "must be an object")
     unknown = sorted(set(given) - set(_OVERRIDES))
     if unknown:
         raise RequestRefused("unsupported", f"override.{unknown[0]} cannot be set.", details={"field": unknown[0]})
@@ -156,7 +156,3 @@ def _changes(body: Form) -> Form:
 
 def _count(found: dict[str, list[str]]) -> int:
     return sum(map(len, found.values()))
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

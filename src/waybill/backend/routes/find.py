@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import Directive, Dismissed
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_list import BECOMES, STATES
@@ -55,7 +55,7 @@ class FindRoutes:
         query = request.query
         for name in _TEXTS:
             if not query.get(name, "").isprintable():
-                raise RequestRefused("invalid_request", f"{name}: is no text.", details={"field": name})
+                raise invalid(name, "is no text")
         states = frozenset(one for one in query.get("state", "").split(",") if one)
         if not states <= STATES:
             text = f"state: must be one of {', '.join(sorted(STATES))}."

@@ -10,7 +10,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.cron_form import form_of_cron
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import invalid
 from waybill.backend.extensions import MAINTENANCE, Maintenance
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
@@ -39,7 +39,7 @@ class MaintenanceRoutes:
         body = request.json(required=True)
         enabled = body.get("enabled")
         if not isinstance(enabled, bool):
-            raise _invalid("enabled", "must be true or false")
+            raise invalid("enabled", "must be true or false")
         shelf = self._backend.extensions.maintenance
         before = shelf.get(MAINTENANCE)
         if enabled:
@@ -55,13 +55,13 @@ class MaintenanceRoutes:
     async def _read(self, body: Form, before: Maintenance | None) -> Maintenance:
         reason, duration = body.get("reason", ""), body.get("estimated_duration")
         if not isinstance(reason, str) or len(reason) > MOST_REASON:
-            raise _invalid("reason", f"must be a string of at most {MOST_REASON} characters")
+            raise invalid("reason", f"must be a string of at most {MOST_REASON} characters")
         end = ""
         if duration is not None:
             try:
                 end = format_timestamp(datetime.now(UTC) + parse_duration(str(duration), "estimated_duration"))
             except (InvalidJob, OverflowError):
-                raise _invalid("estimated_duration", "must be an ISO 8601 duration") from None
+                raise invalid("estimated_duration", "must be an ISO 8601 duration") from None
         if before is not None:
             return Maintenance(before.enabled_at, reason, end, before.queues, before.crons)
         jobs = self._backend.jobs
@@ -99,7 +99,3 @@ def _form_of(found: Maintenance | None) -> Form:
     if found.estimated_end:
         form["estimated_end"] = found.estimated_end
     return form | {"queues_paused": found.queues, "cron_jobs_paused": found.crons}
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, may_be_queue, not_found
+from waybill.backend.errors import RequestRefused, invalid, may_be_queue, not_found
 from waybill.backend.event_streams import MEDIA_TYPE, Pieces, Wanted, begin, follow, sent
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.message import Request, Response, answer, streamed
@@ -90,7 +90,7 @@ class ProgressRoutes:
     async def _save(self, request: Request) -> Response:
         body = request.json(required=True)
         if "state" not in body:
-            raise RequestRefused("invalid_request", "state: must be there.", details={"field": "state"})
+            raise invalid("state", "must be there")
         job = await self._current(request)
         if job.state != _ACTIVE or not _is_of(job, body):
             details: Form = {"job_id": job.id, "current_state": job.state, "expected_state": _ACTIVE}

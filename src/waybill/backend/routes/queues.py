@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -63,7 +63,7 @@ class QueueRoutes:
     async def _make(self, request: Request) -> Response:
         name = request.json(required=True).get("name")
         if not isinstance(name, str):
-            raise RequestRefused("invalid_request", "name: must be a string.", details={"field": "name"})
+            raise invalid("name", "must be a string")
         check_queue(name)
         await self._backend.fetcher.has_queue(name, creates=True)
         await self._backend.know_queue(name)

@@ -6,7 +6,7 @@ from datetime import UTC
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import invalid, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.limits import Override
 from waybill.backend.message import Request, Response, answer
@@ -61,17 +61,17 @@ class RateLimitRoutes:
         expires_at = body.get("expires_at")
         if expires_at is not None:
             if not isinstance(expires_at, str):
-                raise _invalid("expires_at", "must be an RFC 3339 time")
+                raise invalid("expires_at", "must be an RFC 3339 time")
             expires_at = format_timestamp(parse_timestamp(expires_at, "expires_at").astimezone(UTC))
         concurrency = body.get("concurrency")
         if concurrency is not None and (
             not isinstance(concurrency, int) or isinstance(concurrency, bool) or not 0 <= concurrency <= 1_000_000
         ):
-            raise _invalid("concurrency", "must be an integer of at least 0")
+            raise invalid("concurrency", "must be an integer of at least 0")
         rest = {name: value for name, value in body.items() if name not in {"concurrency", "expires_at"}}
         policy = _policy(rest, key)
         if concurrency is None and policy.rate is None and policy.throttle is None:
-            raise _invalid("concurrency", "must be given, or rate or throttle")
+            raise invalid("concurrency", "must be given, or rate or throttle")
         override = Override(concurrency, policy.rate, policy.throttle, expires_at)
         await self._backend.limits.overrides.put(key, override, expires_at=expires_at)
         return answer(await self._form(key))
@@ -89,7 +89,7 @@ class RateLimitRoutes:
         await self._backend.know_queue(name)
         policy = _policy(request.json(required=True), f"queue:{name}")
         if policy.concurrency is None and policy.rate is None and policy.throttle is None:
-            raise _invalid("concurrency", "must be given, or rate or throttle")
+            raise invalid("concurrency", "must be given, or rate or throttle")
         await self._backend.limits.queues.put(name, policy)
         return await self._of_queue(request)
 
@@ -151,7 +151,3 @@ def _shown(policy: RateLimitPolicy) -> Form:
         if window is not None:
             form[name] = _window(window)
     return form
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

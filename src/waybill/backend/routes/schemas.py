@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -127,22 +127,22 @@ class SchemaRoutes:
 
 def _schema_of(body: Form, job_type: object, version: object, field: str) -> Schema:
     if not isinstance(job_type, str):
-        raise _invalid("job_type", "must be a string")
+        raise invalid("job_type", "must be a string")
     _check_type(job_type)
     if not isinstance(version, str):
-        raise _invalid("version", "must be a string")
+        raise invalid("version", "must be a string")
     order_of(version)
     schema, compatible = body.get(field), body.get("compatible_with", [])
     if not isinstance(schema, dict):
-        raise _invalid(field, "must be a JSON Schema")
+        raise invalid(field, "must be a JSON Schema")
     if not isinstance(compatible, list) or not all(isinstance(one, str) for one in compatible):
-        raise _invalid("compatible_with", "must be an array of versions")
+        raise invalid("compatible_with", "must be an array of versions")
     return Schema(job_type, version, schema, compatible)
 
 
 def _check_type(job_type: str) -> None:
     if len(job_type) > MAX_TYPE or _TYPE.fullmatch(job_type) is None:
-        raise _invalid("job_type", f"must be a job type of at most {MAX_TYPE} characters")
+        raise invalid("job_type", f"must be a job type of at most {MAX_TYPE} characters")
 
 
 def _mode_of(body: Form, default: str | None) -> str | None:
@@ -151,9 +151,5 @@ def _mode_of(body: Form, default: str | None) -> str | None:
     if mode is None and default is None:
         return None
     if mode not in MODES:
-        raise _invalid("mode", f"must be one of {', '.join(sorted(MODES))}")
+        raise invalid("mode", f"must be one of {', '.join(sorted(MODES))}")
     return str(mode)
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -53,7 +53,7 @@ class WebhookRoutes:
     async def _create(self, request: Request) -> Response:
         body = request.json(required=True)
         if "events" not in body:
-            raise _invalid("events", "must be an array of event types")
+            raise invalid("events", "must be an array of event types")
         made = self._read(
             body, Subscription(new_subscription_id(), "", [], new_secret(), tenant=request.tenant), is_new=True
         )
@@ -170,13 +170,13 @@ class WebhookRoutes:
         wanted = body.get("filter")
         if wanted is not None:
             if not isinstance(wanted, dict):
-                raise _invalid("filter", "must be an object")
+                raise invalid("filter", "must be an object")
             changes |= {name: _names(wanted, name) for name in ("queues", "job_types")}
         active, metadata = body.get("active", before.active), body.get("metadata", before.metadata)
         if not isinstance(active, bool):
-            raise _invalid("active", "must be true or false")
+            raise invalid("active", "must be true or false")
         if not isinstance(metadata, dict) or len(msgspec.json.encode(metadata)) > MAX_METADATA_BYTES:
-            raise _invalid("metadata", f"must be an object of at most {MAX_METADATA_BYTES} bytes")
+            raise invalid("metadata", f"must be an object of at most {MAX_METADATA_BYTES} bytes")
         return msgspec.structs.replace(before, active=active, metadata=metadata, **changes)
 
 
@@ -205,11 +205,7 @@ def _form_of(delivery_id: str, sent: Sent) -> Form:
 def _names(body: Form, name: str, *, is_required: bool = False) -> list[str]:
     value = body.get(name, [])
     if not isinstance(value, list) or not all(isinstance(one, str) and 0 < len(one) <= MAX_NAME for one in value):
-        raise _invalid(name, "must be an array of strings")
+        raise invalid(name, "must be an array of strings")
     if len(value) > MAX_EVENTS or (is_required and not value):
-        raise _invalid(name, f"must have 1 to {MAX_EVENTS} elements")
+        raise invalid(name, f"must have 1 to {MAX_EVENTS} elements")
     return value
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})

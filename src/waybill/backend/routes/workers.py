@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import MAINTENANCE
 from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
@@ -63,9 +63,9 @@ class WorkerRoutes:
         body = request.json()
         queues = body.get("queues", ["default"])
         if not isinstance(queues, list) or not queues or not all(isinstance(one, str) for one in queues):
-            raise _invalid("queues", "must be an array of names, with at least one")
+            raise invalid("queues", "must be an array of names, with at least one")
         if len(queues) > MOST_QUEUES:
-            raise _invalid("queues", f"must have at most {MOST_QUEUES} names")
+            raise invalid("queues", f"must have at most {MOST_QUEUES} names")
         count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
         visibility = _seconds(body, "visibility_timeout_ms")
         wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
@@ -123,10 +123,10 @@ class WorkerRoutes:
         body = request.json()
         requeue = body.get("requeue", False)
         if not isinstance(requeue, bool):
-            raise _invalid("requeue", "must be true or false")
+            raise invalid("requeue", "must be true or false")
         given = body.get("error")
         if not isinstance(given, dict) and not (given is None and requeue):
-            raise _invalid("error", "must be an object")
+            raise invalid("error", "must be an object")
         lease = await self._take(body)
         if requeue:
             return await self._requeue(lease, _whole(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
@@ -187,7 +187,7 @@ class WorkerRoutes:
         """Take the lease that a worker ends. Raises RequestRefused if it has none."""
         job_id = body.get("job_id", body.get("id"))
         if not isinstance(job_id, str) or not job_id:
-            raise _invalid("job_id", "must be a string")
+            raise invalid("job_id", "must be a string")
         worker_id = _text(body, "worker_id")
         leases = self._backend.leases
         lease = leases.get(job_id)
@@ -225,9 +225,9 @@ class WorkerRoutes:
         if isinstance(single, str):
             ids.append(single)
         if len(ids) > MOST_BEATS:
-            raise _invalid("active_jobs", f"must have at most {MOST_BEATS} jobs")
+            raise invalid("active_jobs", f"must have at most {MOST_BEATS} jobs")
         if not worker_id and not ids:
-            raise _invalid("worker_id", "must be a string")
+            raise invalid("worker_id", "must be a string")
         visibility = _seconds(body, "visibility_timeout_ms")
         backend = self._backend
         read_handlers(body.get("handlers"))
@@ -285,7 +285,7 @@ def _whole(body: Form, name: str, default: int, least: int, most: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise _invalid(name, f"must be an integer of at least {least}")
+        raise invalid(name, f"must be an integer of at least {least}")
     return min(value, most)
 
 
@@ -294,7 +294,7 @@ def _seconds(body: Form, name: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e12:
-        raise _invalid(name, "must be a number of milliseconds above 0")
+        raise invalid(name, "must be a number of milliseconds above 0")
     return value / 1000
 
 
@@ -303,9 +303,5 @@ def _text(body: Form, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > 255 or "\0" in value:
-        raise _invalid(name, "must be a string of at most 255 characters")
+        raise invalid(name, "must be a string of at most 255 characters")
     return value
-
-
-def _invalid(field: str, what: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})
