@@ -14,7 +14,8 @@ from tests.pipeline.streams import Stream
 from tests.pipeline.whole_run import EVENTS as WHOLE
 from tests.pipeline.whole_run import JOBS, WholeRun
 from waybill.pipeline import tables
-from waybill.pipeline.run import BatchWritten, PipelineError, Settings, TableWritten, ingest
+from waybill.pipeline.run import PipelineError, Settings, ingest
+from waybill.pipeline.steps import BatchWritten, TableWritten
 from waybill.pipeline.tables import Tables
 
 EVENTS = history(11, 40)

@@ -21,7 +21,10 @@ from pyspark.sql.types import StructType
 
 from waybill.pipeline import tables
 from waybill.pipeline.delta_tables import DeltaTables
+from waybill.pipeline.event_counts import EVENT_COUNTS
+from waybill.pipeline.incremental import forget
 from waybill.pipeline.retention import keep_what_is_needed
+from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
@@ -61,7 +64,7 @@ def compact(
         first = "" if edge is None else str(edge)
         kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
         if edge is not None and len(kept) < len(days):
-            keep_what_is_needed(spark, store, edge)
+            forget(store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
         fresh = store.new_version(tables.EVENTS, exists=True)
         settled = _settled_batches(store)
         rewritten = 0
@@ -110,10 +113,12 @@ def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> boo
 
 
 def _settled_batches(store: Tables) -> int:
-    """A batch number. Spark has recorded a later batch than each lower one as done."""
+    """A batch number. Spark has recorded a later batch than each lower one as done, and all of these are folded."""
     commits = store.checkpoint / "commits"
     numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
-    return max(numbers, default=0)
+    snapshot = Snapshots(store.directory).current()
+    last = max(numbers, default=0)
+    return last if snapshot is None else min(last, snapshot.contents.batch + 1)
 
 
 def _files(directory: Path) -> list[Path]:

@@ -12,6 +12,7 @@ in bronze counts once. So a crash in between loses nothing.
 """
 
 import calendar
+from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
@@ -50,13 +51,22 @@ def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: 
     return rows.where(F.unix_micros("bucket") >= F.lit(edge)).unionByName(kept.select(*table.schema.fieldNames()))
 
 
-def keep_what_is_needed(spark: SparkSession, store: TableStore, first: date) -> None:
-    """Close gold and carry events for the days before `first`, which may be dropped afterwards."""
+def closed_until(spark: SparkSession, store: TableStore) -> int | None:
+    """The edge up to which gold is closed, in microseconds since 1970; None if nothing was dropped."""
+    edges = [_edge(store.read(spark, closed(table))) for table in tables.GOLD if store.has(closed(table))]
+    return max((edge for edge in edges if edge is not None), default=None)
+
+
+def keep_what_is_needed(
+    spark: SparkSession, store: TableStore, first: date, closing: Sequence[Table] = tables.GOLD
+) -> int:
+    """Close gold and carry events for the days before `first`, which may be dropped afterwards. Returns the edge."""
     edge = calendar.timegm(first.timetuple()) * _MICROSECONDS
-    for table in tables.GOLD:
+    for table in closing:
         if store.has(table):
             _close(spark, store, table, edge)
     store.replace(_carried(spark, store, first), tables.CARRIED)
+    return edge
 
 
 def _close(spark: SparkSession, store: TableStore, table: Table, edge: int) -> None:

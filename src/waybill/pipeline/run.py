@@ -6,13 +6,12 @@ it wrote: so a crash anywhere leads to the same files.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
@@ -20,11 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
+from waybill.pipeline.folding import kept
+from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.retention import all_events, with_closed
+from waybill.pipeline.snapshots import VERSIONS_KEPT
 from waybill.pipeline.source import EVENT_STREAM
+from waybill.pipeline.steps import BatchWritten, Pace, Progress, Step, TableWritten
 from waybill.pipeline.table_formats import PARQUET, open_store
-from waybill.pipeline.tables import Table, TableStore
+from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.transforms import bronze, gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
@@ -42,40 +45,13 @@ class Settings:
     objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
+    versions_kept: int = VERSIONS_KEPT
 
     def __post_init__(self) -> None:
         """Raises ValueError for a number out of range."""
         check_whole("max_offsets_per_trigger", self.max_offsets_per_trigger, 1, 2**63 - 1)
         check_number("trigger_seconds", self.trigger_seconds, 0, 86_400)
-
-
-@dataclass(frozen=True)
-class BatchWritten:
-    """A batch was written to bronze: how many events were usable, and how many went to quarantine."""
-
-    batch_id: int
-    events: int
-    malformed: int
-
-
-@dataclass(frozen=True)
-class TableWritten:
-    """A table of silver or gold was recomputed."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the stream is read, and how many messages remain after the last batch."""
-
-    rows_per_second: float
-    behind: int
-
-
-Step: TypeAlias = BatchWritten | TableWritten | Pace
-Progress: TypeAlias = Callable[[Step], None]
+        check_whole("versions_kept", self.versions_kept, 1, 1000)
 
 
 class PipelineError(RuntimeError):
@@ -87,7 +63,7 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
     Raises TablesError and PipelineError. Batches written before are complete, and the next run continues from there.
     """
-    store = open_store(spark, settings.directory, settings.table_format)
+    store = _open(spark, settings)
     with store.locked():
         _ingest(spark, settings, store, progress)
         refresh(spark, store, progress, settings.objectives)
@@ -95,24 +71,27 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Update bronze and quarantine to the present end of the stream. Raises TablesError and PipelineError."""
-    store = open_store(spark, settings.directory, settings.table_format)
+    store = _open(spark, settings)
     with store.locked():
         _ingest(spark, settings, store, progress)
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
     """Follow the stream until interrupted. Recompute silver and gold after each trigger with events."""
-    store = open_store(spark, settings.directory, settings.table_format)
-    written = [False]
+    store = _open(spark, settings)
+    written = refreshed = -1
 
     def note(step: Step) -> None:
-        written[0] = written[0] or isinstance(step, BatchWritten)
+        nonlocal written
+        if isinstance(step, BatchWritten):
+            written = step.batch_id
         progress(step)
 
     def refresh_if_written() -> None:
-        if written[0]:
-            written[0] = False
-            refresh(spark, store, progress, settings.objectives)
+        nonlocal refreshed
+        if written != refreshed:
+            refreshed = written
+            refresh(spark, store, progress, settings.objectives, complete=(written,))
 
     with store.locked():
         store.prepare()
@@ -121,6 +100,13 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
             _await(query, refresh_if_written, progress)
         finally:
             query.stop()
+
+
+def _open(spark: SparkSession, settings: Settings) -> TableStore:
+    store = open_store(spark, settings.directory, settings.table_format)
+    if isinstance(store, Tables):
+        store.versions_kept = settings.versions_kept
+    return store
 
 
 def _ingest(spark: SparkSession, settings: Settings, store: TableStore, progress: Progress) -> None:
@@ -166,12 +152,34 @@ _GOLD: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
     tables.WORKERS: lambda given: workers.utilisation(given.attempts, given.events),
 }
 REFRESHED: Final = (*_SILVER, *_GOLD)
-"""The tables that `refresh` writes, in this order."""
+"""The tables that `refresh` brings up to date, in this order."""
 
 
-def refresh(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
-    """Compute silver and gold from bronze."""
-    given = _Refresh(spark, store, objectives or Objectives())
+def refresh(
+    spark: SparkSession,
+    store: TableStore,
+    progress: Progress,
+    objectives: Objectives | None = None,
+    *,
+    complete: Collection[int] = (),
+) -> None:
+    """Bring silver and gold up to date with bronze: fold its new batches. `complete`: batches known to be written."""
+    if isinstance(store, Tables) and not is_small(store):
+        update(spark, store, objectives or Objectives(), progress, complete=complete)
+    else:
+        _compute_all(spark, store, progress, objectives or Objectives())
+
+
+def backfill(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
+    """Compute silver and gold from all of bronze."""
+    if isinstance(store, Tables) and not is_small(store):
+        rebuild(spark, store, objectives or Objectives(), progress)
+    else:
+        _compute_all(spark, store, progress, objectives or Objectives())
+
+
+def _compute_all(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives) -> None:
+    given = _Refresh(spark, store, objectives)
     refresh_silver(spark, store, progress)
     for table, rows in _GOLD.items():
         _replace(store, with_closed(spark, store, rows(given), table), table, progress)
@@ -179,27 +187,9 @@ def refresh(spark: SparkSession, store: TableStore, progress: Progress, objectiv
 
 def refresh_silver(spark: SparkSession, store: TableStore, progress: Progress) -> None:
     """Compute silver from bronze: both tables are derived from the slots."""
-    with _kept(silver.slots(all_events(spark, store))) as slots:
+    with kept(silver.slots(all_events(spark, store))) as slots:
         for table, rows in _SILVER.items():
             _replace(store, rows(slots), table, progress)
-
-
-@contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Compute rows once, however often they are read. What does not fit into memory goes to the local disk.
-
-    This is a local checkpoint: converting rows to the columns of a cache, and back, costs more than computing them
-    again. Where executors can be lost, they are computed each time: a local checkpoint would be lost too.
-    """
-    if not str(rows.sparkSession.sparkContext.master).startswith("local["):
-        yield rows
-        return
-    kept = rows.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield kept
-    finally:
-        # Spark itself frees them at a garbage collection, which may be hours away.
-        kept._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no public way
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: TableStore) -> BatchWritten:

@@ -4,12 +4,12 @@
     DIR/bronze/carried, DIR/closed/*                           what outlives dropped days, see `retention`
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
     DIR/lock                                                   held by whoever writes
-    DIR/silver/*, DIR/gold/*, and DIR/bronze/events, too       links to the current version below DIR/versions
+    DIR/bronze/events                                          a link to the current version below DIR/versions
+    DIR/silver/*, DIR/gold/*                                   links into the current snapshot, see `snapshots`
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
 
-Silver and gold are recomputed from bronze, and compaction rewrites bronze. A new version is written beside the old one,
-and the link is moved to it in one step, so a reader sees one or the other. The old version stays until the next one is
-written.
+Compaction rewrites bronze. A new version is written beside the old one, and the link is moved to it in one step, so a
+reader sees one or the other. The old version stays until the next one is written.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ from waybill.pipeline import schemas
 _VERSION_DIGITS: Final = 8
 # Of columns whose values are all different, a dictionary is built in vain; and a higher level of zstd takes longer for
 # files that are hardly smaller.
-_WRITTEN_QUICKLY: Final = {
+WRITTEN_QUICKLY: Final = {
     **{f"parquet.enable.dictionary#{column}": "false" for column in ("event", "event_id", "subject", "offset", "time")},
     "parquet.compression.codec.zstd.level": "1",
 }
@@ -101,6 +101,8 @@ class Tables(TableStore):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
+        # How many snapshots of silver and gold stay for their readers, with the current one.
+        self.versions_kept = 5
 
     @property
     def checkpoint(self) -> Path:
@@ -151,7 +153,8 @@ class Tables(TableStore):
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         if not self.exists(table):
             return spark.createDataFrame([], table.schema)
-        return spark.read.schema(table.schema).parquet(str(self.path(table)))
+        # Silver and gold lie by month, which is a column of theirs for other readers.
+        return spark.read.schema(table.schema).parquet(str(self.path(table))).select(*table.schema.fieldNames())
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
         """Add the rows of one batch, replacing those that an earlier try of the same batch wrote.
@@ -160,7 +163,7 @@ class Tables(TableStore):
         for each batch. The names of the directories are the same.
         """
         rows = rows.withColumn("batch_id", F.lit(str(batch_id)))
-        writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **_WRITTEN_QUICKLY)
+        writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **WRITTEN_QUICKLY)
         writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))
 
     def replace(self, rows: DataFrame, table: Table) -> None:

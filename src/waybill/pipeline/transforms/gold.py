@@ -106,13 +106,22 @@ def dead_letters(jobs: DataFrame, bucket_seconds: int = 60) -> DataFrame:
 
 def retries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
     """How attempts ended, by their number (`schemas.RETRIES`): what retries achieved."""
+    return recoveries(with_first_failure(attempts), bucket_seconds)
+
+
+def with_first_failure(attempts: DataFrame) -> DataFrame:
+    """Attempts with the moment at which the first attempt of their job failed, `first_failed_at`."""
+    failed = attempts.where("outcome = 'failed'").groupBy("job_id").agg(F.min("finished_at").alias("first_failed_at"))
+    return attempts.join(failed, "job_id", "left")
+
+
+def recoveries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """The same as `retries`, of attempts that have `first_failed_at`."""
     ended = attempts.where("outcome != 'running'").withColumn("at", F.col("finished_at"))
-    failed = ended.where("outcome = 'failed'").groupBy("job_id").agg(F.min("finished_at").alias("first_failed_at"))
     recovery = F.unix_millis("finished_at") - F.unix_millis("first_failed_at")
     completed = F.col("outcome") == "completed"
     return (
-        ended.join(failed, "job_id", "left")
-        .withColumn("recovery_ms", F.when(completed & (recovery >= 0), recovery))
+        ended.withColumn("recovery_ms", F.when(completed & (recovery >= 0), recovery))
         .groupBy(_bucket(bucket_seconds), "queue", "job_type", "attempt")
         .agg(
             F.count("*").alias("ended"),

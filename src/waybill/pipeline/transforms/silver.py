@@ -49,28 +49,38 @@ _SLOT_COLUMNS: Final = (
     *("job_id", "slot", "job_type", "queue", "priority", "worker_id", "begun", "rank", "waiting"),
     *("enqueued_at", "scheduled_at", "available_at", "started_at", "finished_at", *(f"{end}_at" for end in _ENDS)),
     *("queue_wait_ms", "run_ms", "starts", "completions", "retried", "next_retry_at", *_ERROR_COLUMNS),
-    *("last_error_known", *(f"last_{name}" for name in _LAST_ERROR_COLUMNS)),
+    *("last_error_known", *(f"last_{name}" for name in _LAST_ERROR_COLUMNS), "last_at"),
 )
 
 
 def slots(events: DataFrame) -> DataFrame:
     """One row for each job and slot, from events in the columns of bronze: the input of `attempts` and `jobs`."""
+    return folded(job_events(events))
+
+
+def job_events(events: DataFrame) -> DataFrame:
+    """What silver needs of the events in the columns of bronze: those of jobs, in few columns."""
+    return events.where(F.col("subject").isNotNull() & F.col("type").startswith("job.") & plausible("time")).select(
+        F.col("subject").alias("job_id"), _kind().alias("kind"), *_EVENT_COLUMNS
+    )
+
+
+def folded(job_events: DataFrame) -> DataFrame:
+    """The slots of the events that `job_events` gives."""
     numbers = (
         F.when(_is(_RETRYING), F.array("attempt", F.least("attempt", F.lit(_LAST_ATTEMPT)) + 1))
         .when(_is(_ENQUEUED), F.array(F.lit(1)))
         .when(_is(_STARTED, _COMPLETED, _FAILED, _DISCARDED), F.array(F.coalesce("attempt", F.lit(0))))
         .otherwise(F.array(F.lit(0)))
     )
-    folded = (
-        events.where(F.col("subject").isNotNull() & F.col("type").startswith("job.") & plausible("time"))
-        .select(F.col("subject").alias("job_id"), _kind().alias("kind"), *_EVENT_COLUMNS)
-        .repartition("job_id")
+    rows = (
+        job_events.repartition("job_id")
         .withColumn("slot", F.explode(numbers))
         .withColumn("opening", _is(_ENQUEUED) | (_is(_RETRYING) & (F.col("slot") > F.col("attempt"))))
         .groupBy("job_id", "slot")
         .agg(*_slot_aggregates())
     )
-    return folded.withColumns(_slot_columns()).select(*_SLOT_COLUMNS)
+    return rows.withColumns(_slot_columns()).select(*_SLOT_COLUMNS)
 
 
 def attempts(slots: DataFrame) -> DataFrame:
@@ -94,7 +104,18 @@ def jobs(slots: DataFrame) -> DataFrame:
     The state is the first of these that applies: completed, whatever other events say (such as a late duplicate of a
     discarded job); discarded, cancelled, expired; else that of the highest attempt.
     """
-    return slots.groupBy("job_id").agg(*_job_aggregates()).withColumns(_job_columns()).select(*JOBS.fieldNames())
+    return jobs_with_last_event(slots).select(*JOBS.fieldNames())
+
+
+def jobs_with_last_event(slots: DataFrame) -> DataFrame:
+    """The same with `last_at`, the time of the job's last event."""
+    rows = slots.groupBy("job_id").agg(*_job_aggregates()).withColumns(_job_columns())
+    return rows.select(*JOBS.fieldNames(), "last_at")
+
+
+def is_open(state: str = "state") -> Column:
+    """Whether a job has not ended."""
+    return ~F.col(state).isin(*_ENDS)
 
 
 def plausible(time: str) -> Column:
@@ -148,6 +169,7 @@ def _slot_aggregates() -> list[Column]:
         _first("next_retry_at", retrying).alias("next_retry_at"),
         error.alias("error"),
         last_error.alias("last_error"),
+        F.max("time").alias("last_at"),
     ]
 
 
@@ -176,6 +198,7 @@ def _job_aggregates() -> list[Column]:
     last_error = F.when(F.col("last_error_known"), F.col("slot"))
     return [
         *(F.min(name).alias(name) for name in ("job_type", "queue", "priority", *moments)),
+        F.max("last_at").alias("last_at"),
         F.max("waiting").alias("waiting"),
         F.max_by("rank", F.when(F.col("rank").isNotNull(), F.col("slot"))).alias("rank"),
         *(F.max_by(f"last_{name}", last_error).alias(name) for name in _LAST_ERROR_COLUMNS),

@@ -1,19 +1,20 @@
 """Gold: how busy workers were in each minute.
 
-A worker's places are its concurrency, which its event `worker.started` reports. Its busy time in a bucket is the part
-of its attempts that lies in the bucket: an attempt of ten minutes may touch eleven buckets.
+A worker's places are its concurrency, which its event `worker.started` reports: those of a minute are what the last
+report up to its end says. Its busy time in a bucket is the part of its attempts that lies in the bucket: an attempt of
+ten minutes may touch eleven buckets.
 """
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline.schemas import WORKERS
 from waybill.pipeline.transforms.gold import UNKNOWN
 
 # An attempt that lasted longer was left by a clock that jumped: it is counted up to here.
-_LONGEST_MS: Final = 7 * 24 * 3600 * 1000
+LONGEST_MS: Final = 7 * 24 * 3600 * 1000
 
 
 def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60) -> DataFrame:
@@ -21,14 +22,21 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
     length = F.lit(bucket_seconds * 1000)
     start, end = F.unix_millis("started_at"), F.unix_millis("finished_at")
     spans = attempts.where("started_at is not null and finished_at >= started_at").select(
-        F.coalesce("worker_id", F.lit(UNKNOWN)).alias("worker_id"),
-        start.alias("start"),
-        F.least(end, start + F.lit(_LONGEST_MS)).alias("end"),
+        "worker_id", start.alias("start"), F.least(end, start + F.lit(LONGEST_MS)).alias("end")
     )
     first, last = F.floor(F.col("start") / length), F.floor(F.col("end") / length)
-    parts = spans.withColumns({"first": first, "last": last}).withColumn(
-        "number", F.explode(F.sequence("first", "last"))
-    )
+    pieces = spans.withColumns({"first": first, "last": last, "from": first, "to": last})
+    return busy_minutes(pieces, reports(events), bucket_seconds)
+
+
+def busy_minutes(spans: DataFrame, reports: DataFrame, bucket_seconds: int = 60) -> DataFrame:
+    """The same, of spans.
+
+    `start` and `end` are milliseconds, `first` and `last` their buckets; the buckets `from` to `to` are counted.
+    """
+    length = F.lit(bucket_seconds * 1000)
+    named = spans.withColumn("worker_id", F.coalesce("worker_id", F.lit(UNKNOWN)))
+    parts = named.withColumn("number", F.explode(F.sequence("from", "to")))
     from_ms = F.greatest("start", F.col("number") * length)
     to_ms = F.least("end", (F.col("number") + 1) * length)
     busy = parts.groupBy("worker_id", "number").agg(
@@ -37,7 +45,7 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
         F.sum(to_ms - from_ms).alias("busy_ms"),
     )
     return (
-        busy.join(_places(events), "worker_id", "left")
+        _with_places(busy, reports, length)
         .withColumns(
             {
                 "bucket": F.timestamp_millis(F.col("number") * length),
@@ -48,12 +56,19 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
     )
 
 
-def _places(events: DataFrame) -> DataFrame:
-    """The concurrency of each worker, as last reported."""
+def reports(events: DataFrame) -> DataFrame:
+    """The concurrency that workers have reported: worker_id, time, event_id, places (null for no such number)."""
     concurrency: Column = F.get_json_object("event", "$.data.concurrency").try_cast("int")
-    return (
-        events.where("type = 'worker.started' and worker_id is not null")
-        .withColumn("places", F.when(concurrency > 0, concurrency))
-        .groupBy("worker_id")
-        .agg(F.max_by("places", F.struct("time", "event_id")).alias("places"))
+    told = events.where("type = 'worker.started' and worker_id is not null")
+    return told.select("worker_id", "time", "event_id", F.when(concurrency > 0, concurrency).alias("places"))
+
+
+def _with_places(busy: DataFrame, reports: DataFrame, length: Column) -> DataFrame:
+    """`busy` with `places` of the last report of the worker up to the end of the bucket."""
+    told = reports.groupBy("worker_id", F.floor(F.unix_millis("time") / length).alias("number")).agg(
+        F.max_by(F.struct("places"), F.struct("time", "event_id", "places")).alias("told")
     )
+    both = busy.unionByName(told, allowMissingColumns=True)
+    before = Window.partitionBy("worker_id").orderBy("number", F.col("busy_ms").isNotNull())
+    latest = F.last("told", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
+    return both.withColumn("places", latest["places"]).where("busy_ms is not null").drop("told")

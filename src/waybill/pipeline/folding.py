@@ -1,0 +1,273 @@
+"""Folds new events into silver and gold, and touches only what they change.
+
+1. The index says in which parts of silver the jobs of the new events may be. Their earlier events lie there too.
+2. These jobs are folded again, from their earlier events and the new ones. Whatever the order in which events came, a
+   job is the fold of all of them.
+3. The parts that the jobs were in, and those that they belong to now, are written again: all other jobs of these parts,
+   and these jobs.
+4. The jobs' facts are compared with those of before. Gold of the hours that differ is counted again.
+
+Nothing here depends on how much lies in other parts. A draft that is not finished changes nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
+from pyspark.sql.types import ByteType, StructField, StructType
+
+from waybill.pipeline import schemas, tables
+from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, told_hours
+from waybill.pipeline.job_index import JobIndex, hashes_of
+from waybill.pipeline.parts import PART, PART_FIELD, hour_of, part_of, parts_of_hours
+from waybill.pipeline.snapshots import Draft, Snapshot
+from waybill.pipeline.tables import Table
+from waybill.pipeline.transforms import facts, gold, silver, workers
+from waybill.pipeline.transforms.objectives import Objectives, attainment
+
+_COUNTED: Final = ("event_id", "time", "job_type", "queue", "worker_id", "attempt", "priority", "duration_ms")
+_MORE: Final = ("scheduled_at", "next_retry_at", "error_type", "error_message", "error_retryable")
+_EVENT_FIELDS: Final = [schemas.EVENT[name] for name in (*_COUNTED, *_MORE)]
+_ID: Final = schemas.JOBS["job_id"]
+JOB_EVENTS: Final = Table(
+    "state/job_events", StructType([_ID, StructField("kind", ByteType()), *_EVENT_FIELDS, PART_FIELD])
+)
+STORED_JOBS: Final = Table(tables.JOBS.name, StructType([*schemas.JOBS.fields, PART_FIELD]))
+STORED_ATTEMPTS: Final = Table(
+    tables.ATTEMPTS.name, StructType([*schemas.ATTEMPTS.fields, facts.FIRST_FAILED, PART_FIELD])
+)
+# Facts of other hours than those that their jobs lie in.
+STRAY_JOBS: Final = Table("state/stray_jobs", facts.JOB_FACTS)
+STRAY_ATTEMPTS: Final = Table("state/stray_attempts", facts.ATTEMPT_FACTS)
+SILVER: Final = (STORED_ATTEMPTS, STORED_JOBS)
+IN_SNAPSHOTS: Final = (JOB_EVENTS, *SILVER, STRAY_JOBS, STRAY_ATTEMPTS, *tables.GOLD, EVENT_COUNTS)
+_NUMBER: Final = "number"
+_BUCKET_MS: Final = 60_000
+_BRONZE: Final = StructType(
+    [column for column in schemas.BRONZE_EVENTS.fields if column.name not in schemas.BRONZE_PARTITIONS]
+)
+
+
+@dataclass
+class _Touched:
+    """The hours and parts that a batch touches."""
+
+    parts: set[int] = field(default_factory=set)
+    gold: set[int] = field(default_factory=set)
+    strays: dict[str, set[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """One batch of events on its way into a draft. `closed`: gold before this hour is final."""
+
+    spark: SparkSession
+    base: Snapshot | None
+    draft: Draft
+    objectives: Objectives
+    closed: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each table took that was written."""
+
+    def fold(self, files: Sequence[Path], name: str, *, counted: Sequence[Path] | None = None) -> None:
+        """Fold the events of these files of bronze. `counted`: those that are counted as events (default: all)."""
+        arrivals = Arrivals.of(files, frozenset(files if counted is None else counted))
+        count_events(arrivals.counts, self.base, self.draft, self.closed)
+        events = self.spark.read.schema(_BRONZE).parquet(*map(str, files))
+        hours = told_hours(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
+        if len(arrivals.job_ids):
+            index = JobIndex(self.base)
+            known = index.lookup(np.unique(hashes_of(arrivals.job_ids)))
+            fresh = silver.job_events(events)
+            hours |= self._fold_jobs(fresh, fresh.select("job_id").distinct(), index, known, name)
+        self.count(_GOLD, hours)
+
+    def count(self, wanted: Mapping[Table, "Rows"], hours: set[int]) -> None:
+        """Compute tables of gold for these hours."""
+        open_hours = {hour for hour in hours if self.closed is None or hour >= self.closed}
+        if not open_hours:
+            return
+        parts = parts_of_hours(open_hours)
+        given = self._facts(open_hours)
+        with kept(given.jobs) as jobs, kept(given.attempts) as attempts:
+            computed = replace(given, jobs=jobs, attempts=attempts)
+            for table, make in wanted.items():
+                rows = make(computed).withColumn(_NUMBER, hour_of("bucket") * 2)
+                self.draft.replace(table, parts, self._written(rows, table))
+
+    def _fold_jobs(self, fresh: DataFrame, ids: DataFrame, index: JobIndex, known: np.ndarray, name: str) -> set[int]:
+        candidates = [int(part) for part in np.unique(known["part"])]
+        whole = self._of(ids, JOB_EVENTS, candidates).drop(PART).unionByName(fresh)
+        with kept(silver.folded(whole)) as slots:
+            part = part_of(hour_of("last_at"), silver.is_open())
+            jobs = silver.jobs_with_last_event(slots).withColumn(PART, part).drop("last_at")
+            homes = jobs.select("job_id", PART)
+            attempts = gold.with_first_failure(silver.attempts(slots)).join(homes, "job_id")
+            entries = homes.toArrow()
+            parts = entries[PART].to_numpy()
+            index.add(self.draft, name, hashes_of(entries["job_id"]), parts, known)
+            touched = self._touched(ids, candidates, jobs, attempts)
+            touched.parts |= set(np.unique(parts).tolist())
+            self._write_silver(
+                ids, touched, {JOB_EVENTS: whole.join(homes, "job_id"), STORED_ATTEMPTS: attempts, STORED_JOBS: jobs}
+            )
+            for table, rows in ((STRAY_JOBS, facts.job_facts(jobs)), (STRAY_ATTEMPTS, facts.attempt_facts(attempts))):
+                self._write_strays(ids, table, rows, touched.strays.get(table.name, set()))
+        return touched.gold
+
+    def _of(self, ids: DataFrame, table: Table, parts: Sequence[int]) -> DataFrame:
+        """The rows of these jobs before the batch."""
+        return self._before(table, parts).join(ids, "job_id", "left_semi")
+
+    def _before(self, table: Table, parts: Sequence[int]) -> DataFrame:
+        files = [] if self.base is None else self.base.files(table, parts)
+        return self._read(table, files)
+
+    def _read(self, table: Table, files: Sequence[Path]) -> DataFrame:
+        if not files:
+            # Spark leaves out of its plans what it knows to be empty.
+            nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in table.schema.fields]
+            return self.spark.range(1).where("false").select(*nothing)
+        return self.spark.read.schema(table.schema).parquet(*map(str, files))
+
+    def _touched(self, ids: DataFrame, candidates: list[int], jobs: DataFrame, attempts: DataFrame) -> _Touched:
+        """The parts that the jobs were in, and the hours whose facts are others than before."""
+        if self.base is None or not self.base.files(STORED_JOBS, candidates):
+            return self._all_new(jobs, attempts)
+        old_jobs = self._of(ids, STORED_JOBS, candidates)
+        old_attempts = self._of(ids, STORED_ATTEMPTS, candidates)
+        pairs = (
+            (STRAY_JOBS, facts.job_facts(old_jobs), facts.job_facts(jobs)),
+            (STRAY_ATTEMPTS, facts.attempt_facts(old_attempts), facts.attempt_facts(attempts)),
+        )
+        no = F.lit(False)  # noqa: FBT003 - Spark's name
+        found = old_jobs.select(F.lit("").alias("table"), F.col(PART).alias(facts.HOUR), no, no).distinct()
+        for table, before, after in pairs:
+            differing = facts.changed(_placed(before), _placed(after), table.schema.fieldNames())
+            found = found.union(differing.select(F.lit(table.name), facts.HOUR, "differs", "strays"))
+        touched = _Touched()
+        for name, number, differs, strays in found.collect():
+            if not name:
+                touched.parts.add(number)
+            if differs:
+                touched.gold.add(number)
+            if strays:
+                touched.strays.setdefault(name, set()).add(number)
+        return touched
+
+    def _all_new(self, jobs: DataFrame, attempts: DataFrame) -> _Touched:
+        """The same if none of the jobs was there before."""
+        touched = _Touched()
+        found = None
+        for table, rows in ((STRAY_JOBS, facts.job_facts(jobs)), (STRAY_ATTEMPTS, facts.attempt_facts(attempts))):
+            hours = _placed(rows).select(F.lit(table.name).alias("table"), facts.HOUR, "is_home")
+            found = hours if found is None else found.union(hours)
+        for name, hour, is_home in [] if found is None else found.distinct().collect():
+            touched.gold.add(hour)
+            if not is_home:
+                touched.strays.setdefault(name, set()).add(hour)
+        return touched
+
+    def _write_silver(self, ids: DataFrame, touched: _Touched, fresh: Mapping[Table, DataFrame]) -> None:
+        parts = sorted(touched.parts)
+        for table, rows in fresh.items():
+            others = self._before(table, parts).join(ids, "job_id", "left_anti")
+            whole = others.unionByName(rows.select(*table.schema.fieldNames()))
+            self.draft.replace(table, parts, self._written(whole.withColumn(_NUMBER, F.col(PART)), table))
+
+    def _write_strays(self, ids: DataFrame, table: Table, rows: DataFrame, hours: set[int]) -> None:
+        if not hours:
+            return
+        parts = parts_of_hours(hours)
+        others = self._before(table, parts).join(ids, "job_id", "left_anti")
+        strays = _placed(rows).where(~F.col("is_home")).select(*table.schema.fieldNames())
+        whole = others.unionByName(strays).withColumn(_NUMBER, F.col(facts.HOUR) * 2)
+        self.draft.replace(table, parts, self._written(whole, table))
+
+    def _facts(self, hours: set[int]) -> "Given":
+        """All facts of these hours: of the jobs that lie in them, and of those that lie elsewhere."""
+        homes = [part for hour in hours for part in (2 * hour, 2 * hour + 1)]
+
+        def of(stored: Table, strays: Table, make: Callable[[DataFrame], DataFrame]) -> DataFrame:
+            rows = _placed(make(self._read(stored, self.draft.files(stored, homes)))).where("is_home")
+            others = self._read(strays, self.draft.files(strays, parts_of_hours(hours)))
+            return rows.select(*strays.schema.fieldNames()).unionByName(others)
+
+        told = [] if not (place := self.draft.there("workers", "reports.parquet")) else [place]
+        return Given(
+            of(STORED_JOBS, STRAY_JOBS, facts.job_facts),
+            of(STORED_ATTEMPTS, STRAY_ATTEMPTS, facts.attempt_facts),
+            self._read(REPORTS, told),
+            self.objectives,
+        )
+
+    def _written(self, rows: DataFrame, table: Table) -> Path:
+        """Where the rows lie, in a directory for each `number`."""
+        began = time.monotonic()
+        place = self.draft.scratch / table.name.replace("/", "-")
+        writer = rows.repartition(_NUMBER).write.mode("overwrite").options(**tables.WRITTEN_QUICKLY)
+        writer.partitionBy(_NUMBER).parquet(str(place))
+        self.seconds[table.name] = time.monotonic() - began
+        return place
+
+
+@dataclass(frozen=True)
+class Given:
+    """The inputs of gold: facts of hours, and what workers have reported."""
+
+    jobs: DataFrame
+    attempts: DataFrame
+    reports: DataFrame
+    objectives: Objectives
+
+
+Rows = Callable[[Given], DataFrame]
+REPORTS: Final = Table(
+    "workers/reports",
+    StructType(
+        [
+            *(schemas.EVENT[name] for name in ("worker_id", "time", "event_id")),
+            schemas.WORKERS["places"],
+        ]
+    ),
+)
+OBJECTIVES: Final[Rows] = lambda given: attainment(facts.timed_jobs_of(given.jobs), given.objectives)  # noqa: E731
+_GOLD: Final[dict[Table, Rows]] = {
+    tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
+    tables.FAILURES: lambda given: gold.failures(given.attempts),
+    tables.DEAD_LETTERS: lambda given: gold.dead_letters(given.jobs),
+    tables.RETRIES: lambda given: gold.recoveries(given.attempts),
+    tables.OBJECTIVES: OBJECTIVES,
+    tables.WORKERS: lambda given: workers.busy_minutes(facts.minutes_of(given.attempts, _BUCKET_MS), given.reports),
+}
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Compute rows once, however often they are read. What does not fit into memory goes to the local disk.
+
+    This is a local checkpoint: converting rows to the columns of a cache, and back, costs more than computing them
+    again. Where executors can be lost, they are computed each time: a local checkpoint would be lost too.
+    """
+    if not str(rows.sparkSession.sparkContext.master).startswith("local["):
+        yield rows
+        return
+    checkpointed = rows.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield checkpointed
+    finally:
+        # Spark itself frees them at a garbage collection, which may be hours away.
+        checkpointed._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no public way
+
+
+def _placed(rows: DataFrame) -> DataFrame:
+    """Facts with `is_home`: whether they are of the hour that their job lies in."""
+    home: Column = F.floor(F.col(PART) / F.lit(2)).cast("int")
+    return rows.withColumn("is_home", home == F.col(facts.HOUR)).drop(PART)

@@ -1,0 +1,118 @@
+"""Where jobs are: finds the parts of silver that hold given jobs, without reading silver.
+
+The index maps a 64-bit hash of a job's id to the parts that the job has been in. It is a list of runs, each a pair of
+arrays in files: sorted hashes, and the part of each. A refresh adds a small run; runs of about the same size are merged
+into a larger one, up to a limit. A lookup is a binary search in each run, in files that are mapped and not read: with
+100 million jobs, some dozen runs.
+
+An entry is never corrected. A job that moved has several, and jobs whose hashes are equal share theirs: the parts that
+are found are always enough, and sometimes too many. Whoever reads them looks for the ids.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from waybill.pipeline.snapshots import Draft, Snapshot
+
+Hashes = npt.NDArray[np.int64]
+Parts = npt.NDArray[np.int32]
+
+DIRECTORY: Final = "index"
+_HASHES: Final = ".hashes.npy"
+_PARTS: Final = ".parts.npy"
+_ENTRIES_MAX: Final = 1 << 22
+_MERGED: Final = 8
+_PAIR: Final = np.dtype([("hash", np.int64), ("part", np.int32)])
+
+
+class JobIndex:
+    """The index of a snapshot. Raises OSError and ValueError for files that are not whole."""
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        files = [] if snapshot is None else snapshot.loose(DIRECTORY)
+        self._runs: dict[str, tuple[Hashes, Parts]] = {
+            file.name.removesuffix(_HASHES): (_load(file), _load(file.with_name(file.name.replace(_HASHES, _PARTS))))
+            for file in files
+            if file.name.endswith(_HASHES)
+        }
+        for name, (hashes, parts) in self._runs.items():
+            if hashes.dtype != np.int64 or parts.dtype != np.int32 or hashes.shape != parts.shape or hashes.ndim != 1:
+                raise ValueError(f"the index run {name} is damaged")
+
+    def lookup(self, wanted: Hashes) -> np.ndarray:
+        """The entries of these hashes, which are sorted and different: pairs of hash and part."""
+        found = [pairs for hashes, parts in self._runs.values() for pairs in _entries(wanted, hashes, parts)]
+        return np.unique(np.concatenate(found)) if found else np.empty(0, _PAIR)
+
+    def add(self, draft: Draft, name: str, hashes: Hashes, parts: Parts, known: np.ndarray) -> None:
+        """Add a run of the entries that are not `known`, and merge runs of about the same size."""
+        if len(known):
+            fresh = np.setdiff1d(paired(hashes, parts), known)
+            hashes, parts = fresh["hash"], fresh["part"]
+        if not len(hashes):
+            return
+        merged = self._like(len(hashes))
+        whole = _in_order([(hashes, parts), *(self._runs[old] for old in merged)])
+        for old in merged:
+            draft.remove(DIRECTORY, old + _HASHES)
+            draft.remove(DIRECTORY, old + _PARTS)
+        np.save(draft.put(DIRECTORY, name + _HASHES), whole[0])
+        np.save(draft.put(DIRECTORY, name + _PARTS), whole[1])
+
+    def _like(self, size: int) -> list[str]:
+        """The runs to merge with a new one of this size: enough of them that are hardly larger."""
+        chosen: list[str] = []
+        total = size
+        for name, (hashes, _) in sorted(self._runs.items(), key=lambda run: len(run[1][0])):
+            if total + len(hashes) > _ENTRIES_MAX or len(hashes) > _MERGED * total:
+                break
+            chosen.append(name)
+            total += len(hashes)
+        return chosen if len(chosen) >= _MERGED - 1 else []
+
+
+def hashes_of(job_ids: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hashes of ids."""
+    found = [xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in job_ids.to_pylist()]
+    return np.array(found, np.uint64).view(np.int64)
+
+
+def paired(hashes: Hashes, parts: Parts) -> np.ndarray:
+    """Pairs in the order of their hashes."""
+    pairs = np.empty(len(hashes), _PAIR)
+    pairs["hash"], pairs["part"] = hashes, parts
+    return pairs
+
+
+def _in_order(runs: Sequence[tuple[Hashes, Parts]]) -> tuple[Hashes, Parts]:
+    """One run of several, in which each entry is once. Sorting pairs as such would take ten times as long."""
+    hashes = np.concatenate([run[0] for run in runs])
+    parts = np.concatenate([run[1] for run in runs])
+    order = np.lexsort((parts, hashes))
+    hashes, parts = hashes[order], parts[order]
+    is_new = np.ones(len(hashes), np.bool_)
+    is_new[1:] = (hashes[1:] != hashes[:-1]) | (parts[1:] != parts[:-1])
+    return hashes[is_new], parts[is_new]
+
+
+def _entries(wanted: Hashes, hashes: Hashes, parts: Parts) -> Iterator[np.ndarray]:
+    """The pairs of a run: first one for each hash, then those of equal hashes."""
+    first = np.searchsorted(hashes, wanted, side="left")
+    last = np.searchsorted(hashes, wanted, side="right")
+    counts = last - first
+    hit = counts > 0
+    if not hit.any():
+        return
+    first, counts, hit_hashes = first[hit], counts[hit], wanted[hit]
+    places = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
+    yield paired(np.repeat(hit_hashes, counts), parts[places])
+
+
+def _load(file: Path) -> Any:  # noqa: ANN401 - an array of either type, which is checked
+    return np.load(file, mmap_mode="r", allow_pickle=False)

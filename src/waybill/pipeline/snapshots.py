@@ -1,0 +1,308 @@
+"""Snapshots: versions of silver and gold as a whole, each of which shares the months that did not change.
+
+    DIR/parts/00000007/silver/jobs/month=2026-03/*.parquet      written by snapshot 7, and never changed
+    DIR/snapshots/00000009/silver/jobs/month=2026-03            a link to that month, for snapshot 9 did not change it
+    DIR/snapshots/00000009/snapshot.json                        what it holds, and what of its predecessor it replaces
+    DIR/current                                                 a link to the snapshot to read
+    DIR/silver/jobs, DIR/gold/activity, ...                     links into `current`
+
+A new snapshot is made beside the others. Moving `current` publishes all its tables in one step. What a crash leaves has
+a higher number than `current`, and is removed before the next one is made. The last few snapshots stay for readers.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from waybill.pipeline.parts import file_name, month_of, part_of_file
+from waybill.pipeline.tables import Table
+
+VERSIONS_KEPT: Final = 5
+"""How many snapshots stay, with the current one."""
+_FORMAT: Final = 1
+_DIGITS: Final = 8
+_ABOUT: Final = "snapshot.json"
+_CURRENT: Final = "current"
+_MONTH: Final = "month="
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a snapshot holds: events up to `batch`, counted by `objectives`; gold before the hour `closed` is final."""
+
+    batch: int = -1
+    objectives: Mapping[str, int] = field(default_factory=dict)
+    closed: int | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of all tables. `replaced`: what its predecessor had and it has not, below the data directory."""
+
+    directory: Path
+    number: int
+    contents: Contents
+    replaced: tuple[str, ...]
+
+    @property
+    def place(self) -> Path:
+        return self.directory / "snapshots" / _text(self.number)
+
+    def months(self, table: Table) -> list[str]:
+        place = self.place / table.name
+        names = names_in(place) if place.is_dir() else []
+        return sorted(name.removeprefix(_MONTH) for name in names if name.startswith(_MONTH))
+
+    def parts(self, table: Table, month: str) -> dict[int, list[Path]]:
+        """The files of a month by their parts."""
+        place = self.place / table.name / f"{_MONTH}{month}"
+        found: dict[int, list[Path]] = {}
+        for name in sorted(names_in(place)) if place.is_dir() else []:
+            part = part_of_file(name)
+            if part is not None:
+                found.setdefault(part, []).append(place / name)
+        return found
+
+    def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
+        """The files of these parts, as far as there are any."""
+        by_month: dict[str, list[int]] = {}
+        for part in sorted(set(parts)):
+            by_month.setdefault(month_of(part), []).append(part)
+        files = []
+        for month, wanted in by_month.items():
+            there = self.parts(table, month)
+            files += [file for part in wanted for file in there.get(part, ())]
+        return files
+
+    def all_parts(self, table: Table, first: int = 0) -> list[int]:
+        """The numbers of all parts from `first` on."""
+        months = [month for month in self.months(table) if first <= 0 or month >= month_of(first)]
+        return sorted(part for month in months for part in self.parts(table, month) if part >= first)
+
+    def loose(self, directory: str) -> list[Path]:
+        """The files of a directory that is not a table, by name."""
+        place = self.place / directory
+        return sorted(place.iterdir()) if place.is_dir() else []
+
+
+class Draft:
+    """A snapshot in the making: all that its base has, until it is changed."""
+
+    def __init__(self, directory: Path, number: int, base: Snapshot | None) -> None:
+        self._directory = directory
+        self._number = number
+        self._base = base
+        self._places: dict[tuple[str, str], Path] = {}
+        self._loose: dict[str, dict[str, Path]] = {}
+        self._replaced: list[str] = []
+        self.scratch = directory / "parts" / _text(number) / ".scratch"
+        self.scratch.mkdir(parents=True)
+
+    def replace(self, table: Table, parts: Iterable[int], written: Path | None) -> None:
+        """Let these parts be what lies in `written`, by directories such as `number=983520`; other rows there go."""
+        for part in parts:
+            place = self._month(table, month_of(part))
+            for old in [name for name in names_in(place) if part_of_file(name) == part]:
+                (place / old).unlink()
+            fresh = sorted((written / f"number={part}").glob("*.parquet")) if written is not None else []
+            for number, file in enumerate(fresh):
+                file.rename(place / file_name(part, number))
+
+    def drop(self, table: Table, parts: Iterable[int]) -> None:
+        self.replace(table, parts, None)
+
+    def put(self, directory: str, name: str) -> Path:
+        """Where to write a file of a directory that is not a table; in place of what has the name in the base."""
+        place = self._directory / "parts" / _text(self._number) / directory
+        place.mkdir(parents=True, exist_ok=True)
+        self.remove(directory, name)
+        self._entries(directory)[name] = place / name
+        return place / name
+
+    def there(self, directory: str, name: str) -> Path | None:
+        """A file of a directory that is not a table, as it is now."""
+        return self._entries(directory).get(name)
+
+    def remove(self, directory: str, name: str) -> None:
+        """Let a file of the base go."""
+        old = self._entries(directory).pop(name, None)
+        if old is not None and (self._directory / "parts" / _text(self._number)) not in old.parents:
+            self._replaced.append(str(old.relative_to(self._directory)))
+
+    def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
+        """The files of these parts as they are now."""
+        found = []
+        for part in sorted(set(parts)):
+            place = self._places.get((table.name, month_of(part)))
+            if place is not None:
+                found += [place / name for name in sorted(names_in(place)) if part_of_file(name) == part]
+            elif self._base is not None:
+                found += self._base.files(table, [part])
+        return found
+
+    def finish(self, contents: Contents, tables: Iterable[Table], *, replaced: Iterable[str] = ()) -> Snapshot:
+        """Complete the snapshot. It is not published yet. `replaced`: more that it has not, of one before its base."""
+        shutil.rmtree(self.scratch)
+        self._replaced += replaced
+        snapshot = Snapshot(self._directory, self._number, contents, tuple(self._replaced))
+        if self._base is not None:
+            for directory in ("index", "workers"):
+                self._entries(directory)
+        for table in tables:
+            place = snapshot.place / table.name
+            place.mkdir(parents=True)
+            kept = set(self._base.months(table)) if self._base is not None else set()
+            for month in kept - {month for name, month in self._places if name == table.name}:
+                _link(_real(snapshot.directory, self._base, table, month), place / f"{_MONTH}{month}")
+        for (name, month), written in self._places.items():
+            if any(written.iterdir()):
+                _link(written, snapshot.place / name / f"{_MONTH}{month}")
+            else:
+                written.rmdir()
+        for directory, entries in self._loose.items():
+            for name, file in entries.items():
+                _link(file, snapshot.place / directory / name)
+        about = {"format": _FORMAT, "contents": asdict(contents), "replaced": self._replaced}
+        (snapshot.place / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        return snapshot
+
+    def _month(self, table: Table, month: str) -> Path:
+        """A month of a table that may be changed: files are linked, not copied."""
+        place = self._places.get((table.name, month))
+        if place is None:
+            place = self._directory / "parts" / _text(self._number) / table.name / f"{_MONTH}{month}"
+            place.mkdir(parents=True)
+            self._places[table.name, month] = place
+            old = None if self._base is None else self._base.place / table.name / f"{_MONTH}{month}"
+            if old is not None and old.is_dir():
+                for file in names_in(old):
+                    os.link(old / file, place / file)
+                self._replaced.append(str(old.resolve().relative_to(self._directory)))
+        return place
+
+    def _entries(self, directory: str) -> dict[str, Path]:
+        if directory not in self._loose:
+            base = [] if self._base is None else self._base.loose(directory)
+            self._loose[directory] = {file.name: file.resolve() for file in base}
+        return self._loose[directory]
+
+
+class Snapshots:
+    """The snapshots of a data directory. One writer at a time: `Tables.locked`."""
+
+    def __init__(self, directory: Path, *, kept: int = VERSIONS_KEPT) -> None:
+        self._directory = directory.resolve()
+        self._kept = kept
+
+    def current(self) -> Snapshot | None:
+        """The published snapshot; None if there is none that this version can read."""
+        number = self._number()
+        return None if number is None else self._open(number)
+
+    def current_number(self) -> int | None:
+        """The number of the published snapshot."""
+        return self._number()
+
+    def draft(self, base: Snapshot | None, *, number: int) -> Draft:
+        return Draft(self._directory, number, base)
+
+    def next_number(self) -> int:
+        """The number of the next snapshot, after what a crash left was removed."""
+        last = self._number() or 0
+        for name in ("snapshots", "parts"):
+            place = self._directory / name
+            for left in [path for path in place.iterdir() if int(path.name) > last] if place.is_dir() else []:
+                shutil.rmtree(left)
+        return last + 1
+
+    def publish(self, snapshot: Snapshot, tables: Iterable[Table]) -> None:
+        """Make it the current one for all tables in one step, and remove what no snapshot that is kept has."""
+        _move_link(Path("snapshots") / _text(snapshot.number), self._directory / _CURRENT)
+        for table in tables:
+            if table.name.partition("/")[0] in ("silver", "gold"):
+                self._lead(table)
+        numbers = sorted(int(name) for name in names_in(self._directory / "snapshots"))
+        self.prune(below=numbers[-self._kept] if len(numbers) > self._kept else 0)
+
+    def prune(self, *, below: int, above: int = -1) -> None:
+        """Remove the snapshots between these numbers, with what their successors replaced."""
+        place = self._directory / "snapshots"
+        numbers = sorted(int(name) for name in names_in(place)) if place.is_dir() else []
+        for number, successor in pairwise(numbers):
+            if not above < number < below:
+                continue
+            after = self._open(successor)
+            for name in () if after is None else after.replaced:
+                self._remove(self._directory / name)
+            shutil.rmtree(place / _text(number))
+
+    def _lead(self, table: Table) -> None:
+        """Let the table's own path be a link into the current snapshot: it was one to a version of its own before."""
+        link = self._directory / table.name
+        target = Path("..") / _CURRENT / table.name
+        if link.is_symlink() and Path(link.readlink()) == target:
+            return
+        link.parent.mkdir(parents=True, exist_ok=True)
+        _move_link(target, link)
+        shutil.rmtree(self._directory / "versions" / table.name.replace("/", "-"), ignore_errors=True)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a month or a file of an earlier snapshot, and the directories that it leaves empty."""
+        root = self._directory / "parts"
+        if root not in path.parents:
+            return
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        parent = path.parent
+        while parent != root and parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()
+            parent = parent.parent
+
+    def _number(self) -> int | None:
+        link = self._directory / _CURRENT
+        return int(link.readlink().name) if link.is_symlink() else None
+
+    def _open(self, number: int) -> Snapshot | None:
+        try:
+            about = json.loads((self._directory / "snapshots" / _text(number) / _ABOUT).read_text(encoding="utf-8"))
+            if about["format"] != _FORMAT:
+                return None
+            contents = Contents(**about["contents"])
+            return Snapshot(self._directory, number, contents, tuple(about["replaced"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _text(number: int) -> str:
+    return f"{number:0{_DIGITS}}"
+
+
+def _real(directory: Path, base: Snapshot | None, table: Table, month: str) -> Path:
+    """The month of the base itself, not the link to it."""
+    place = (base.place if base is not None else directory) / table.name / f"{_MONTH}{month}"
+    return place.resolve()
+
+
+def _link(target: Path, link: Path) -> None:
+    """A relative link, so that the data directory can be moved."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(target, link.parent), target_is_directory=target.is_dir())
+
+
+def _move_link(target: Path, link: Path) -> None:
+    draft = link.with_name(f".{link.name}.next")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target, target_is_directory=True)
+    draft.replace(link)
+
+
+def names_in(place: Path) -> list[str]:
+    """The names in a directory: paths of all of them would cost more than the listing."""
+    return os.listdir(place)  # noqa: PTH208 - see above

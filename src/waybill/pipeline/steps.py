@@ -1,0 +1,34 @@
+"""What the pipeline reports of its work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class BatchWritten:
+    """A batch was written to bronze: how many events were usable, and how many went to quarantine."""
+
+    batch_id: int
+    events: int
+    malformed: int
+
+
+@dataclass(frozen=True)
+class TableWritten:
+    """A table of silver or gold was brought up to date."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the stream is read, and how many messages remain after the last batch."""
+
+    rows_per_second: float
+    behind: int
+
+
+Step: TypeAlias = BatchWritten | TableWritten | Pace
+Progress: TypeAlias = Callable[[Step], None]

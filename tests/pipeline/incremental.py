@@ -1,0 +1,171 @@
+"""Silver and gold that are brought up to date batch by batch, beside what the plain transforms make of all events.
+
+    python -m tests.pipeline.incremental --seeds 5
+
+Histories of jobs over days, late, twice, out of order, with odd events among them, come in batches. Refreshes die
+at random moments. After each batch all tables are compared, and at last a rebuild with them.
+"""
+
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType
+
+from tests.pipeline.histories import START, Event, event, history, rows_of
+from tests.pipeline.odd_events import encoded, listed
+from waybill.pipeline import incremental, run, tables
+from waybill.pipeline.retention import all_events
+from waybill.pipeline.schemas import EVENT
+from waybill.pipeline.session import local_session
+from waybill.pipeline.snapshots import Draft
+from waybill.pipeline.tables import Table, Tables
+from waybill.pipeline.transforms import gold, silver, workers
+from waybill.pipeline.transforms.objectives import Objectives, attainment
+
+Contents = dict[str, list[str]]
+
+
+class KilledError(Exception):
+    """The refresh ended here."""
+
+
+def told(seed: int, jobs: int = 25, odd: int = 25) -> list[tuple[object, ...]]:
+    """The rows of the event source for lives over hours and days, told twice and late, and for odd events."""
+    chance = random.Random(seed)
+    events: list[Event] = history(seed, jobs)
+    for number in range(8):
+        events += long_life(chance, f"long-{number}", number)
+    events += chance.sample(events, len(events) // 5)
+    late = set(chance.sample(range(len(events)), len(events) // 4))
+    ordered = [one for index, one in enumerate(events) if index not in late] + [events[index] for index in late]
+    strange = [encoded("job.completed", "odd", n, attempt=str(n), duration_ms="31622400000") for n in (1, 2**31 - 1)]
+    strange += chance.sample(listed(), odd)
+    return rows_of([*(json.dumps(one).encode() for one in ordered), *strange])
+
+
+def long_life(chance: random.Random, job: str, number: int) -> list[Event]:
+    """A job that takes hours and days, and the start of a worker that has some places."""
+    begin = START - timedelta(hours=chance.randint(0, 60))
+    worker = f"w{number % 3}"
+    events = [event("worker.started", begin, worker, 900 + number, worker_id=worker, concurrency=number + 1)]
+    events.append(event("job.enqueued", begin, job, 1))
+    for attempt in range(1, 4):
+        at = begin + timedelta(hours=chance.randint(0, 30), seconds=chance.randint(0, 3599))
+        events.append(event("job.started", at, job, attempt * 2, worker_id=worker, attempt=attempt))
+        kind = "job.completed" if attempt == 3 else "job.failed"
+        data = {"attempt": attempt, "duration_ms": 5, "error": {"type": "E", "message": "no"}}
+        events.append(event(kind, at + timedelta(minutes=chance.randint(0, 200)), job, attempt * 2 + 1, **data))
+    return events
+
+
+def plain(rows: DataFrame, table: Table) -> list[str]:
+    """All rows as text. Sketches, which are the same in other octets, are told by their percentiles."""
+    columns = [column.name for column in table.schema.fields if not isinstance(column.dataType, BinaryType)]
+    return sorted(map(repr, rows.select(*columns).collect()))
+
+
+def at_once(spark: SparkSession, store: Tables, wanted: Sequence[Table]) -> Contents:
+    """Silver and gold, computed by the plain transforms of all events."""
+    events = all_events(spark, store)
+    slots = silver.slots(events).localCheckpoint()
+    attempts, jobs = silver.attempts(slots), silver.jobs(slots)
+    expected = {
+        tables.ATTEMPTS: attempts,
+        tables.JOBS: jobs,
+        tables.ACTIVITY: gold.activity(jobs, attempts),
+        tables.FAILURES: gold.failures(attempts),
+        tables.DEAD_LETTERS: gold.dead_letters(jobs),
+        tables.RETRIES: gold.retries(attempts),
+        tables.OBJECTIVES: attainment(jobs, Objectives()),
+        tables.WORKERS: workers.utilisation(attempts, events),
+    }
+    found = {table.name: plain(expected[table], table) for table in wanted}
+    slots._jdf.logicalPlan().rdd().unpersist(True)
+    return found
+
+
+def stored(spark: SparkSession, store: Tables) -> Contents:
+    return {table.name: plain(store.read(spark, table), table) for table in run.REFRESHED}
+
+
+def write(spark: SparkSession, store: Tables, batch: int, rows: list[tuple[object, ...]]) -> None:
+    run.write_bronze(spark.createDataFrame(rows, EVENT).coalesce(1), batch, store)
+
+
+def check(spark: SparkSession, store: Tables, wanted: Sequence[Table] = run.REFRESHED) -> None:
+    """Raises AssertionError if a table is not what all events give."""
+    found = {table.name: plain(store.read(spark, table), table) for table in wanted}
+    for name, rows in at_once(spark, store, wanted).items():
+        missing, much = sorted(set(rows) - set(found[name])), sorted(set(found[name]) - set(rows))
+        if missing or much or len(rows) != len(found[name]):
+            raise AssertionError(f"{name}: missing {missing[:3]}, too much {much[:3]}")
+
+
+@contextmanager
+def dying(chance: random.Random) -> Iterator[None]:
+    """The refresh within dies when it changes a table for some time."""
+    left = [chance.randint(0, 12)]
+    whole = Draft.replace
+
+    def replace(draft: Draft, *given: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+        whole(draft, *given)  # type: ignore[arg-type]
+
+    Draft.replace = replace  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    except KilledError:
+        pass
+    finally:
+        Draft.replace = whole  # type: ignore[method-assign]
+
+
+def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> None:
+    chance = random.Random(seed)
+    store = Tables(directory)
+    store.prepare()
+    store.checkpoint.mkdir()
+    rows = told(seed)
+    cuts = sorted(chance.sample(range(1, len(rows)), batches - 1))
+    for number, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
+        write(spark, store, number, rows[first:last])
+        if chance.random() < 0.4:
+            with dying(chance):
+                incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
+        incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
+        check(spark, store)
+    before = stored(spark, store)
+    incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_at_once=100)
+    if stored(spark, store) != before:
+        raise AssertionError("a rebuild differs")
+
+
+@click.command(help=__doc__)
+@click.option("--seeds", default=5, show_default=True)
+@click.option("--first", default=1, show_default=True)
+@click.option("--batches", default=4, show_default=True)
+def main(*, seeds: int, first: int, batches: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        spark = local_session("waybill-incremental", log_file=Path(name) / "spark.log", short=True)
+        for seed in range(first, first + seeds):
+            try:
+                run_seed(spark, Path(name) / str(seed), seed, batches)
+            except AssertionError as wrong:
+                print(f"seed {seed}: {wrong}", file=sys.stderr)
+                sys.exit(1)
+            print(f"seed {seed}: {batches} batches, and all tables as all events give them", flush=True)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

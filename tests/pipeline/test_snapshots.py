@@ -1,0 +1,79 @@
+"""Snapshots share what did not change, are published in one step, and leave nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from waybill.pipeline import tables
+from waybill.pipeline.parts import file_name, month_of, part_of_file
+from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots
+
+TABLES = (tables.JOBS, tables.ACTIVITY)
+
+
+def fill(draft: Draft, table: tables.Table, **parts: str) -> None:
+    """Let each part be a file with this text."""
+    written = draft.scratch / "written"
+    for number, text in parts.items():
+        (written / f"number={number[1:]}").mkdir(parents=True, exist_ok=True)
+        (written / f"number={number[1:]}" / "x.parquet").write_text(text)
+    draft.replace(table, [int(number[1:]) for number in parts], written)
+
+
+def texts(snapshot: Snapshot, table: tables.Table) -> dict[int, str]:
+    return {part: snapshot.files(table, [part])[0].read_text() for part in snapshot.all_parts(table)}
+
+
+def test_names_of_files_tell_their_parts() -> None:
+    for part in (525_888, 985_201, 985_200, 2_279_087):
+        assert [part_of_file(file_name(part, number)) for number in (0, 1, 12)] == [part] * 3
+    assert month_of(985_200) == "2026-03"
+    for name in ("", "x.parquet", "2026-03-01T13", "2026-03-01T13-close.parquet", ".2026-03-01T13.parquet.crc"):
+        assert part_of_file(name) is None
+
+
+def test_a_snapshot_has_what_its_base_has_and_what_was_changed(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, kept=2)
+    base, seen = None, []
+    for number in range(1, 6):
+        draft = snapshots.draft(base, number=snapshots.next_number())
+        fill(draft, tables.JOBS, p985200=f"a{number}", p985201="b", **{f"p{900_000 + number}": "c"})
+        if number == 1:
+            fill(draft, tables.ACTIVITY, p985200="never changed")
+        if number == 5:
+            draft.drop(tables.JOBS, [985_201])
+        base = draft.finish(Contents(number), TABLES)
+        snapshots.publish(base, TABLES)
+        seen.append(base)
+    assert snapshots.current() == base
+    assert texts(seen[4], tables.JOBS) == {985_200: "a5", **dict.fromkeys(range(900_001, 900_006), "c")}
+    assert texts(seen[3], tables.JOBS)[985_200] == "a4"
+    assert texts(seen[4], tables.ACTIVITY) == {985_200: "never changed"}
+    assert not seen[2].place.exists()
+    # What no snapshot has is gone: two versions of the part, and the others once.
+    assert len(list((tmp_path / "parts").rglob("*.parquet"))) < 25
+
+
+def test_what_a_crash_left_is_cleared_away(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    draft = snapshots.draft(None, number=snapshots.next_number())
+    fill(draft, tables.JOBS, p985200="a")
+    snapshots.publish(draft.finish(Contents(7), TABLES), TABLES)
+    before = snapshots.current()
+    draft = snapshots.draft(before, number=snapshots.next_number())
+    fill(draft, tables.JOBS, p985200="b")
+    draft.finish(Contents(8), TABLES)
+    assert snapshots.current() == before
+    assert before is not None
+    assert texts(before, tables.JOBS) == {985_200: "a"}
+    assert snapshots.next_number() == 2
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["00000001"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "contents": 7}'])
+def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.publish(snapshots.draft(None, number=1).finish(Contents(), TABLES), TABLES)
+    (tmp_path / "current" / "snapshot.json").write_text(text)
+    assert snapshots.current() is None
+    assert snapshots.next_number() == 2
