@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-jobs bench-pipeline soak-pipeline pipeline-cluster pipeline-delta docs site setup clean
+.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-jobs bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-delta wheels check-wheel check-manifests docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -45,8 +45,8 @@ $(BUILT)/stamp: $(VENV)/stamp $(SOURCES)
 	@echo "building the package (about a minute where it is compiled)"
 	@rm -rf build/lib* build/bdist* build/wheel build/waybill_core* $(BUILT)
 	@mkdir -p build
-	@$(RUN) -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel . >build/log 2>&1 \
-		|| { tail -n 30 build/log; exit 1; }
+	@$(RUN) -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel . 2>&1 | tee build/log \
+		| { grep --line-buffered -o 'compiled [0-9]* of [0-9]* C files' || true; } || { tail -n 30 build/log; exit 1; }
 	@grep '^ *waybill: building plain Python' build/log || true
 	@$(INSTALL) --no-deps --target $(BUILT) build/wheel/*.whl
 	@touch $@
@@ -56,6 +56,9 @@ setup: $(VENV)/stamp
 	@$(RUN) -c 'import proton, rabbitmq_amqp_python_client' 2>/dev/null \
 		|| $(INSTALL) -e '.[proton]' >/dev/null 2>&1 \
 		|| echo "python-qpid-proton could not be built: its tests will skip"
+	@$(RUN) -c 'import lib2to3' 2>/dev/null || $(RUN) -c 'import fissix' 2>/dev/null || $(INSTALL) fissix >/dev/null 2>&1 || true
+	@$(RUN) -W ignore -m scripts.qpid_python build/qpid >/dev/null 2>&1 \
+		|| echo "Qpid's client for AMQP 0-10 could not be fetched: its tests will skip"
 	@[ -f build/npm/node_modules/axe-core/axe.min.js ] || { mkdir -p build/npm && npm install --prefix build/npm --no-audit --no-fund \
 		--loglevel=error 'axe-core@^4.10' >/dev/null 2>&1; } || echo "axe-core could not be fetched: its test will skip"
 
@@ -108,11 +111,20 @@ bench-http: setup $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates
 	@$(MAKE) -s -C benchmarks/tools ojsload
 	@$(BUILT_RUN) -m benchmarks.http_jobs $(BENCH_ARGUMENTS)
 
+bench-dashboard: setup $(BUILT)/stamp ## each page of the dashboard with 1,000,000 jobs and 5,000 queues in state: time, and CPU of looking each second
+	@$(BUILT_RUN) -m benchmarks.dashboard $(BENCH_ARGUMENTS)
+
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)
 
 bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops with pika, and the report of 5 million events
 	@$(BUILT_RUN) -m benchmarks.pipeline $(BENCH_ARGUMENTS)
+
+bench-growth: setup $(BUILT)/stamp ## a refresh of 100,000 new events, and a report, after 1, 10 and 100 million events
+	@$(BUILT_RUN) -m benchmarks.pipeline_growth $(BENCH_ARGUMENTS)
+
+qpid: setup ## all suites of Apache Qpid's Python client for AMQP 0-10: two minutes, most of them waiting
+	@ALL_OF_QPID=1 PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest -q tests/interop/test_qpid_python.py
 
 damage: $(VENV)/stamp ## 1,000 wrong bits, cuts and lost files in a data directory: each is found
 	@DAMAGE_CASES=1000 PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest -q tests/storage/test_every_bit.py
@@ -183,6 +195,9 @@ KILLS ?= 20
 soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each broker: every event once
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.soak --kills $(KILLS)
 
+pipeline-incremental: setup ## late, odd and repeated events in batches, with kills between: all tables as all events give them at once
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.incremental
+
 pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster
 
@@ -195,8 +210,24 @@ $(DELTA_SPARK)/stamp: $(VENV)/stamp
 pipeline-delta: setup $(DELTA_SPARK)/stamp ## the whole pipeline on Delta tables, with the version of Spark that Delta is for
 	@PYTHONPATH="$(CURDIR)/$(DELTA_SPARK):$(CURDIR)/src" $(RUN) -m tests.pipeline.delta
 
+WHEELS := build/dist
+wheels: $(VENV)/stamp ## a plain wheel for any machine, and a compiled one for this machine, checked by auditwheel
+	@scripts/wheels.sh $(RUN) $(WHEELS)
+
+check-wheel: $(VENV)/stamp ## install the plain wheel into a bare environment, run `waybill up` and a first job there
+	@WAYBILL_COMPILE=0 scripts/wheels.sh $(RUN) build/plain
+	@$(RUN) -m tests.bare_install build/plain/*.whl
+
+KUBECONFORM := build/go/bin/kubeconform
+$(KUBECONFORM):
+	@GOBIN="$(CURDIR)/build/go/bin" go install github.com/yannh/kubeconform/cmd/kubeconform@v0.6.7
+
+check-manifests: $(KUBECONFORM) ## the Kubernetes manifests against the schemas of Kubernetes
+	@$(KUBECONFORM) -strict -summary deploy/kubernetes
+
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m scripts.settings_table
 
 site: $(VENV)/stamp ## build the pages as a site, with search, in build/site
 	@PYTHONPATH="$(CURDIR)/src" NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build

@@ -25,6 +25,8 @@ COMPILED = (
 # mypyc writes an integer literal as a C int: shifted by a native integer, it loses the bits above the lowest 32.
 NARROW_SHIFT = re.compile(r"= -?\d+ << cpy_")
 # An editable install and the metadata steps of a build run this file too: there, nothing is to be compiled.
+SHOWN_FROM = 20
+"""With so many C files the build says how far it is."""
 BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
 
 
@@ -39,9 +41,14 @@ class OptionalBuild(build_ext):
         compile_files = self.compiler.compile
 
         def compile_side_by_side(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+            objects = []
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                objects = pool.map(lambda source: compile_files([source], *args, **kwargs), sources)
-                return [name for names in objects for name in names]
+                compiled = pool.map(lambda source: compile_files([source], *args, **kwargs), sources)
+                for count, names in enumerate(compiled, 1):
+                    objects += names
+                    if len(sources) >= SHOWN_FROM and count * 10 // len(sources) > (count - 1) * 10 // len(sources):
+                        print(f"compiled {count} of {len(sources)} C files", file=sys.stderr, flush=True)
+            return objects
 
         self.compiler.compile = compile_side_by_side
         super().build_extensions()

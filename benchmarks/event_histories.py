@@ -25,6 +25,7 @@ from waybill.pipeline.stream_log import StreamLog
 
 JOBS: Final = 2_000
 LIVES_PER_SECOND: Final = 40.0
+HISTORY_BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
 _EVENT_ID: Final = b"<event-id>"
 _TIME: Final = b"<time>"
 _decode = msgspec.json.Decoder().decode
@@ -56,10 +57,10 @@ def record(uri: str, jobs: int = JOBS) -> list[Life]:
     return [_life(job_id, events) for job_id, events in by_job.items()]
 
 
-def generate(lives: list[Life], count: int, seed: int = 1) -> Iterator[bytes]:
+def generate(lives: list[Life], count: int, seed: int = 1, begin: datetime = HISTORY_BEGIN) -> Iterator[bytes]:
     """The JSON text of at least `count` events, life by life; pushes come LIVES_PER_SECOND a second, in random gaps."""
     chance = random.Random(seed)
-    at = datetime(2026, 3, 1, tzinfo=UTC)
+    at = begin
     made = 0
     while made < count:
         life = chance.choice(lives)

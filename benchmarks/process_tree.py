@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -11,6 +12,9 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 # Fields of /proc/PID/stat after the name: the parent, and the resident set in pages (proc(5)).
 _PARENT: Final = 1
 _RESIDENT: Final = 21
+# User and system time, in ticks.
+_TIMES: Final = (11, 12)
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class PeakMemory:
@@ -41,16 +45,30 @@ class PeakMemory:
             self.bytes = max(self.bytes, sum(size for process, size in resident.items() if process not in self._others))
 
 
-def _resident_of_descendants(root: int) -> dict[int, int]:
-    """The resident sets by process, in bytes."""
-    parents: dict[int, int] = {}
-    resident: dict[int, int] = {}
+def cpu_seconds() -> float:
+    """CPU time of this process and of all that it has started and that still run: what other work does not change."""
+    parents, times = {}, {}
+    for process, fields in _stats():
+        parents[process] = int(fields[_PARENT])
+        times[process] = sum(int(fields[place]) for place in _TIMES) / _TICKS
+    own = os.getpid()
+    return sum(time for process, time in times.items() if process == own or _descends(process, own, parents))
+
+
+def _stats() -> Iterator[tuple[int, list[str]]]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # It has ended meanwhile.
-        process = int(path.parent.name)
+        yield int(path.parent.name), fields
+
+
+def _resident_of_descendants(root: int) -> dict[int, int]:
+    """The resident sets by process, in bytes."""
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for process, fields in _stats():
         parents[process] = int(fields[_PARENT])
         resident[process] = int(fields[_RESIDENT]) * _PAGE_BYTES
     return {process: size for process, size in resident.items() if _descends(process, root, parents)}

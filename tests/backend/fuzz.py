@@ -116,7 +116,7 @@ def main() -> int:
     asked = parser.parse_args()
     command = find_schemathesis()
     if command is None:
-        print("schemathesis is not installed: pip install 'waybill[dev]'", file=sys.stderr)
+        print("schemathesis is not installed: pip install 'waybill-amqp[dev]'", file=sys.stderr)
         return 1
     found = fuzz(command, asked.examples, asked.phases, asked.seed)
     print("\n".join(found) or "nothing was found")

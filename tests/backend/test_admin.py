@@ -165,4 +165,4 @@ async def test_what_was_done_when_is_the_difference_of_counts() -> None:
     assert [(one["enqueued"], one["processed"], one["failed"]) for one in periods] == [(80, 50, 5)] * 2
     assert [one["processed"] for one in history.periods(1, 0.0, now, "b")] == [0] * 10
     rate = {"processed_per_minute": 10.0, "failed_per_minute": 0.0, "enqueued_per_minute": 15.0}
-    assert history.throughput(counts, "a") == rate
+    assert history.throughput("a") == rate

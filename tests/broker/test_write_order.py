@@ -64,7 +64,7 @@ class _WatchedBroker(Broker):
 
 def copy_directory(directory: Path, copy: Path) -> None:
     """What a kill of the process would leave behind."""
-    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("lock"))
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("lock", "control"))
 
 
 def contents_left(directory: Path) -> list[bytes]:

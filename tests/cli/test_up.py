@@ -44,6 +44,24 @@ def test_what_was_pushed_is_there_after_a_restart(tmp_path: Path) -> None:
         assert stop(process) == 0
 
 
+def test_a_kill_leaves_no_worker_behind(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    process, url = start(["shop:jobs", "--memory", "--no-reload", "--grace-period", "0"], tmp_path)
+    try:
+        server = Server(url)
+        server.wait(server.push("mail.send", "ada@example.com", queue="mail"), "completed")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert children
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        stop(process)
+
+
 def test_a_program_that_is_not_there_ends_it(tmp_path: Path) -> None:
     process, _ = start(["nowhere:jobs", "--memory", "--no-reload"], tmp_path)
     try:

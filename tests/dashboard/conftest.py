@@ -39,6 +39,50 @@ async def make(year: int) -> None:
 async def run(rows: int) -> None:
     await asyncio.sleep(3600)
 """
+_TIMES: Final = {"p50": 120, "p95": 900, "p99": 1500}
+REPORT: Final = {
+    "start": "2026-01-01T10:00:00Z",
+    "end": "2026-01-01T11:00:00Z",
+    "bucket_seconds": 60,
+    "totals": {
+        "events": 4000,
+        "malformed": 0,
+        "jobs": 1000,
+        "pushed": 1000,
+        "completed": 950,
+        "discarded": 20,
+        "cancelled": 0,
+        "open": 30,
+        "attempts": 1100,
+        "failures": 130,
+        "retries": 110,
+        "recovered": 80,
+        "redelivered": 0,
+        "repeated": 0,
+        "queue_wait": _TIMES,
+        "run": _TIMES,
+    },
+    "timeline": [
+        {"start": f"2026-01-01T10:{minute:02}:00Z", "enqueued": 20, "completed": 12 + minute % 9, "failed": minute % 4}
+        | {"discarded": 0, "queue_wait": _TIMES, "run": {**_TIMES, "p50": 100 + 5 * minute}}
+        for minute in range(60)
+    ],
+    "job_types": [
+        {"job_type": "advised.run", "queue": "advised", "pushed": 1000, "completed": 950, "discarded": 20}
+        | {"retries": 110, "queue_wait": _TIMES, "run": _TIMES}
+    ],
+    "errors": [{"error_type": "TimeoutError", "failed": 130, "retried": 110}],
+    "workers": [{"worker_id": "worker-1", "attempts": 1100, "utilisation": 0.42}],
+    "recommendations": [
+        {
+            "job_type": "advised.run",
+            "max_attempts": {"value": 4, "evidence": "80 of 130 jobs that failed at first recovered by attempt 4"},
+            "timeout_s": None,
+            "concurrency": {"value": 4, "evidence": "12 at work at a time"},
+        }
+    ],
+}
+"""What `waybill pipeline report --json` writes, as far as the page looks at it."""
 CHROMIUM: Final = "chromium"
 START_SECONDS: Final = 60
 WAIT_SECONDS: Final = 15.0
@@ -57,7 +101,7 @@ class Server:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         request = urllib.request.Request(f"{self.url}/ojs/v1/{path}", data, headers, method=method)  # noqa: S310 - our own server
         with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - our own server
-            return json.load(response)
+            return json.loads(response.read() or b"null")
 
     def push(self, job_type: str, *args: object, queue: str = "default", **options: object) -> str:
         body = {"type": job_type, "args": args, "options": {"queue": queue, **options}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import Server, start, stop, until
+from tests.dashboard.conftest import REPORT, Server, start, stop, until
 from waybill.backend.keys import add_key
 
 Shown = Callable[[str, str], Any]
@@ -65,9 +65,9 @@ def test_all_that_match_are_cancelled_after_they_were_counted(shown: Shown, serv
     jobs = [server.push("bulk.cancel", number, queue="bulk") for number in range(3)]
     page = shown("jobs?queue=bulk", "Jobs")
     _click(page, "Cancel all…")
-    page.locator("dialog", has_text="3 jobs match").wait_for()
+    page.locator("dialog", has_text="3 jobs are cancelled").wait_for()
     _click(page, "Cancel them", "dialog")
-    page.locator("dialog", has_text="3 done").wait_for()
+    page.locator("dialog", has_text="3 of 3").wait_for()
     for job in jobs:
         server.wait(job, "cancelled")
 
@@ -106,9 +106,12 @@ def test_a_group_of_failures_is_retried_and_dismissed(shown: Shown, server: Serv
     page.locator("h1", has_text="ValueError").wait_for()
     _click(page, "Retry all…")
     page.locator("dialog", has_text=re.compile(r"\d+ jobs go back")).wait_for()
+    page.get_by_label("Jobs a second, at most").fill("1000")
     _click(page, "Retry them", "dialog")
-    page.locator("dialog", has_text=re.compile(r"[2-9] done|\d\d done")).wait_for()
+    page.locator("dialog", has_text=re.compile(r"([2-9]|\d\d) of ")).wait_for()
     server.wait(failed[0], "discarded")
+    page.goto(f"{page.base}/ui/#/operations")
+    page.locator("tbody tr", has_text="done").first.wait_for()
     page.goto(f"{page.base}/ui/#/failures")
     page.locator("tbody a", has_text="ValueError").first.click()
     _click(page, "Dismiss")
@@ -148,6 +151,50 @@ def test_a_worker_over_http_is_quieted(shown: Shown, server: Server) -> None:
     own.get_by_role("button", name="Quiet").click()
     own.locator(".tag", has_text="quiet").wait_for()
     assert server.ask("POST", "workers/heartbeat", {"worker_id": "http-worker"})["directive"] == "quiet"
+
+
+def test_a_worker_over_amqp_is_quieted_and_goes_on(shown: Shown) -> None:
+    page = shown("workers", "Workers")
+    own = page.locator(".worker", has_text="amqp").first
+    own.get_by_role("button", name="Quiet").click()
+    own.locator(".tag", has_text="quiet").wait_for()
+    own.get_by_role("button", name="Resume").click()
+    own.locator(".tag", has_text="running").wait_for()
+
+
+def test_a_message_is_published_looked_at_and_purged(shown: Shown, server: Server) -> None:
+    server.ask("PUT", "broker/queues/%2Fojs/peeked", {"durable": True})
+    page = shown("broker/queues", "Broker")
+    page.get_by_label("Find queues by name").fill("peek")
+    page.locator("tbody a", has_text="peeked").click()
+    page.locator("h1", has_text="peeked").wait_for()
+    _click(page, "Publish…")
+    page.get_by_label("Payload").fill("read me")
+    _click(page, "Publish", "dialog")
+    page.locator(".facts dd", has_text=re.compile("^1$")).first.wait_for()
+    _click(page, "Peek")
+    page.locator("dialog pre", has_text="read me").wait_for()
+    _click(page, "Close", "dialog")
+    _click(page, "Purge…")
+    _click(page, "Purge", "dialog")
+    until(page, "document.querySelectorAll('.facts dd')[0].innerText", "0")
+    _click(page, "Delete…")
+    _click(page, "Delete", "dialog")
+    page.wait_for_url("**/#/broker/queues")
+    noted = [(one["method"], one["path"]) for one in server.ask("GET", "admin/audit?limit=20")["items"]]
+    assert ("PUT", "/ojs/v1/broker/queues//ojs/peeked") in noted
+
+
+def test_a_recommendation_of_the_pipeline_is_applied(shown: Shown, server: Server) -> None:
+    server.ask("POST", "admin/pipeline/report", REPORT)
+    page = shown("pipeline", "Pipeline")
+    _click(page, "Apply")
+    _click(page, "Apply", "dialog")
+    page.locator(".tag", has_text="applied").wait_for()
+    job = server.ask("GET", f"jobs/{server.push('advised.run', queue='advised')}")["job"]
+    assert job["retry"]["max_attempts"] == 4
+    _click(page, "Undo")
+    page.locator(".tag", has_text="applied").wait_for(state="detached")
 
 
 def test_a_workflow_is_cancelled(shown: Shown, server: Server) -> None:

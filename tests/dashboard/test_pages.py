@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import ARTEFACTS, Server, until
+from tests.dashboard.conftest import ARTEFACTS, REPORT, Server, until
 
 Shown = Callable[[str, str], Any]
 
@@ -19,7 +19,7 @@ new PerformanceObserver(list => { for (const one of list.getEntries()) window.sh
   .observe({type: "layout-shift", buffered: true});
 """
 RULES = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
-COLOURFUL = {"overview", "jobs", "job-failed", "workflow"}
+COLOURFUL = {"overview", "jobs", "job-failed", "workflow", "pipeline"}
 """Pages that have all colours between them."""
 COLOURS = "axe.run(document, {runOnly: {type: 'rule', values: ['color-contrast', 'link-in-text-block']}})"
 
@@ -41,6 +41,8 @@ def known(server: Server) -> dict[str, str]:
         server.wait(job, "discarded")
     server.wait(done, "completed")
     server.wait(running, "active")
+    server.ask("POST", "admin/pipeline/report", REPORT)
+    server.ask("POST", "admin/operations", {"action": "cancel", "filter": {"queue": "nothing"}})
     group = server.ask("GET", "admin/failures")["items"][0]["fingerprint"]
     return {
         "overview": "overview",
@@ -59,6 +61,18 @@ def known(server: Server) -> dict[str, str]:
         "workflows": "workflows",
         "workflow": f"workflow/{flow}",
         "enqueue": "enqueue",
+        "operations": "operations",
+        "pipeline": "pipeline",
+        "audit": "audit",
+        "broker": "broker",
+        "broker-queues": "broker/queues",
+        "broker-queue": "broker/queues/%2Fojs/ojs.queue.images",
+        "broker-exchanges": "broker/exchanges",
+        "broker-exchange": "broker/exchanges/%2Fojs/ojs.exchange.direct",
+        "broker-connections": "broker/connections",
+        "broker-channels": "broker/channels",
+        "broker-users": "broker/users",
+        "broker-policies": "broker/policies",
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pip install waybill[spark]")
+pytest.importorskip("pyspark", reason="pip install waybill-amqp[spark]")
 
 from waybill.pipeline.java import JavaNotFoundError, java_home
 

@@ -11,7 +11,7 @@ from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
 from waybill.ojs import Coordinator, Jobs, Retry, Topology, Worker
 
-CASES = int(os.environ.get("WAYBILL_ODD_CASES", "120"))
+CASES = int(os.environ.get("ODD_CASES", "120"))
 GOOD_EVERY = 10
 
 ODD_TEXTS = ["", "a\0b", "\N{SNOWMAN}" * 300, "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "P999999999D"]

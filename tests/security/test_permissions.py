@@ -61,6 +61,7 @@ def bob(node_bench: NodeBench) -> Channel:
         QueueBind("bob", "outbox", "x"),
         ExchangeBind("inbox", "outbox", "x"),
         QueueDeclare("bob.new", arguments={"x-dead-letter-exchange": "outbox"}),
+        QueueDeclare("bob.new", arguments={"x-alternate-exchange": "outbox"}),
         ExchangeDeclare("bob.new", "fanout", arguments={"alternate-exchange": "outbox"}),
     ],
     ids=str,

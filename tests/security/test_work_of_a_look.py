@@ -89,6 +89,7 @@ def test_a_key_of_deduplication_is_read_once_for_all_queues() -> None:
         1, BasicProperties(headers=headers), b"", 131_072
     )
     runtime = bench.node.runtime
+    runtime.turn_units = 4096
     runtime.begin_turn()
     wire = channel.peer.wire
     assert isinstance(wire, EngineWire)

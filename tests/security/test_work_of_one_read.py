@@ -26,7 +26,7 @@ from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.types import Described, ULong
 
 DATA = encode_value(Described(ULong(0x75), b"1"))
-MESSAGES = 3 * TURN_UNITS
+MESSAGES = 6 * TURN_UNITS
 
 
 def receive(channel: Channel, octets: bytes, now: float) -> None:
@@ -142,7 +142,8 @@ def test_a_polled_message_is_charged_for_its_conversion() -> None:
     assert runtime.work_left < runtime.turn_units - 64
 
 
-def test_many_readers_of_a_stream_take_turns_to_read_and_to_leave() -> None:
+@pytest.mark.parametrize("units", [TURN_UNITS, 40, 484, 595])
+def test_many_readers_of_a_stream_take_turns_to_read_and_to_leave(units: int) -> None:
     bench = NodeBench(Cut.WHOLE)
     channel = bench.channel()
     channel.declare("s", durable=True, arguments={"x-queue-type": "stream"})
@@ -150,6 +151,8 @@ def test_many_readers_of_a_stream_take_turns_to_read_and_to_leave() -> None:
     receive(channel, message * 512, bench.now)
     bench.settle()
     runtime = bench.node.runtime
+    runtime.turn_units = units
+    runtime.begin_turn()
     stream = bench.node.virtual_hosts["/"].queues["s"]
     first: dict[str, object] = {"x-stream-offset": "first"}
     consumes = [method_frame(1, BasicConsume("s", f"c{i}", no_wait=True, arguments=first)) for i in range(100)]

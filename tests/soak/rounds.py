@@ -32,7 +32,7 @@ async def soak(
             broker.kill()
             await _end(tasks)
             shutil.rmtree(directory / "killed", ignore_errors=True)
-            shutil.copytree(directory / "data", directory / "killed")
+            shutil.copytree(directory / "data", directory / "killed", ignore=shutil.ignore_patterns("control"))
             broker.start()
             await clients.look()
             clients.figures.rounds += 1

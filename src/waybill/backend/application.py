@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
@@ -29,6 +30,8 @@ class Application:
         """Compile the routes."""
         self._router = Router(routes)
         self._keys = keys
+        self.on_change: Callable[[Request, int], None] | None = None
+        """Called by who stands beside this application when it has changed something, with the status of its answer."""
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request. Raises nothing but what cancels it."""
@@ -76,6 +79,15 @@ class Application:
         request.id = _request_id(request.headers.get("x-request-id", ""))
         return _finish(request, _refusal(request, RequestRefused(code, message)))
 
+    def admit(self, request: Request, role: str) -> Response | None:
+        """Let a request in that somebody else answers, from who has this role. Return the refusal of others."""
+        request.id = _request_id(request.headers.get("x-request-id", ""))
+        try:
+            self._check(request, role)
+        except RequestRefused as error:
+            return _finish(request, _refusal(request, error))
+        return None
+
     def _route(self, request: Request) -> Response | Route:
         """Return what answers a request that is allowed, or the answer. Raises RequestRefused."""
         found = self._router.find(request.path)
@@ -91,12 +103,16 @@ class Application:
                 return Response(204, headers=allowed)
             text = f"{request.method[:40]} is not allowed here."
             raise RequestRefused("method_not_allowed", text, headers=allowed)
+        self._check(request, route.role)
+        return route
+
+    def _check(self, request: Request, role: str) -> None:
+        """Find out who asks. Raises RequestRefused."""
         if self._keys is None:
             _check_origin(request)
-        elif route.role != OPEN:
-            key = self._keys.check(request.headers, route.role)
+        elif role != OPEN:
+            key = self._keys.check(request.headers, role)
             request.actor, request.role, request.tenant = key.name, key.role, key.tenant
-        return route
 
 
 def _check_origin(request: Request) -> None:

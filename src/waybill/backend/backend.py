@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -19,8 +19,10 @@ from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import Limits
+from waybill.backend.operator_view import OperatorView
 from waybill.backend.recent_events import RecentEvents
 from waybill.backend.settings import Settings
+from waybill.backend.workers import Worker
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
@@ -70,7 +72,12 @@ class Backend:
         jobs.create_queues = jobs.guard.creates = True
         self.jobs = jobs
         self.id = f"backend_{new_id()}"
+        self.operator_view = OperatorView(self)
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
+        """Called first when it closes."""
         self.is_test = is_test
+        self.has_broker = False
+        """Whether the broker's pages are served as well: it runs in this process."""
         self.codec: Codec | None = None
         """Encrypts and decrypts for tools, if it has keys."""
         self._allows_private = allows_private
@@ -114,6 +121,7 @@ class Backend:
                 allows_private=self._allows_private,
             )
             self.extensions.gate.drop = self._drop_oldest
+            self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
             for queue, _ in list(await self.counts())[:MAX_QUEUES]:
                 await self.know_queue(queue)
@@ -123,6 +131,8 @@ class Backend:
 
     async def close(self) -> None:
         """Give back what is given out, and disconnect."""
+        while self.on_close:
+            await self.on_close.pop()()
         if self._settlement is not None:
             await self.fetcher.close()
             self.leases.give_back_all()
@@ -190,11 +200,18 @@ class Backend:
 
     async def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state."""
-        return await self.view.read(lambda store: store.counts())
+        found = await self.view.read(lambda store: store.counts())
+        if hasattr(self, "extensions"):
+            self.extensions.history.add(found)
+        return found
 
     async def queues(self) -> list[str]:
         """Return the queues of which something is known, in the order of their names."""
         return sorted({queue for queue, _ in await self.counts() if queue} | set(self.coordinator.queues))
+
+    def workers(self) -> dict[str, Worker]:
+        """Return the workers that were heard of within the last hour, by id."""
+        return self.events.workers.all() | {one.id: one for one in self.extensions.workers.all()}
 
     def knows_queue(self, queue: str) -> bool:
         """Say whether a queue is coordinated already."""

@@ -142,7 +142,7 @@ async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     for queue, several in by_queue.items():
         ids = [str(form["id"]) for form in several]
         for job_id in set(ids) - set(await _revive(backend, queue, ids)):
-            why = await _push_again(backend, job_id)
+            why = await push_again(backend, job_id)
             if why:
                 failed[job_id] = why
     return failed
@@ -164,7 +164,7 @@ async def _revive(backend: Backend, queue: str, job_ids: list[str]) -> list[str]
     return there
 
 
-async def _push_again(backend: Backend, job_id: str) -> str:
+async def push_again(backend: Backend, job_id: str) -> str:
     """Push a job again as it was pushed first; returns why that cannot be."""
     detail = await backend.view.detail(job_id)
     if detail is None or not isinstance((detail.envelope or {}).get("args"), list):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from waybill.backend.gate import Gate
-from waybill.backend.history import History
+from waybill.backend.history import SAMPLE_SECONDS, History
 from waybill.backend.idempotency import Idempotency
 from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
-from waybill.backend.pulse import STEP_SECONDS, Pulse
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
+from waybill.backend.type_defaults import TypeDefaults
 from waybill.backend.webhooks import Webhooks
 from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
@@ -29,7 +30,8 @@ from waybill.ojs.coordinator.records import SWEPT_HOURS
 
 SWEEP_SECONDS: Final = 600.0
 MAINTENANCE: Final = "on"
-"""The name of the one setting of its kind."""
+PIPELINE_REPORT: Final = "last"
+"""The names of the one setting of its kind."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -56,6 +58,13 @@ class Dismissed(msgspec.Struct):
     until: str
 
 
+class PipelineReport(msgspec.Struct):
+    """What `waybill pipeline report --json` has written, and when it came here."""
+
+    sent_at: str
+    report: msgspec.Raw
+
+
 class Extensions:
     """Those of one server."""
 
@@ -79,15 +88,18 @@ class Extensions:
         self.directives = self.settings.shelf("directive", Directive)
         self.maintenance = self.settings.shelf("maintenance", Maintenance)
         self.dismissed = self.settings.shelf("dismissed-failure", Dismissed)
+        self.reports = self.settings.shelf("pipeline-report", PipelineReport)
         self.schemas = Schemas(self.settings)
-        self.gate = Gate(self.settings, self.schemas, view, Tenants(self.settings, limits))
+        self.type_defaults = TypeDefaults(self.settings)
+        self.gate = Gate(self.settings, self.schemas, view, Tenants(self.settings, limits), self.type_defaults)
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
         self.history = History()
-        self.pulse = Pulse()
         view.on_feature.append(self.settings.on_folded)
         self._view = view
+        self.seen_count: Callable[[], int] = lambda: 0
+        """Says how much of the stream was seen: jobs are counted again when it has grown."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -118,11 +130,12 @@ class Extensions:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _sample(self) -> None:
+        seen = -1
         while True:
             try:
-                counts = await self._view.read(lambda store: store.counts())
-                self.history.add(counts)
-                self.pulse.add(counts)
+                # While nothing happens, nothing is counted.
+                if seen != (seen := self.seen_count()):
+                    self.history.add(await self._view.read(lambda store: store.counts()))
             except Exception:  # noqa: BLE001 - whatever a database can have against it
                 _log.warning("the jobs could not be counted", exc_info=True)
-            await asyncio.sleep(STEP_SECONDS)
+            await asyncio.sleep(SAMPLE_SECONDS)

@@ -59,7 +59,9 @@ class Fetcher:
         self._inspector = Inspector(broker.connection)
         self._paused = PausedQueues(broker, self._queues, self._pauses_changed)
         self._cancellations = Cancellations(broker, backend_id, leases.cancel)
-        self._cancellations.on_pause = self._paused.look_soon
+        self._cancellations.on_pause = self._pause_heard
+        self.pauses_heard = 0
+        """How often queues may have been paused or resumed, by whomever."""
         self._admissions = Admissions(broker, backend_id, self._admitted, self._refused, settlement.unique)
         self._asked: dict[Delivery, asyncio.Future[bool]] = {}
         self._is_closing = False
@@ -321,6 +323,10 @@ class Fetcher:
         """Say whether a queue is paused, as far as this backend has looked."""
         return queue in self._paused.queues
 
+    def _pause_heard(self) -> None:
+        self.pauses_heard += 1
+        self._paused.look_soon()
+
     def _pauses_changed(self) -> None:
         for queue, source in self._sources.items():
             source.is_paused = queue in self._paused.queues
@@ -328,5 +334,6 @@ class Fetcher:
 
     async def look_at_pauses(self) -> None:
         """Ask the broker which queues are paused."""
+        self.pauses_heard += 1
         await self._paused.look()
         self._pauses_changed()

@@ -20,6 +20,7 @@ from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
+from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.spec.states import State
 
@@ -51,19 +52,23 @@ class QueueBound(msgspec.Struct):
 class Gate:
     """The gate of one server."""
 
-    def __init__(self, settings: Settings, schemas: Schemas, view: JobView, tenants: Tenants) -> None:
+    def __init__(
+        self, settings: Settings, schemas: Schemas, view: JobView, tenants: Tenants, defaults: TypeDefaults
+    ) -> None:
         self.drop: Drop | None = None
         """Discards the oldest jobs of a queue that can be fetched, so many; returns how many it could."""
         self.tenants = tenants
         self.bounds = settings.shelf("queue-bound", QueueBound)
         self._schemas = schemas
+        self._defaults = defaults
         self._view = view
         self._coming: Counter[str] = Counter()
         """Jobs on their way into queues with bounds, which the view does not know yet."""
 
     def lets_pass(self, request: Request) -> bool:
         """Say whether nothing is to be looked at."""
-        return self._schemas.is_idle and not self.bounds and not self.tenants and TENANT_HEADER not in request.headers
+        is_set = self.bounds or self.tenants or self._defaults
+        return self._schemas.is_idle and not is_set and TENANT_HEADER not in request.headers
 
     async def handle(self, request: Request, handler: Handler) -> Response:
         """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
@@ -71,17 +76,19 @@ class Gate:
         jobs = _jobs_of(request, body)
         tenant = request.headers.get(TENANT_HEADER, "")
         warnings: list[str] = []
+        is_changed = bool(tenant)
         for index, job in enumerate(jobs):
             try:
                 if tenant:
                     set_tenant(job, tenant)
+                is_changed |= self._defaults.fill(job)
                 warnings += self._schemas.check(job)
             except RequestRefused as error:
                 if len(jobs) > 1:
                     error.details |= {"index": index}
                     error.message = f"The job at index {index}: {error.message}"
                 raise
-        if tenant:
+        if is_changed:
             request.body = msgspec.json.encode(body)
         counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}

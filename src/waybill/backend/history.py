@@ -1,13 +1,15 @@
-"""How much was done when: the counts of jobs once a minute, for a day, and the differences between them.
+"""How much was done when: the differences between counts of jobs, for a day.
 
-The counts are the coordinator's view, so they tell of all programs. A server knows them from its start on.
+The counts are the coordinator's view, so they tell of all programs. A server knows them from its start on. It takes a
+sample once a minute, and whenever somebody has asked for the counts anyway. A step has the queues that changed, so
+quiet queues take no memory; of the oldest steps only the sums are kept if many queues change all the time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from waybill.backend.job_form import Form
@@ -16,17 +18,21 @@ from waybill.ojs.spec.timestamps import format_unix_time
 
 MINUTE: Final = 60.0
 HOUR: Final = 60 * MINUTE
-KEPT: Final = 24 * 60 + 1
+DAY: Final = 24 * HOUR
+SAMPLE_SECONDS: Final = MINUTE
+STEP_SECONDS: Final = 15.0
+"""What is added within this time is one step."""
+LEAST_SECONDS: Final = 1.0
+MOST_CHANGES: Final = 100_000
+"""Changes of single queues that are kept: about 20 MB."""
+POINTS: Final = 60
 PERIODS: Final = {"1m": 1, "5m": 5, "1h": 60, "1d": 24 * 60}
+NAMES: Final = ("enqueued", "completed", "failed")
 
 Counts = Mapping[tuple[str, str], int]
-
-
-class Sample(NamedTuple):
-    """Jobs at a moment, by queue: all that ever were, those that are completed, those that have failed for good."""
-
-    at: float
-    queues: dict[str, tuple[int, int, int]]
+Done = tuple[int, int, int]
+"""Jobs that were enqueued, completed, and that have failed for good."""
+_NOTHING: Final = (0, 0, 0)
 
 
 class Rate(NamedTuple):
@@ -37,74 +43,155 @@ class Rate(NamedTuple):
     seconds: float
 
 
+class Step:
+    """What was done between two moments."""
+
+    __slots__ = ("begin", "end", "queues", "total")
+
+    def __init__(self, begin: float) -> None:
+        self.begin = begin
+        self.end = begin
+        self.total: Done = _NOTHING
+        self.queues: dict[str, Done] = {}
+
+    def add(self, queue: str, done: Done) -> bool:
+        """Add what was done in a queue; says whether it is the first here."""
+        before = self.queues.get(queue)
+        self.queues[queue] = done if before is None else _sum((before, done))
+        self.total = _sum((self.total, done))
+        return before is None
+
+    def of(self, queue: str | None) -> Done:
+        """Return what was done in a queue, in all for None."""
+        return self.total if queue is None else self.queues.get(queue, _NOTHING)
+
+
 class History:
-    """The samples of one server."""
+    """The steps of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives Unix time."""
         self._clock = clock
-        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._steps: deque[Step] = deque()
+        self._known: dict[str, Done] | None = None
+        self._at = 0.0
+        self._changes = 0
 
     def add(self, counts: Counts) -> None:
-        """Take a sample, unless the last is younger than a minute."""
+        """Take a sample, unless the last is younger than a second."""
         now = self._clock()
-        if not self._samples or now - self._samples[-1].at >= MINUTE:
-            self._samples.append(_sample(now, counts))
-
-    def throughput(self, counts: Counts, queue: str | None = None) -> Form:
-        """Return how many jobs ended a minute, lately."""
-        now = self._clock()
-        before = next((one for one in self._samples if one.at >= now - 5 * MINUTE - 1), None)
-        if before is None or now - before.at < 1:
-            return {"processed_per_minute": 0.0, "failed_per_minute": 0.0, "enqueued_per_minute": 0.0}
-        enqueued, processed, failed = _difference(before, _sample(now, counts), queue)
-        minutes = (now - before.at) / MINUTE
-        return {
-            "processed_per_minute": round(processed / minutes, 2),
-            "failed_per_minute": round(failed / minutes, 2),
-            "enqueued_per_minute": round(enqueued / minutes, 2),
-        }
-
-    def rate(self, queue: str, counts: Counts) -> Rate:
-        """Return what has ended since the start of this server or for an hour; `counts` are those of now."""
-        now = self._clock()
-        before = next((one for one in self._samples if one.at >= now - HOUR - MINUTE), None)
+        before = self._known
         if before is None:
-            return Rate(0, 0, 1.0)
-        _, completed, failed = _difference(before, _sample(now, counts), queue)
-        return Rate(completed, failed, max(now - before.at, 1.0))
+            self._known, self._at = _by_queue(counts), now
+        if before is None or now - self._at < LEAST_SECONDS:
+            return
+        found = _by_queue(counts)
+        step = self._steps[-1] if self._steps else None
+        if step is None or now - step.begin > STEP_SECONDS:
+            step = Step(self._at)
+            self._steps.append(step)
+        for queue, done in found.items():
+            if (old := before.get(queue, _NOTHING)) != done:
+                change = (max(0, done[0] - old[0]), max(0, done[1] - old[1]), max(0, done[2] - old[2]))
+                self._changes += step.add(queue, change)
+        step.end = self._at = now
+        self._known = found
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        while self._steps and self._steps[0].end < now - DAY:
+            self._changes -= len(self._steps.popleft().queues)
+        for step in self._steps:
+            if self._changes <= MOST_CHANGES:
+                break
+            self._changes -= len(step.queues)
+            step.queues = {}
+
+    # What is asked. ---------------------------------------------------------------------------------------------
+
+    def rates(self, tenant_prefix: str = "") -> dict[str, float]:
+        """Return what happened a second, within the last minute or two."""
+        now = self._clock()
+        steps = list(self._since(now - 2 * MINUTE))
+        passed = now - steps[0].begin if steps else 0.0
+        done = _sum(_within(step, tenant_prefix) for step in steps)
+        return {name: round(one / passed, 2) if passed else 0.0 for name, one in zip(NAMES, done, strict=True)}
+
+    def series(self, seconds: float, tenant_prefix: str = "") -> dict[str, object]:
+        """Return what happened in each part of the last `seconds`, the oldest first; None is before the start."""
+        width = max(MINUTE, seconds / POINTS)
+        points = max(1, int(seconds / width))
+        begin = self._clock() - width * points
+        found: dict[str, list[int | None]] = {name: [None] * points for name in NAMES}
+        for step in self._steps:
+            index = min(int((step.end - begin) / width), points - 1)
+            if index >= 0 and step.end >= begin:
+                for name, change in zip(NAMES, _within(step, tenant_prefix), strict=True):
+                    found[name][index] = (found[name][index] or 0) + change
+        return {"step_seconds": width, **found}
+
+    def throughput(self, queue: str | None = None) -> Form:
+        """Return how many jobs of a queue, or of all, ended a minute, in the last five."""
+        now = self._clock()
+        steps = list(self._since(now - 5 * MINUTE - 1))
+        minutes = (now - steps[0].begin) / MINUTE if steps else 0.0
+        enqueued, processed, failed = (
+            round(one / minutes, 2) if minutes else 0.0 for one in _sum(step.of(queue) for step in steps)
+        )
+        return {"processed_per_minute": processed, "failed_per_minute": failed, "enqueued_per_minute": enqueued}
+
+    def rate(self, queue: str) -> Rate:
+        """Return what has ended since the start of this server or for an hour."""
+        now = self._clock()
+        steps = list(self._since(now - HOUR - MINUTE))
+        _, completed, failed = _sum(step.of(queue) for step in steps)
+        return Rate(completed, failed, max(now - steps[0].begin, 1.0) if steps else 1.0)
 
     def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
         """Return what was done in each period between two moments, the oldest first."""
+        width = minutes * MINUTE
+        steps = [step for step in self._steps if since - width <= step.begin and step.end <= until]
         found: list[Form] = []
-        samples = [one for one in self._samples if since - minutes * MINUTE <= one.at <= until]
-        for before, after in zip(samples[::minutes], samples[minutes::minutes], strict=False):
-            enqueued, processed, failed = _difference(before, after, queue)
-            found.append(
-                {
-                    "timestamp": format_unix_time(before.at),
-                    "enqueued": enqueued,
-                    "processed": processed,
-                    "failed": failed,
-                }
-            )
+        while steps:
+            begin = steps[0].begin
+            count = next((index for index, step in enumerate(steps) if step.end > begin + width), len(steps)) or 1
+            if count == len(steps) and steps[-1].end < begin + width:
+                break
+            done = _sum(step.of(queue) for step in steps[:count])
+            names = ("enqueued", "processed", "failed")
+            found.append({"timestamp": format_unix_time(begin), **dict(zip(names, done, strict=True))})
+            del steps[:count]
         return found
 
+    def _since(self, moment: float) -> Iterator[Step]:
+        return (step for step in self._steps if step.begin >= moment)
 
-def _sample(now: float, counts: Counts) -> Sample:
-    queues: dict[str, tuple[int, int, int]] = {}
+
+def _by_queue(counts: Counts) -> dict[str, Done]:
+    """Return how many jobs of each queue there ever were, are completed, have failed for good."""
+    found: dict[str, Done] = {}
+    completed, discarded = State.COMPLETED.value, State.DISCARDED.value
     for (queue, state), count in counts.items():
-        total, completed, discarded = queues.get(queue, (0, 0, 0))
-        completed += count if state == State.COMPLETED.value else 0
-        discarded += count if state == State.DISCARDED.value else 0
-        queues[queue] = (total + count, completed, discarded)
-    return Sample(now, queues)
+        total, done, failed = found.get(queue, _NOTHING)
+        if state == completed:
+            done += count
+        elif state == discarded:
+            failed += count
+        found[queue] = total + count, done, failed
+    return found
 
 
-def _difference(before: Sample, after: Sample, queue: str | None) -> tuple[int, int, int]:
-    """Return how many jobs were enqueued, completed and discarded. What was forgotten meanwhile does not count."""
-    names = {queue} if queue is not None else set(after.queues)
-    zero = (0, 0, 0)
-    pairs = [(before.queues.get(name, zero), after.queues.get(name, zero)) for name in names]
-    enqueued, processed, failed = (sum(max(0, new[i] - old[i]) for old, new in pairs) for i in range(3))
-    return enqueued, processed, failed
+def _within(step: Step, prefix: str) -> Done:
+    """Return what was done in queues whose names begin so."""
+    if not prefix:
+        return step.total
+    return _sum(done for queue, done in step.queues.items() if queue.startswith(prefix))
+
+
+def _sum(parts: Iterable[Done]) -> Done:
+    enqueued = completed = failed = 0
+    for one in parts:
+        enqueued += one[0]
+        completed += one[1]
+        failed += one[2]
+    return enqueued, completed, failed

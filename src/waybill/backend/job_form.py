@@ -60,7 +60,7 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     if info.error is not None and (state != State.COMPLETED.value or _is_of_result(info.error)):
         form["error"] = info.error
     if detail.errors:
-        form["errors"] = detail.errors
+        form["errors"] = _traced(detail.errors, info.error)
     if info.result is not None:
         form["result"] = info.result
     _add_end(form, info, state)
@@ -94,6 +94,14 @@ def _add_end(form: Form, info: JobInfo, state: str) -> None:
     form[f"{state}_at"] = info.ended_at
     if state == _DISCARDED and (info.error or {}).get("code") != EXPIRED:
         form["completed_at"] = info.ended_at
+
+
+def _traced(errors: list[Form], last: Form | None) -> list[Form]:
+    """Return the history of errors, the last of them with the stack trace that is kept of it."""
+    trace = (last or {}).get("stack_trace")
+    if trace is None or errors[-1].get("message") != (last or {}).get("message"):
+        return errors
+    return [*errors[:-1], {**errors[-1], "stack_trace": trace}]
 
 
 def _is_of_result(error: dict[str, object]) -> bool:

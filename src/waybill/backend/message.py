@@ -39,6 +39,12 @@ class Request:
     """Whose key it is, empty for those that see everything."""
     queue_prefix: str = ""
     """What the queues begin with that it may see."""
+    target: str = ""
+    """The path as it came, still encoded."""
+    raw_query: bytes = b""
+    """The query as it came: a field may be there several times."""
+    peer: str = ""
+    """The address of the client, `host:port`."""
 
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. None is an empty one unless it is required.

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.event_streams import Listeners
+from waybill.backend.workers import AmqpWorkers
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 
 MOST_MESSAGES: Final = 2000
@@ -29,6 +30,7 @@ class RecentEvents:
         self._size = 0
         self.seen_count = 0
         """How many messages of the stream have come."""
+        self.workers = AmqpWorkers()
         self.listeners = Listeners()
         self.on_events: list[Callable[[Sequence[ReceivedEvent]], None]] = []
         """Called with what has happened, as long as this server runs."""
@@ -41,7 +43,12 @@ class RecentEvents:
         With `prefix`, those of queues whose names begin with it.
         """
         found: list[dict[str, object]] = []
+        # A plain id is in the message as it is: most messages need not be read.
+        is_plain = subject is not None and subject.isascii() and subject.replace("-", "").isalnum()
+        mark = (subject or "").encode() if is_plain else b""
         for body in reversed(self._messages):
+            if mark not in body:
+                continue
             for event in reversed(read_events(body)[0]):
                 if (
                     not event.type.startswith(OWN)
@@ -70,6 +77,8 @@ class RecentEvents:
         self.seen_count += 1
         self._messages.append(body)
         self._size += len(body)
+        if AmqpWorkers.MARK in body:
+            self.workers.take(read_events(body)[0])
         if self.listeners or self.on_events:
             try:
                 self._tell(body)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
+from waybill.backend.audit import note
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.redaction import Redaction
 from waybill.backend.router import ADMIN, Route
 from waybill.backend.routes import routes_of
+from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.server import HttpServer
 from waybill.ojs.client import Jobs
@@ -47,10 +49,12 @@ class Serving:
         allows_private: bool = False,
         codec: Codec | None = None,
         redacts: Sequence[str] = (),
+        beside: Callable[[Application], Answering] | None = None,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test.
 
-        `redacts` are names of arguments that nobody is shown: see `Redaction`.
+        `redacts` are names of arguments that nobody is shown: see `Redaction`. `beside` makes the application that is
+        served of this one: one that answers other paths as well.
         """
         self._make_jobs = make_jobs
         self._host = host
@@ -61,6 +65,7 @@ class Serving:
         self._codec = codec
         self._allows_private = allows_private or is_test
         self._redaction = Redaction(redacts)
+        self._beside = beside
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
         self._tls = tls
@@ -112,10 +117,13 @@ class Serving:
         )
         self._backend = backend
         backend.codec = self._codec
+        backend.has_broker = self._beside is not None
         routes = [self._redaction.wrapped(route) for route in routes_of(backend)]
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
-        self._application = Application(routes, self._keys)
+        application = Application(routes, self._keys)
+        application.on_change = lambda request, status: note(backend.extensions.records, request, status)
+        self._application: Answering = application if self._beside is None else self._beside(application)
         if self._server is not None:
             self._server.connections.application = self._application
 

@@ -361,7 +361,7 @@ def _rules() -> dict[tuple[str, str], Before]:
         ("POST", f"{_V1}/workflows"): own.workflow_begin,
         ("GET", f"{_V1}/workflows"): own.nothing,
     }
-    return found | _rules_of_one()
+    return found | _rules_of_one() | _rules_of_pages()
 
 
 def _rules_of_one() -> dict[tuple[str, str], Before]:
@@ -400,6 +400,31 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
         found |= {(method, subscriptions + path): own.subscription for method in methods}
     for path in ("", "/{id}", "/{id}/retry"):
         found |= {(method, deliveries + path): own.nothing for method in ("GET", "POST")}
+    return found
+
+
+def _rules_of_pages() -> dict[tuple[str, str], Before]:
+    """Return those that the dashboard stands on."""
+    own = Tenancy
+    found: dict[tuple[str, str], Before] = {}
+    admin = f"{_V1}/admin"
+    pages = [("GET", ""), ("GET", "/why"), ("POST", "/cancel"), ("POST", "/retry")]
+    found |= {(method, f"{admin}/jobs/{{id}}{end}"): own.job for method, end in pages}
+    found["GET", f"{admin}/search"] = own.filtered
+    looks = (
+        "session",
+        "overview",
+        "queue-summaries",
+        "failures",
+        "changes",
+        "operations",
+        "operations/{id}",
+        "workers",
+    )
+    found |= {("GET", f"{admin}/{name}"): own.nothing for name in looks}
+    posts = ("failures/{fingerprint}/dismiss", "operations", "operations/{id}/stop")
+    found |= {("POST", f"{admin}/{name}"): own.nothing for name in posts}
+    found |= {("POST", f"{admin}/queues/{{name}}/{verb}"): own.queue for verb in ("pause", "resume")}
     return found
 
 

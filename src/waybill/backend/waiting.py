@@ -8,7 +8,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import TERMINAL, Form
-from waybill.backend.workers import is_stale, workers_of
+from waybill.backend.workers import is_stale
 from waybill.client import Inspector
 from waybill.ojs.spec.states import State
 
@@ -37,7 +37,7 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
         until = str(form.get("next_attempt_at" if state == State.RETRYABLE.value else "scheduled_at") or "")
         what = "Its next attempt" if state == State.RETRYABLE.value else "It"
         reasons.append(Reason("scheduled", f"{what} is due later.", until))
-    if await backend.jobs.is_paused(queue):
+    if (await backend.operator_view.paused([queue]))[0]:
         reasons.append(Reason("paused", f"Queue {queue} is paused."))
     reasons += await _of_workers(backend, queue)
     if state == State.AVAILABLE.value and not reasons:
@@ -56,7 +56,7 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
         if fetching and len(quiet) == len(fetching) and not consuming:
             return [Reason("quiet", f"All workers of queue {queue} are told to take no more jobs.")]
         return []
-    known = [one for one in workers_of(backend.events.read()).values() if not is_stale(one)]
+    known = [one for one in backend.events.workers.all().values() if not is_stale(one)]
     others = f" {len(known)} take jobs of other queues." if known else ""
     return [Reason("no_worker", f"No worker takes jobs of queue {queue}.{others}")]
 
@@ -67,8 +67,8 @@ async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
     if form.get("rate_limit") is not None:
         waiting = backend.limits.waiting(queue=queue)
         reasons.append(Reason("rate_limit", f"It has a rate limit; {waiting} jobs of this queue wait for theirs."))
-    counts = await backend.counts()
-    ready = counts.get((queue, State.AVAILABLE.value), 0)
-    active = counts.get((queue, State.ACTIVE.value), 0)
+    counts = (await backend.operator_view.counted()).by_queue.get(queue, {})
+    ready = counts.get(State.AVAILABLE.value, 0)
+    active = counts.get(State.ACTIVE.value, 0)
     reasons.append(Reason("queued", f"{ready} jobs wait in queue {queue}, and {active} run. Its turn comes."))
     return reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -28,6 +29,10 @@ class Worker(msgspec.Struct, omit_defaults=True):
     active_jobs: int = 0
     is_quiet: bool = False
     told: dict[str, object] = msgspec.field(default_factory=dict)
+
+    def takes_from(self, prefix: str) -> bool:
+        """Say whether it takes jobs of a queue whose name begins so; with an empty one, any does."""
+        return not prefix or any(queue.startswith(prefix) for queue in self.queues)
 
 
 class HttpWorkers:
@@ -82,28 +87,48 @@ class HttpWorkers:
             self._seen.pop(name, None)
 
 
-def workers_of(events: list[ReceivedEvent]) -> dict[str, Worker]:
-    """Return the workers that events tell of, in the order of the stream."""
-    found: dict[str, Worker] = {}
-    for event in events:
-        if not event.type.startswith("worker."):
-            continue
+class AmqpWorkers:
+    """Those over AMQP: what their events tell, whatever else is in the stream."""
+
+    MARK: Final = b'"worker.'
+    """What a message has that tells of one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Worker] = {}
+
+    def take(self, events: Iterable[ReceivedEvent]) -> None:
+        """Take note of events, in the order of the stream."""
+        for event in events:
+            if event.type == "worker.stopped":
+                self._known.pop(event.subject, None)
+            elif event.type.startswith("worker."):
+                self._note(event)
+
+    def all(self) -> dict[str, Worker]:
+        """Return those heard of within the last hour, by id."""
+        oldest = format_timestamp(datetime.now(UTC) - timedelta(seconds=FORGOTTEN_SECONDS))
+        for name in [one.id for one in self._known.values() if one.last_heartbeat_at < oldest]:
+            del self._known[name]
+        return dict(self._known)
+
+    def _note(self, event: ReceivedEvent) -> None:
         data = event.data
-        if event.type == "worker.stopped":
-            found.pop(event.subject, None)
-            continue
-        queues, active, concurrency = data.get("queues"), data.get("active_jobs"), data.get("concurrency")
-        worker = found.get(event.subject) or Worker(event.subject, [], "amqp", event.time, event.time)
+        worker = self._known.pop(event.subject, None) or Worker(event.subject, [], "amqp", event.time, event.time)
         worker.last_heartbeat_at = event.time
+        queues, active, concurrency = data.get("queues"), data.get("active_jobs"), data.get("concurrency")
         if isinstance(queues, list):
-            worker.queues = [str(one) for one in queues]
+            # One that takes no jobs says so; what it took before is still worth knowing.
+            worker.is_quiet = not queues
+            worker.queues = [str(one) for one in queues] or worker.queues
         if isinstance(active, int):
             worker.active_jobs = active
         if isinstance(concurrency, int):
             worker.concurrency = concurrency
         worker.is_quiet = worker.is_quiet or event.type == "worker.quiet"
-        found[event.subject] = worker
-    return found
+        self._known[event.subject] = worker
+        if len(self._known) > MOST:
+            # The one that was heard of longest ago is the first.
+            del self._known[next(iter(self._known))]
 
 
 def is_stale(worker: Worker) -> bool:

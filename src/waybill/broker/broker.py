@@ -3,19 +3,23 @@
 import asyncio
 import os
 import ssl
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import quote
 
 from waybill import __version__
+from waybill.broker.changes import Changes
 from waybill.broker.commit_loop import CommitLoop
+from waybill.broker.control import Control
+from waybill.broker.limits import change_limits
 from waybill.broker.log import BrokerLog, logger
-from waybill.node.administration import Administration
+from waybill.node.administration import GUEST, Administration, FirstUser
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
-from waybill.node.node import Filesystem, Limits, Node, NodeOptions
+from waybill.node.node import DISK_FREE_LIMIT_BYTES, Filesystem, Node, NodeOptions
 from waybill.transport.clock import Clock
-from waybill.transport.descriptors import descriptor_limit
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
 from waybill.transport.listener import Admission, Listener
 from waybill.transport.pump import Engine, Pump
@@ -31,8 +35,6 @@ DRAIN_TIMEOUT_S: Final = 5.0
 MAINTENANCE_INTERVAL_S: Final = 1.0
 # How soon after the last commit the manifest records what is durable.
 MARK_DELAY_S: Final = 0.25
-# A quarter of the descriptors, less these, is for streams; an eighth stays free for everything else.
-DESCRIPTORS_OF_STORE: Final = 64
 
 
 class BrokerFailed(Exception):
@@ -54,10 +56,23 @@ class Broker:
     `certificate_login_from`: the part that is the user's name, "distinguished_name" or "common_name".
 
     `definitions` are imported at each start, before anybody can connect; `import_report` has the result. If they have
-    users, a new broker has no guest. `strict_amqp10` enforces rules of AMQP 1.0 that RabbitMQ waives
-    (docs/reference/amqp-1.0.md). `clock` replaces the broker's clock, for tests. Raises ValueError for a setting out of
-    range.
+    users, a new broker has no guest. `users` are made on a new data directory, and there is no guest either. With less
+    free space on the disk than `disk_free_limit_bytes`, publishers must wait. `limits` by name are those of
+    docs/reference/configuration.md, without `limits.`. `strict_amqp10` enforces rules of AMQP 1.0 that RabbitMQ waives
+    (docs/reference/amqp-1.0.md); `auto_create_queues` makes a queue for an address of AMQP 1.0 that names none. `clock`
+    replaces the broker's clock, for tests. Raises ValueError for a setting out of range.
     """
+
+    import_report: ImportReport | None = None
+    _control: Control | None = None
+    _tls_listener: Listener | None = None
+    _maintenance: asyncio.TimerHandle | None = None
+    _lock: DirectoryLock | None = None
+    _disk: CommitThread | None = None
+    _listener: Listener | None = None
+    _failure: BaseException | None = None
+    _is_working = False
+    _stopping: asyncio.Task[None] | None = None
 
     def __init__(  # noqa: PLR0913 - one argument a setting, all by name
         self,
@@ -74,41 +89,39 @@ class Broker:
         tls_port: int = DEFAULT_TLS_PORT,
         certificate_login_from: str = DISTINGUISHED_NAME,
         definitions: Document | None = None,
+        users: Sequence[FirstUser] = (),
         strict_amqp10: bool = False,
+        auto_create_queues: bool = False,
+        disk_free_limit_bytes: int = DISK_FREE_LIMIT_BYTES,
+        limits: Mapping[str, float] | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_whole("port", port, *PORTS)
         check_whole("tls_port", tls_port, *PORTS)
         check_whole("memory_limit_bytes", memory_limit_bytes, 1, MEMORY_LIMIT_MAX_BYTES)
+        check_whole("disk_free_limit_bytes", disk_free_limit_bytes, 0, MEMORY_LIMIT_MAX_BYTES)
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
-        if memory_limit_bytes is None:
-            memory_limit_bytes = _default_memory_limit_bytes(on_disk=data_dir is not None)
+        self._memory_limit_bytes = memory_limit_bytes or self._default_memory_limit_bytes()
         self._clock = Clock() if clock is None else clock
-        self._options = NodeOptions(name, __version__, os.urandom, memory_limit_bytes)
+        self._options = NodeOptions(name, __version__, os.urandom, self._memory_limit_bytes)
         self._log = BrokerLog(self._clock)
         self._options.operator_log = self._log
         if certificate_login_from not in LOGIN_FROM:
             raise ValueError(f"certificate_login_from is one of {', '.join(LOGIN_FROM)}")
         self._options.certificate_login_from = certificate_login_from
         self._options.limits.is_strict_amqp10 = strict_amqp10
-        _share_descriptors(self._options.limits)
+        self._options.limits.auto_creates_queues = auto_create_queues
+        change_limits(self._options.limits, limits or {})
+        self._options.disk_free_limit_bytes = disk_free_limit_bytes
+        self._options.first_users = list(users)
         self._tls = _tls_context(tls_certificate, tls_key, tls_ca, verify_peer=verify_peer)
-        self._tls_port = tls_port
+        self._tls_port, self.tls_certificate = tls_port, tls_certificate
         self._definitions = definitions
         self._options.makes_guest = not (definitions and definitions.get("users"))
-        self.import_report: ImportReport | None = None
-        self._tls_listener: Listener | None = None
-        self._maintenance: asyncio.TimerHandle | None = None
-        self._lock: DirectoryLock | None = None
-        self._disk: CommitThread | None = None
-        self._listener: Listener | None = None
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._is_working = False
-        self._stopping: asyncio.Task[None] | None = None
 
     # --- life ---
 
@@ -139,6 +152,7 @@ class Broker:
     def _begin_work(self) -> None:
         self._disk = CommitThread(self._loop)
         self._commit_loop = CommitLoop(self._node, self._disk, self._clock, self._fail)
+        self.changes = Changes(self._node, self._commit_loop, self._clock)
         if self._definitions is not None:
             self.import_report = import_definitions(self._node, self._definitions)
         self._commit_loop.work()
@@ -150,6 +164,7 @@ class Broker:
         self._admission = Admission(limits.connections_max + limits.handshakes_max, self._is_open)
         self._listener = Listener(self._make_pump, self._host, self._port, self._admission)
         await self._listener.start()
+        self._log.info("listening", f"AMQP on {self.address}")
         if self._tls is not None:
             self._tls_listener = Listener(
                 self._make_pump,
@@ -160,6 +175,11 @@ class Broker:
                 handshake_timeout_s=limits.handshake_timeout_s,
             )
             await self._tls_listener.start()
+            self._log.info("listening", f"AMQP with TLS on {self._host}:{self.tls_port}")
+
+        if self._data_dir is not None:
+            self._control = Control(self._node, self._data_dir, self._commit_loop.work)
+            await self._control.start()
 
     def _abandon(self) -> None:
         """Release everything that a failed start has taken."""
@@ -184,16 +204,20 @@ class Broker:
         """
         if self._listener is None:
             return
+        self._log.info("stopping", f"{len(self._node.connections)} connections are open")
         try:
             await self._say_goodbye()
         finally:
             self._end_work()
+        self._log.info("stopped", "all that was confirmed is on disk" if self._data_dir else "nothing is kept")
 
     async def _say_goodbye(self) -> None:
         if self._listener is None:
             return
         self._listener.close()
         self._listener = None
+        if self._control is not None:
+            self._control.close()
         if self._tls_listener is not None:
             self._tls_listener.close()
             self._tls_port = self._tls_listener.port
@@ -227,6 +251,7 @@ class Broker:
         try:
             if self._disk is not None:
                 self._commit_loop.stop()
+                self.changes.stop()
                 self._disk.close()
             if self._failure is None:
                 # After an interrupted commit, or a failed start, leave the directory as a crash would.
@@ -260,13 +285,38 @@ class Broker:
             return None
         return self._tls_port if self._tls_listener is None else self._tls_listener.port
 
-    def uri(self, virtual_host: str = "/") -> str:
-        """An `amqp://` URI for the user guest, from this machine."""
-        path = virtual_host.replace("/", "%2F")
+    @property
+    def address(self) -> str:
+        """`host:port`, as a URI has it."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"amqp://guest:guest@{host}:{self.port}/{path}"
+        return f"{host}:{self.port}"
+
+    def uri(self, virtual_host: str = "/", user: str = GUEST, password: str = GUEST) -> str:
+        """An `amqp://` URI for a user, by default guest, from this machine."""
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        return f"amqp://{login}@{self.address}/{quote(virtual_host, safe='')}"
 
     # --- administration ---
+
+    @property
+    def node(self) -> Node:
+        """The node, to be read between its turns, and changed by `changes` only."""
+        return self._node
+
+    @property
+    def commit_loop(self) -> CommitLoop:
+        """What commits, with its counters."""
+        return self._commit_loop
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients can connect."""
+        return self._listener is not None and self._failure is None
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where everything is kept; None in memory."""
+        return self._data_dir
 
     @property
     def administration(self) -> Administration:
@@ -285,6 +335,45 @@ class Broker:
         self._commit_loop.work()
         await durable.wait()
         return report
+
+    # --- changes while it runs ---
+
+    def reconfigure(
+        self,
+        *,
+        memory_limit_bytes: int | None = None,
+        disk_free_limit_bytes: int = DISK_FREE_LIMIT_BYTES,
+        limits: Mapping[str, float] | None = None,
+        strict_amqp10: bool = False,
+        auto_create_queues: bool = False,
+    ) -> None:
+        """Change settings while it runs; they mean what they mean to `Broker`. Limits apply to new connections.
+
+        Raises ValueError for one out of range, and changes nothing then.
+        """
+        check_whole("memory_limit_bytes", memory_limit_bytes, 1, MEMORY_LIMIT_MAX_BYTES)
+        check_whole("disk_free_limit_bytes", disk_free_limit_bytes, 0, MEMORY_LIMIT_MAX_BYTES)
+        ours = self._options.limits
+        change_limits(ours, limits or {})
+        ours.is_strict_amqp10 = strict_amqp10
+        ours.auto_creates_queues = auto_create_queues
+        self._admission.change_places(ours.connections_max + ours.handshakes_max)
+        self._memory_limit_bytes = memory_limit_bytes or self._default_memory_limit_bytes()
+        self._node.change_alarms(self._memory_limit_bytes, disk_free_limit_bytes)
+        self._commit_loop.work()
+
+    def renew_certificate(self, certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
+        """Show another certificate to the TLS clients that connect from now on.
+
+        Raises OSError if a file cannot be read or does not fit, and changes nothing then; ValueError without TLS.
+        """
+        if self._tls is None:
+            raise ValueError("there is no TLS listener: restart with a certificate")
+        server_context(Path(certificate), Path(key))
+        self._tls.load_cert_chain(certificate, key)
+
+    def _default_memory_limit_bytes(self) -> int:
+        return DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES if self._data_dir is None else DEFAULT_MEMORY_LIMIT_BYTES
 
     # --- connections ---
 
@@ -355,10 +444,6 @@ class Broker:
         return delay
 
 
-def _default_memory_limit_bytes(*, on_disk: bool) -> int:
-    return DEFAULT_MEMORY_LIMIT_BYTES if on_disk else DEFAULT_MEMORY_LIMIT_WITHOUT_DISK_BYTES
-
-
 def _tls_context(
     certificate: str | os.PathLike[str] | None,
     key: str | os.PathLike[str] | None,
@@ -383,11 +468,3 @@ def _tls_context(
 
 def _what_failed(error: BaseException) -> str:
     return "the disk failed" if isinstance(error, OSError) else "the store failed"
-
-
-def _share_descriptors(limits: Limits) -> None:
-    """Limit connections and streams so that the store can always open a file."""
-    all_of_them = descriptor_limit()
-    limits.connections_max = min(limits.connections_max, all_of_them // 2)
-    limits.handshakes_max = min(limits.handshakes_max, all_of_them // 8)
-    limits.streams_max = min(limits.streams_max, max(all_of_them // 4 - DESCRIPTORS_OF_STORE, 1))

@@ -18,11 +18,16 @@ from waybill.transport.pump import Engine, Pump
 # A small commit on a fast disk runs on the loop: another thread would cost more CPU, and the loop is blocked for less
 # time than a large read takes.
 INLINE_COMMIT_BYTES: Final = 16 << 10
+# So does the writing of a larger one, which copies it to the page cache: the other thread would wait for the
+# interpreter lock before and after it, each time as long as a turn takes.
+INLINE_WRITE_BYTES: Final = 512 << 10
 INLINE_SYNC_S: Final = 0.001
 SYNC_SMOOTHING: Final = 0.1
 # If more than this waits for the next commit, reading stops until the disk has caught up.
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
+# A sync that takes longer is logged: publishers wait for it.
+SLOW_SYNC_S: Final = 1.0
 
 
 class PumpOutput:
@@ -91,6 +96,12 @@ class CommitLoop:
         self._log = node.runtime.operator_log
         self._is_due = False
         self._sync_s = 0.0
+        self._slow_sync_s = 0.0
+        # For operators.
+        self.sync_count = 0
+        self.sync_seconds = 0.0
+        self.write_count = 0
+        self.written_bytes = 0
         self._is_reading_paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -222,7 +233,9 @@ class CommitLoop:
         The batch is written before the output is sent, so a kill of the process cannot contradict it. Only a large
         batch is written by the other thread, while the output is sent.
         """
-        if commit.is_synced and commit.size > INLINE_COMMIT_BYTES:
+        self.write_count += 1
+        self.written_bytes += int(commit.size)
+        if commit.size > INLINE_WRITE_BYTES:
             self._submit(commit, commit.execute)
             return
         # Writing to the page cache is cheaper than another thread, and so is a small sync on a fast disk.
@@ -232,7 +245,7 @@ class CommitLoop:
             self._fail(error)
             return
         self._serve()
-        if commit.is_synced and self._sync_s >= INLINE_SYNC_S:
+        if commit.is_synced and (commit.size > INLINE_COMMIT_BYTES or self._sync_s >= INLINE_SYNC_S):
             self._submit(commit, commit.finish)
             return
         try:
@@ -243,7 +256,7 @@ class CommitLoop:
         except Exception as failure:  # noqa: BLE001 - see above
             self._fail(failure)
             return
-        self._node.end_commit(commit)
+        self._ended(commit)
 
     def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
         self.is_committing = True
@@ -253,7 +266,18 @@ class CommitLoop:
         """Do file work that ends with a sync, on any thread. Updates the average sync time."""
         started = self._clock.now()
         work()
-        self._sync_s += (self._clock.now() - started - self._sync_s) * SYNC_SMOOTHING
+        took = self._clock.now() - started
+        self._sync_s += (took - self._sync_s) * SYNC_SMOOTHING
+        self.sync_count += 1
+        self.sync_seconds += took
+        if took >= SLOW_SYNC_S:
+            self._slow_sync_s = took
+
+    def _ended(self, commit: Commit) -> None:
+        if self._slow_sync_s > 0.0:
+            self._log.warning("slow sync", f"the disk took {self._slow_sync_s:.1f} s; confirms waited for it")
+            self._slow_sync_s = 0.0
+        self._node.end_commit(commit)
 
     def _finished(self, commit: Commit, error: BaseException | None) -> None:
         self.is_committing = False
@@ -262,12 +286,22 @@ class CommitLoop:
             self._fail(error)
             return
         try:
-            self._node.end_commit(commit)
+            self._ended(commit)
         except Exception as fault:  # noqa: BLE001 - see `work`
             self._work_failed(fault)
         if not self.has_stopped:
             self._set_reading_paused(paused=False)
+            self._commit_what_waits()
             self.work()
+
+    def _commit_what_waits(self) -> None:
+        """Let the disk work on what came during the last commit, before a turn of work that may be long."""
+        try:
+            commit = self._node.begin_commit()
+            if commit is not None:
+                self._commit(commit)
+        except Exception as error:  # noqa: BLE001 - see `work`
+            self._work_failed(error)
 
     def _fail(self, error: BaseException) -> None:
         """It is unknown how much of the last batch is on disk: stop at once and confirm nothing more."""

@@ -7,6 +7,7 @@ from waybill.node.node import OperatorLog
 from waybill.transport.clock import Clock
 
 RECORDS_PER_SECOND: Final = 10
+DETAIL_SHOWN: Final = 2000
 
 logger = logging.getLogger("waybill.broker")
 
@@ -37,9 +38,12 @@ class BrokerLog(OperatorLog):
             counts, self._counts = self._counts, {}
             for (level, event), count in counts.items():
                 if count > RECORDS_PER_SECOND:
-                    logger.log(level, "%s: %d more like this were not written", event, count - RECORDS_PER_SECOND)
+                    more = count - RECORDS_PER_SECOND
+                    logger.log(level, "%s: %d more like this were not written", event, more, extra={"event": event})
 
     def _write(self, level: int, event: str, detail: str, error: Exception | None = None) -> None:
+        if not logger.isEnabledFor(level):
+            return
         second = int(self._clock.now())
         if second != self._second:
             self.report_suppressed()
@@ -47,4 +51,13 @@ class BrokerLog(OperatorLog):
         count = self._counts.get((level, event), 0) + 1
         self._counts[level, event] = count
         if count <= RECORDS_PER_SECOND:
-            logger.log(level, "%s: %s", event, detail, exc_info=error)
+            logger.log(level, "%s: %s", event, one_line(detail), exc_info=error, extra={"event": event})
+
+
+def one_line(detail: str) -> str:
+    """A detail without characters that could make lines of their own: names in it come from peers."""
+    if len(detail) > DETAIL_SHOWN:
+        detail = f"{detail[:DETAIL_SHOWN]}..."
+    if detail.isprintable():
+        return detail
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in detail)

@@ -14,8 +14,11 @@ from waybill.cli.guarded import GuardedGroup
 VERBS: Final = {
     "up": "Run everything in one process, with the dashboard.",
     "broker": "Run a broker.",
+    "config": "Show and check settings.",
     "context": "Remember brokers by name.",
     "store": "Check or repair a data directory.",
+    "backup": "Copy a data directory, while its broker runs or not.",
+    "restore": "Make a data directory from a backup.",
     "definitions": "Export or import users, policies, queues and more.",
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel and look up jobs, fire cron jobs, move workflows on.",

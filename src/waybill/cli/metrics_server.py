@@ -20,7 +20,9 @@ def serve(collector: Callable[[], Collector], port: int) -> Iterator[int]:
 
         made = collector()
     except ImportError as error:
-        raise click.ClickException("--metrics-port needs prometheus-client: pip install 'waybill[metrics]'") from error
+        raise click.ClickException(
+            "--metrics-port needs prometheus-client: pip install 'waybill-amqp[metrics]'"
+        ) from error
     registry = CollectorRegistry()
     registry.register(made)
     try:

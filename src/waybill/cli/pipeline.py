@@ -15,12 +15,12 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from waybill.cli.ranges import RATE
+from waybill.cli.ranges import RATE, Number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from waybill.pipeline.run import Step
+    from waybill.pipeline.steps import Step
     from waybill.pipeline.transforms.objectives import Objectives
 
 _STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace"}
@@ -68,17 +68,56 @@ def command() -> None:
     default=False,
     help="Read existing events, update all tables and end; or follow the stream (default).",
 )
+@click.option(
+    "--trigger",
+    type=Number(0, 86_400),
+    default=5.0,
+    show_default=True,
+    help="Seconds from the start of one batch to that of the next, with --continuous.",
+)
+@click.option(
+    "--max-offsets",
+    type=click.IntRange(1, 2**63 - 1),
+    default=500_000,
+    show_default=True,
+    help="The most messages of a batch (maxOffsetsPerTrigger).",
+)
+@click.option(
+    "--keep-versions",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="How many versions of silver and gold stay for readers that have begun.",
+)
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object at the end of --once, else one per step.")
 def run(
-    uri: str, data: str, table_format: str, stream: str, once: bool, objectives: tuple[str, ...], as_json: bool
+    uri: str,
+    data: str,
+    table_format: str,
+    stream: str,
+    once: bool,
+    trigger: float,
+    max_offsets: int,
+    keep_versions: int,
+    objectives: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
     console = Console(stderr=True)
     with _explained_failures(), _spark(console, data, table_format, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
-        settings = Settings(uri, data, stream=stream, table_format=table_format, objectives=_objectives(objectives))
+        settings = Settings(
+            uri,
+            data,
+            stream=stream,
+            table_format=table_format,
+            objectives=_objectives(objectives),
+            max_offsets_per_trigger=max_offsets,
+            trigger_seconds=trigger,
+            versions_kept=keep_versions,
+        )
         progress = _Steps(console, as_lines=as_json and not once)
         if once:
             with console.status("Reading events"):
@@ -170,20 +209,20 @@ def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json:
     _check_directory(data)
     written: dict[str, float] = {}
     with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
-        from waybill.pipeline.run import REFRESHED, TableWritten, refresh
+        from waybill.pipeline.run import backfill as compute
+        from waybill.pipeline.steps import TableWritten
         from waybill.pipeline.table_formats import open_store
 
         with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("computing", total=len(REFRESHED))
+            progress.add_task("computing", total=None)
 
             def note(step: object) -> None:
                 if isinstance(step, TableWritten):
-                    written[step.name] = round(step.seconds, 3)
-                    progress.advance(task)
+                    written[step.name] = round(written.get(step.name, 0.0) + step.seconds, 3)
 
             store = open_store(spark, data, table_format)
             with store.locked():
-                refresh(spark, store, note, _objectives(objectives))
+                compute(spark, store, note, _objectives(objectives))
     if as_json:
         click.echo(json.dumps({"tables": written}))
         return
@@ -275,7 +314,7 @@ class _Steps:
         self._tables: dict[str, float] = {}
 
     def __call__(self, step: Step) -> None:
-        from waybill.pipeline.run import BatchWritten, Pace, TableWritten
+        from waybill.pipeline.steps import BatchWritten, Pace, TableWritten
 
         if self._as_lines:
             click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
@@ -290,7 +329,7 @@ class _Steps:
             behind = f"{step.behind:,} messages behind" if step.behind else "nothing left"
             self._console.print(f"{step.rows_per_second:,.0f} events/s, {behind}", style="dim", highlight=False)
         elif isinstance(step, TableWritten):
-            self._tables[step.name] = round(step.seconds, 3)
+            self._tables[step.name] = round(self._tables.get(step.name, 0.0) + step.seconds, 3)
             self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
 
     def as_json(self) -> dict[str, object]:
@@ -318,7 +357,7 @@ def _spark(console: Console, data: str | None, table_format: str, *, short: bool
         from waybill.pipeline.session import is_submitted, local_session, submitted_session
         from waybill.pipeline.table_formats import session_options
     except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
     with console.status("Starting Spark"):
         if is_submitted():
             session = submitted_session()
@@ -337,7 +376,7 @@ def _explained_failures() -> Iterator[None]:
     try:
         yield
     except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill[spark]`") from None
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
     except RuntimeError as problem:
         # All errors that the pipeline raises on purpose are RuntimeErrors of its own.
         if type(problem).__module__.startswith("waybill."):

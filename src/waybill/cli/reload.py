@@ -19,7 +19,7 @@ def run_again_on_changes(arguments: list[str], stop_seconds: float) -> None:
     try:
         from watchfiles import PythonFilter, run_process
     except ImportError as error:
-        raise click.ClickException("--reload needs watchfiles: pip install 'waybill[reload]'") from error
+        raise click.ClickException("--reload needs watchfiles: pip install 'waybill-amqp[reload]'") from error
     command = shlex.join([sys.executable, "-m", "waybill", *arguments])
     run_process(
         ".",

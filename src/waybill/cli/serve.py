@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from waybill.broker import Broker, BrokerFailed
-from waybill.cli.broker import default_data_dir
+from waybill.broker import BrokerFailed
 from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
-from waybill.cli.http_options import HttpSettings, http_options
+from waybill.cli.http_settings import HttpSettings, http_settings
+from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log
+from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
 from waybill.cli.target import Target
 from waybill.client import ClientError, ReconnectPolicy
 from waybill.ojs import Jobs
+from waybill.settings import Configuration
+from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
 
@@ -41,48 +42,25 @@ PUSH_SECONDS = 20.0
     help="The broker: amqp://user:password@host/vhost.  [default: WAYBILL_URL, or one in this process]",
 )
 @click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the broker in this process keeps messages.  [default: ~/.local/share/waybill]",
-)
-@click.option("--memory", is_flag=True, help="Keep everything in memory: nothing outlives the process.")
-@click.option(
-    "--database",
-    default=":memory:",
-    help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
-    " memory, read from the events at each start]",
-)
-@click.option(
     "--test-mode",
     is_flag=True,
     help="For conformance tests: POST /ojs/v1/admin/reset empties the server. Needs --memory.",
 )
-@http_options
-def command(
-    uri: str | None,
-    data_dir: Path | None,
-    database: str,
-    http: HttpSettings,
-    *,
-    memory: bool,
-    test_mode: bool,
-) -> None:
+@settings_options(ALL_TABLES, HTTP_SHORT, {"amqp.port": 0})
+def command(uri: str | None, source: Source, *, test_mode: bool) -> None:
     """Serve jobs over HTTP until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections.
 
     Without --uri and WAYBILL_URL it runs a broker of its own. Only loopback can be served without --keys.
     """
-    if test_mode and not memory:
+    configuration = loaded(source)
+    http = http_settings(configuration)
+    if test_mode and not configuration.is_on("memory"):
         raise click.UsageError("--test-mode needs --memory: it empties the server.")
-    has_own_broker = memory or data_dir is not None
-    if uri is not None and has_own_broker:
-        raise click.UsageError("--memory and --data-dir are for the broker in this process: leave out --uri.")
-    if not has_own_broker:
-        uri = uri or os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
+    uri = _broker_of(uri, configuration)
     raise_descriptor_limit()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    directory = None if memory else data_dir or default_data_dir()
+    set_up_log(configuration)
     try:
-        run(_serve(http, uri, directory, database, is_test=test_mode))
+        run(_serve(http, uri, source, configuration, is_test=test_mode))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except ImportError as error:
@@ -93,7 +71,23 @@ def command(
         raise click.ClickException(str(error)) from None
 
 
-async def _serve(http: HttpSettings, uri: str | None, directory: Path | None, database: str, *, is_test: bool) -> None:
+def _broker_of(uri: str | None, configuration: Configuration) -> str | None:
+    """The URI of a broker elsewhere, None for one in this process: what the stronger source says."""
+    own = [configuration["data_dir"]] if configuration["data_dir"].value is not None else []
+    own += [configuration["memory"]] if configuration.is_on("memory") else []
+    rank = max((value.rank for value in own), default=DEFAULT)
+    if uri is not None:
+        if rank == OPTION:
+            raise click.UsageError("--memory and --data-dir are for the broker in this process: leave out --uri.")
+        return uri
+    if rank >= ENVIRONMENT:
+        return None
+    return os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
+
+
+async def _serve(
+    http: HttpSettings, uri: str | None, source: Source, configuration: Configuration, *, is_test: bool
+) -> None:
     from waybill.backend.serving import Serving
 
     stopping = asyncio.Event()
@@ -105,15 +99,16 @@ async def _serve(http: HttpSettings, uri: str | None, directory: Path | None, da
         async with contextlib.AsyncExitStack() as stack:
             target = uri
             if target is None:
-                broker = await stack.enter_async_context(Broker(port=0, data_dir=directory))
-                target = broker.uri()
+                broker = await stack.enter_async_context(make_broker(configuration))
+                Reloader(broker, source, configuration).listen()
+                target = broker.uri("/", *own_login(configuration, "/"))
             yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     serving = Serving(
         jobs,
         http.host,
         http.port,
-        database=database,
+        database=configuration.text_or_none("database") or ":memory:",
         keys=http.keys,
         tls=http.tls,
         is_test=is_test,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +16,12 @@ import click
 
 from waybill import __version__
 from waybill.broker import Broker, BrokerFailed
-from waybill.cli.broker import default_data_dir
+from waybill.cli.definitions import show_report
 from waybill.cli.garbage import collect_rarely
-from waybill.cli.http_options import HttpSettings, http_options
-from waybill.cli.ranges import PORT, SECONDS
+from waybill.cli.http_settings import HttpSettings, http_settings
+from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log
+from waybill.cli.ranges import SECONDS
+from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
 from waybill.cli.worker_process import WorkerProcess, reload_is_there
 from waybill.client import ClientError
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
@@ -41,9 +43,9 @@ class House:
     """What is to be run. `directory` None keeps everything in memory."""
 
     directory: Path | None
-    amqp_port: int
     database: str
     http: HttpSettings
+    login: tuple[str, str]
     program: str | None
     concurrency: int
     grace_seconds: float
@@ -52,65 +54,44 @@ class House:
 
 @click.command()
 @click.argument("program", metavar="[MODULE:JOBS]", required=False)
-@click.option("--amqp-port", default=5672, type=PORT, show_default=True, help="The broker's port; 0 takes a free one.")
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything is kept.  [default: ~/.local/share/waybill]",
-)
-@click.option("--memory", is_flag=True, help="Keep everything in memory: nothing outlives the process.")
-@click.option(
-    "--database",
-    help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
-    " jobs.db in the data directory]",
-)
 @click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
     "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
 )
 @click.option("--reload/--no-reload", default=True, help="Restart the worker when a Python file changes.")
-@http_options
-def command(
-    program: str | None,
-    amqp_port: int,
-    data_dir: Path | None,
-    database: str | None,
-    concurrency: int,
-    grace_period: float,
-    http: HttpSettings,
-    *,
-    memory: bool,
-    reload: bool,
-) -> None:
+@settings_options(UP_TABLES, HTTP_SHORT, {"log.level": "warning"})
+def command(program: str | None, concurrency: int, grace_period: float, source: Source, *, reload: bool) -> None:
     """Run a broker, HTTP and the dashboard in one process, until Ctrl-C.
 
     With MODULE:JOBS, for example `shop.tasks:jobs`, it also runs the handlers of a program, in a process of their own
-    that restarts when a file changes. Only loopback can be served without --keys.
+    that restarts when a file changes. Only loopback can be served without --keys. SIGHUP reads the file with settings
+    again. `waybill config show` lists all settings: each is an option here, those of [limits] too.
     """
-    if memory and data_dir is not None:
-        raise click.UsageError("--memory and --data-dir cannot be combined.")
-    directory = None if memory else data_dir or default_data_dir()
+    configuration = loaded(source)
+    http = http_settings(configuration)
+    directory = configuration.data_dir
     raise_descriptor_limit()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    set_up_log(configuration)
     if program is not None and reload and not reload_is_there():
-        click.echo("The worker does not restart by itself: that needs watchfiles, pip install 'waybill[reload]'.")
+        click.echo("The worker does not restart by itself: that needs watchfiles, pip install 'waybill-amqp[reload]'.")
         reload = False
     house = House(
         directory,
-        amqp_port,
-        database or _database(directory),
+        configuration.text_or_none("database") or _database(directory),
         http,
+        own_login(configuration, VIRTUAL_HOST),
         program,
         concurrency,
         grace_period,
         reload,
     )
+    broker = make_broker(configuration)
     try:
-        code = run(_up(house))
+        code = run(_up(house, broker, Reloader(broker, source, configuration)))
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        ports = f"ports {amqp_port} (AMQP) and {http.port} (HTTP)"
+        ports = f"ports {configuration.whole('amqp.port')} (AMQP) and {http.port} (HTTP)"
         raise click.ClickException(f"cannot start on {ports}: {error}. See --amqp-port and --port.") from None
     except (BrokerFailed, ClientError, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
@@ -128,19 +109,20 @@ def _database(directory: Path | None) -> str:
     return str(directory / STATE_FILE)
 
 
-async def _up(house: House) -> int:
+async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
     """Run everything until a signal; returns the exit code."""
     from waybill.backend.serving import Serving
+    from waybill.management.serving import Beside, Management
 
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    broker = Broker(port=house.amqp_port, data_dir=house.directory)
 
     @contextlib.asynccontextmanager
     async def jobs() -> AsyncIterator[Jobs]:
-        yield Jobs(broker.uri(VIRTUAL_HOST), results=False, push_timeout=PUSH_SECONDS)
+        yield Jobs(broker.uri(VIRTUAL_HOST, *house.login), results=False, push_timeout=PUSH_SECONDS)
 
+    management = Management(broker)
     http = house.http
     serving = Serving(
         jobs,
@@ -152,8 +134,12 @@ async def _up(house: House) -> int:
         allows_private=http.allows_private,
         codec=http.codec,
         redacts=http.redacts,
+        beside=partial(Beside, management),
     )
-    async with broker, serving:
+    async with broker, management, serving:
+        reloader.listen()
+        if broker.import_report is not None:
+            show_report(broker.import_report)
         collect_rarely(young=50_000, whole_heap=1000)
         click.echo("\n".join(_summary(house, broker, serving)))
         return await _until_stopped(house, broker, stopping)
@@ -167,13 +153,15 @@ async def _until_stopped(house: House, broker: Broker, stopping: asyncio.Event) 
     else:
         arguments = [
             house.program,
-            f"--uri={broker.uri(VIRTUAL_HOST)}",
+            "--uri=-",
             "--create",
             f"--concurrency={house.concurrency}",
             f"--grace-period={house.grace_seconds}",
             "--log-jobs",
         ]
-        worker = WorkerProcess(arguments, house.grace_seconds, reloads=house.reloads)
+        # Other users can see the arguments of a process, not what it reads.
+        uri = f"{broker.uri(VIRTUAL_HOST, *house.login)}\n"
+        worker = WorkerProcess(arguments, uri, house.grace_seconds, reloads=house.reloads)
         working = asyncio.ensure_future(worker.run(stopping))
     await asyncio.wait({failed, working}, return_when=asyncio.FIRST_COMPLETED)
     stopping.set()
@@ -192,6 +180,8 @@ async def _stopped(stopping: asyncio.Event) -> int:
 def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
     """Say what runs where, and what to do first."""
     uri = broker.uri(VIRTUAL_HOST)
+    if house.login != GUEST:
+        uri = uri.replace("guest:guest", f"{house.login[0]}:...")
     url = serving.url
     yield f"Waybill {__version__} is up. Ctrl-C ends it."
     yield ""

@@ -14,6 +14,7 @@ import click
 
 from waybill.cli.app import load_jobs
 from waybill.cli.garbage import collect_rarely
+from waybill.cli.lifeline import end_with_parent
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError, InvalidURI
@@ -97,6 +98,8 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
 
 def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool) -> None:
     """Let a program use the broker of an option, with the names of its context unless the program has its own."""
+    if uri == "-":
+        uri = sys.stdin.readline().strip()
     if create:
         jobs.create_queues = jobs.guard.creates = True
     if uri is not None or context_name is not None:
@@ -109,9 +112,28 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
         jobs.connect_to(meant.uri, None if keeps_names else meant.topology())
 
 
+def attach(grace_seconds: float | None) -> None:
+    """End with the process that has started this one, unless there is no grace period for that."""
+    if grace_seconds is not None:
+        # From here on nobody else reads standard input; the parent keeps it open for as long as it runs.
+        end_with_parent(grace_seconds)
+
+
+def run_again(grace_seconds: float) -> None:
+    """Run this command without --reload, and again after each change."""
+    from waybill.cli.reload import run_again_on_changes
+
+    run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_seconds)
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:JOBS")
-@click.option("--uri", "--url", "uri", help="The broker, instead of the program's.  [WAYBILL_URL]")
+@click.option(
+    "--uri",
+    "--url",
+    "uri",
+    help="The broker, instead of the program's; - reads it from the standard input.  [WAYBILL_URL]",
+)
 @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
 @click.option("--queues", help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
@@ -133,6 +155,7 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
 @click.option("--reload", is_flag=True, help="Restart when a Python file below this directory changes.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON at the end.")
+@click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input does.")
 def command(
     target: str,
     uri: str | None,
@@ -152,6 +175,7 @@ def command(
     reload: bool,
     log_jobs: bool,
     as_json: bool,
+    with_parent: bool,
 ) -> None:
     """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
@@ -160,13 +184,12 @@ def command(
     """
     weights = read_queues(queues)
     if reload:
-        from waybill.cli.reload import run_again_on_changes
-
-        run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_period)
+        run_again(grace_period)
         return
     log_to_stderr()
     jobs = load_jobs(target)
     adapt(jobs, uri, context_name, create=create)
+    attach(grace_period if with_parent else None)
     try:
         worker = Worker(
             jobs,

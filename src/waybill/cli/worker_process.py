@@ -7,19 +7,17 @@ import contextlib
 import os
 import signal
 import sys
-from asyncio.subprocess import Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
+from waybill.cli.lifeline import EXTRA_SECONDS
 from waybill.cli.reload import DEBOUNCE_MS
 
 if TYPE_CHECKING:
     from watchfiles.main import FileChange
-
-EXTRA_SECONDS: Final = 5.0
-"""How much longer than its grace period a worker may take to end."""
 
 
 def reload_is_there() -> bool:
@@ -34,15 +32,19 @@ def reload_is_there() -> bool:
 class WorkerProcess:
     """Runs `waybill worker` with some arguments until it is told to stop."""
 
-    def __init__(self, arguments: Sequence[str], grace_seconds: float, *, reloads: bool) -> None:
-        """With `reloads` it begins again when a Python file below the current directory changes."""
+    def __init__(self, arguments: Sequence[str], said: str, grace_seconds: float, *, reloads: bool) -> None:
+        """`said` is written to its standard input.
+
+        With `reloads` it begins again when a Python file below the current directory changes.
+        """
         self._arguments = arguments
+        self._said = said.encode()
         self._grace_seconds = grace_seconds
         self._reloads = reloads
         self._process: Process | None = None
 
     async def run(self, stopping: asyncio.Event) -> int:
-        """Run until `stopping` is set; returns the exit code of a worker that has ended by itself, else 0.
+        """Run until `stopping` is set; returns the exit code of a worker that has failed, else 0.
 
         With reload a worker that has ended by itself begins again after the next change: it has a mistake to mend.
         """
@@ -58,8 +60,12 @@ class WorkerProcess:
                 if not ended.done():
                     ended.cancel()
                 elif not stopped.done():
-                    if changed is None:
+                    if changed is None and ended.result():
                         return ended.result()
+                    if changed is None:
+                        click.echo("the worker was told to end; Ctrl-C ends the rest", err=True)
+                        await stopped
+                        return 0
                     click.echo("the worker has ended; it starts again when a file changes", err=True)
                     await asyncio.wait({stopped, changed}, return_when=asyncio.FIRST_COMPLETED)
                 if stopped.done() or changed is None or changes is None:
@@ -92,10 +98,17 @@ class WorkerProcess:
             await process.wait()
 
     async def _start(self) -> None:
-        # A session of its own: Ctrl-C reaches the server only, which ends the worker before the broker.
+        # A session of its own: Ctrl-C reaches the server only, which ends the worker before the broker. It ends with
+        # its input, too: nobody else could tell it that this process was killed.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "waybill", "worker", *self._arguments, start_new_session=True, env=os.environ.copy()
+            *(sys.executable, "-m", "waybill", "worker", *self._arguments, "--with-parent"),
+            stdin=PIPE,
+            start_new_session=True,
+            env=os.environ.copy(),
         )
+        if self._process.stdin is not None:
+            # It stays open: the worker ends when it is closed.
+            self._process.stdin.write(self._said)
 
     async def _ended(self) -> int:
         if self._process is None:

@@ -1,8 +1,10 @@
 """What a server engine asks of the node that it serves. What it offers is in `server_engine`."""
 
+from waybill.engine.amqp010.sessions import Sessions
 from waybill.engine.amqp10.termini import DURABLE_PER_USER_MAX, KEPT_PER_USER_MAX, Termini
 from waybill.engine.scram import ScramKeys
 from waybill.engine.server_engine import ServerEngine
+from waybill.model.branches import Branches
 from waybill.model.permission import Permission, TopicPermission
 from waybill.model.runtime import Runtime
 from waybill.model.transaction import UNITS_MAX
@@ -24,6 +26,7 @@ class Limits:
     `is_strict_amqp10`: hold peers of AMQP 1.0 to rules that RabbitMQ waives. A durable message is refused where it
     would not outlive the node (3.2.1), and so is an annotation whose name is neither known nor begins with `x-opt`
     (3.2.10); a dead letter tells why a receiver rejected it, and how often it was delivered (3.4.3).
+    `auto_creates_queues`: an address of AMQP 1.0 that names no queue makes one.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,7 @@ class Limits:
         self.queues_per_virtual_host_max = 200_000
         self.exchanges_per_virtual_host_max = 200_000
         self.is_strict_amqp10 = False
+        self.auto_creates_queues = False
         self.output_high_water = 512 << 10
         self.held_per_connection_max = 128 << 20
         self.transaction_units_max = UNITS_MAX
@@ -79,6 +83,8 @@ class Host:
     runtime: Runtime
     limits: Limits
     termini: Termini
+    sessions: Sessions
+    branches: Branches
     product_version: str
     name: str
     anonymous_login: tuple[str, str]

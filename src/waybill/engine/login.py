@@ -14,6 +14,7 @@ from waybill.wire.sasl import amqplain, external, plain, scram
 from waybill.wire.sasl.errors import MalformedResponse
 
 MECHANISMS: Final = (plain.NAME, amqplain.NAME, scram.NAME)
+MECHANISM_SHOWN: Final = 64
 ANONYMOUS: Final = "ANONYMOUS"
 """RFC 4505: whoever it is, as the user that `Host.anonymous_login` names."""
 
@@ -43,10 +44,12 @@ class Login:
     def begin(self, mechanism: str, response: bytes) -> bytes | None:
         """Take the initial response. Returns a challenge, or None when it is decided."""
         if mechanism not in self.mechanisms:
+            self._refused(f"the mechanism {mechanism[:MECHANISM_SHOWN]!r} is not offered")
             return None
         try:
             return self._begin(mechanism, response)
         except MalformedResponse:
+            self._refused(f"the response is not one of {mechanism}")
             return None
 
     def anonymous(self) -> User | None:
@@ -68,12 +71,22 @@ class Login:
         if mechanism == external.NAME:
             if external.parse_response(response) in {"", self._certificate_user}:
                 self.user = self._host.user_proved(self._certificate_user, self._peer_address)
+            else:
+                self._refused(
+                    f"the certificate is that of user {self._certificate_user!r}, who may act for nobody else"
+                )
             return None
         parse = plain.parse_response if mechanism == plain.NAME else amqplain.parse_response
         credentials = parse(response)
         if credentials.authorization_identity in {"", credentials.user}:
             self.user = self._host.authenticate(credentials.user, credentials.password, self._peer_address)
+        else:
+            self._refused("a user may act for nobody else: the authorization identity is another name")
         return None
+
+    def _refused(self, reason: str) -> None:
+        """Log a refusal that the node does not hear of."""
+        self._host.runtime.operator_log.warning("login refused", f"{self._peer_address}: {reason}")
 
     def respond(self, response: bytes) -> bytes | None:
         """Take the response to a challenge. Returns the next one, or None when it is decided."""

@@ -1,6 +1,7 @@
 """The first eight bytes: which protocol a peer speaks. Everything after them goes to that protocol's engine.
 
     | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1     1.0: 0 1 0 0     1.0 with SASL: 3 1 0 0
+                                                0-10: 1 1 0 10
 
 A header that nobody here speaks is answered with one that is spoken, and a close (0-9-1, 4.2.2; 1.0, 2.2): an older
 version of 0-x with 0-9-1, all else with the one that we prefer, 1.0 with SASL.
@@ -8,14 +9,16 @@ version of 0-x with 0-9-1, all else with the one that we prefer, 1.0 with SASL.
 
 from typing import Final
 
+from waybill.engine.amqp010.server.connection import Connection as Amqp010Connection
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
 from waybill.engine.amqp10.server.connection import Connection as Amqp10Connection
 from waybill.engine.host import Host
 from waybill.engine.server_engine import ServerEngine
+from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
-HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER)
+HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, AMQP010_HEADER)
 OLDER: Final = (b"AMQP\x00\x00", b"AMQP\x01")
 """How headers of 0-8, 0-9 and 0-9-1 begin."""
 
@@ -71,6 +74,8 @@ class Negotiation(ServerEngine):
         host, transport, peer = self._host, self.transport, self._peer_address
         if header == PROTOCOL_HEADER:
             return Amqp091Connection(host, transport, peer, self._accepted_at, self._certificate_user)
+        if header == AMQP010_HEADER:
+            return Amqp010Connection(host, transport, peer, self._accepted_at, self._certificate_user)
         has_sasl = header == SASL_HEADER
         return Amqp10Connection(host, transport, peer, self._accepted_at, self._certificate_user, has_sasl=has_sasl)
 

@@ -19,9 +19,8 @@ from waybill.engine.access import check_permission, check_topic
 from waybill.engine.connection_state import CLOSED, CLOSING, ENDED, LEAVING, OPEN, OPENED, SASL, TRANSITIONS
 from waybill.engine.held import SPARE_OUTPUT_BYTES, HeldMemory
 from waybill.engine.host import Host, User
-from waybill.engine.server_engine import ServerEngine
+from waybill.engine.server_engine import Confirming, ServerEngine
 from waybill.model.runtime import Chore
-from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 
 KEPT_OUTPUT_BYTES: Final = 1 << 20
@@ -38,13 +37,6 @@ CHOKED: Final = 4
 """More than `UNREAD_LIMIT` waits for the peer to read it."""
 BLOCKED: Final = 8
 """There is an alarm (`Host.alarm`)."""
-
-
-class Confirming(CommitWaiter):
-    """A channel or session: it collects what it took and tells of it once a batch of input is worked off."""
-
-    def settle_confirms(self) -> None:
-        raise NotImplementedError
 
 
 class ServerConnection(ServerEngine):
@@ -86,6 +78,14 @@ class ServerConnection(ServerEngine):
         self._received_at: float = now
         self._sent_at: float = now
         self._deadline: float = now + host.limits.handshake_timeout_s
+        # For operators.
+        self.protocol = ""
+        self.mechanism = ""
+        self.connected_at: float = now
+        self.received_octets: i64 = 0
+        self.received_count: i64 = 0
+        self.sent_octets: i64 = 0
+        self.sent_count: i64 = 0
 
     # --- what a protocol does ---
 
@@ -150,6 +150,23 @@ class ServerConnection(ServerEngine):
         self._virtual_host = virtual_host
         self.advance(OPENED)
         self.host.opened(self)
+        self.host.runtime.operator_log.info("connection opened", self.describe())
+
+    def describe(self) -> str:
+        """Who the peer is, for the log."""
+        virtual_host = self._virtual_host
+        where = "" if virtual_host is None else f", vhost {virtual_host.name!r}"
+        who = f", user {self.user.name!r}" if self.user.name else ""
+        return f"{self.peer_address}{who}{where}"
+
+    def report(self, event: str, reason: str, *, is_expected: bool = False) -> None:
+        """Log why something of this connection ends. `is_expected`: it is nothing that an operator should look at."""
+        log = self.host.runtime.operator_log
+        detail = f"{self.describe()}: {reason}"
+        if is_expected:
+            log.info(event, detail)
+        else:
+            log.warning(event, detail)
 
     def fail_unexpectedly(self, error: Exception) -> None:
         """The last guard: an error that no protocol knows closes this connection and leaves all others alone."""
@@ -170,6 +187,8 @@ class ServerConnection(ServerEngine):
         runtime = self.host.runtime
         runtime.now = now
         size = len(data)
+        self.received_octets += size
+        self.received_count += 1
         if self._rest:
             data = self._rest + data if data else self._rest
             self._rest = b""
@@ -273,6 +292,8 @@ class ServerConnection(ServerEngine):
         else:
             out.truncate(0)
         self._sent_at = self.host.runtime.now
+        self.sent_octets += size
+        self.sent_count += 1
         if self._is_transport_full:
             self._unread += size
             if self._unread > UNREAD_LIMIT and not self._pauses & CHOKED:
@@ -317,8 +338,14 @@ class ServerConnection(ServerEngine):
     # --- time ---
 
     def connection_lost(self, now: float) -> None:
+        if self._virtual_host is not None:
+            how = " without closing it" if self.state == OPEN else ""
+            self.host.runtime.operator_log.info("connection ended", f"{self.describe()}{how}")
         self.advance(ENDED)
         self.held.lost()
+        counters = self.host.runtime.counters
+        counters.received_octets += self.received_octets
+        counters.sent_octets += self.sent_octets
         self.host.lost(self)
 
     def next_timeout(self) -> float | None:
@@ -338,6 +365,8 @@ class ServerConnection(ServerEngine):
         self.host.runtime.now = now
         if self.state != OPEN:
             if now >= self._deadline:
+                if self.state not in {CLOSING, LEAVING, CLOSED}:
+                    self.report("login timed out", f"it took more than {self.host.limits.handshake_timeout_s:g} s")
                 self.advance(ENDED)
             return
         if (

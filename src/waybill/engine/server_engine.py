@@ -4,6 +4,13 @@ from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 
 
+class Confirming(CommitWaiter):
+    """A channel or session: it collects what it took and tells of it once a batch of input is worked off."""
+
+    def settle_confirms(self) -> None:
+        raise NotImplementedError
+
+
 class ServerEngine(CommitWaiter):
     """A server-side connection.
 

@@ -15,7 +15,7 @@ from waybill.http.errors import NoAnswer
 try:
     import aiohttp
 except ImportError as error:
-    raise ImportError("jobs over HTTP need the package aiohttp: pip install 'waybill[http]'") from error
+    raise ImportError("jobs over HTTP need the package aiohttp: pip install 'waybill-amqp[http]'") from error
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 IDLE_SECONDS: Final = 30.0

@@ -13,8 +13,12 @@ class Consumer(Holder):
 
     `no_ack`: a message is settled as it is delivered. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.
-    `selects`, `copies`: see `waybill.model.selection`.
+    `selects`, `copies`: see `waybill.model.selection`. `counts_size`: its credit has a size as well,
+    so that it is asked about each message (`has_credit_for`). `needs_content`: of what it was given and has not
+    settled.
     """
+
+    needs_content: bool = True
 
     def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:
         super().__init__()
@@ -24,10 +28,15 @@ class Consumer(Holder):
         self.priority: i64 = priority
         self.selects = False
         self.copies = False
+        self.counts_size = False
 
     def has_credit(self) -> bool:
         """True if `deliver` may be called once."""
         raise NotImplementedError
+
+    def has_credit_for(self, entry: Entry) -> bool:
+        """Whether the credit covers the size of this message, for one that `counts_size`."""
+        return True
 
     def deliver(self, entry: Entry) -> None:
         """Send one message. The engine keeps `entry` until its peer settles it, unless `no_ack`."""

@@ -7,6 +7,8 @@ their last binding are put in a list, without recursion: a chain of them may hav
 from itertools import islice
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.model.binding import Binding
 from waybill.model.delay import DelayHost
 from waybill.model.exchange import Exchange
@@ -30,6 +32,10 @@ class DeletionHost(DelayHost):
         """Remove an exchange without bindings, unless it is gone."""
         raise NotImplementedError
 
+    def move_to_alternate(self, queue: Queue, count: i64) -> i64:
+        """Send messages of a queue to its alternate exchange. Returns how many are left for the next turn."""
+        raise NotImplementedError
+
     def drop_queue(self, queue: Queue) -> int:
         """Remove a queue without bindings, unless it is gone. Returns how many messages were ready."""
         raise NotImplementedError
@@ -44,6 +50,8 @@ class Deletion(CountedChore):
         self._queue = queue
         self._exchanges = exchanges
         self._batch: list[Binding] = []
+        # How many messages are to go to the alternate exchange; negative before that is known.
+        self._moving: i64 = -1
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, and later its exchange if that is auto-delete and has no other."""
@@ -69,7 +77,17 @@ class Deletion(CountedChore):
             elif self._queue is not None:
                 queue = self._queue
                 self._batch = list(islice(queue.bindings.values(), BATCH))
-                if not self._batch:
+                if not self._batch and self._has_moved(queue):
                     self._queue = None
-                    self.count = self._host.drop_queue(queue)
+                    self.count += self._host.drop_queue(queue)
         return True
+
+    def _has_moved(self, queue: Queue) -> bool:
+        """Send the messages of a queue with an alternate exchange there. False if that takes another turn."""
+        if queue.policy.alternate_exchange is None or queue.is_deleted:
+            return True
+        if self._moving < 0:
+            self._moving = queue.ready_count
+            self.count = int(queue.ready_count)
+        self._moving = self._host.move_to_alternate(queue, self._moving)
+        return self._moving == 0

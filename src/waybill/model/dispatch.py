@@ -12,6 +12,7 @@ from waybill.model.consumer import Consumer
 from waybill.model.death_headers import EXPIRED
 from waybill.model.entry import Entry
 from waybill.model.leveled_queue import LeveledQueue
+from waybill.model.priority_level import PriorityLevel
 from waybill.model.runtime import BYTES_PER_UNIT
 
 MAX_SEQUENCE: Final = (1 << 62) - 1
@@ -26,7 +27,6 @@ def serve(queue: LeveledQueue, lowest: i64) -> bool:
     if queue.ready_count == 0 or not line.front:
         return True
     runtime = queue.runtime
-    now = runtime.now
     gate = queue.delivery_gate
     is_persistent = queue.is_persistent
     level = queue.level
@@ -58,9 +58,11 @@ def serve(queue: LeveledQueue, lowest: i64) -> bool:
             gate.ask(entry.sequence)
             is_free = False
             break
+        if consumer.counts_size and _is_too_large(queue, level, consumer, entry):
+            continue
         front.rotate(-1)
         last = entry.sequence
-        _deliver_one(queue, consumer, entry, now)
+        _deliver_one(queue, consumer, entry, runtime.now)
     if is_persistent and last != 0:
         gate.went_to(last)
     if queue.ready_count > 0:
@@ -76,6 +78,15 @@ def _step_over(queue: LeveledQueue, consumer: Consumer) -> None:
     queue.line.drop_first()
 
 
+def _is_too_large(queue: LeveledQueue, level: PriorityLevel, consumer: Consumer, entry: Entry) -> bool:
+    """Whether the credit of the first consumer in line does not cover a message, which is put back then."""
+    if consumer.has_credit_for(entry):
+        return False
+    level.push_front(entry)
+    _step_over(queue, consumer)
+    return True
+
+
 def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: float) -> None:
     size = entry.message.size
     queue.runtime.work_left -= 1 + size // BYTES_PER_UNIT
@@ -84,13 +95,20 @@ def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: flo
     if entry.expires_at > 0.0 and entry.expires_at <= now and not _lives_for_now(entry):
         queue.kill(entry, EXPIRED)
         return
+    if entry.redelivered:
+        queue.count_redelivered(1)
     if consumer.no_ack:
+        queue.delivered_no_ack += 1
         consumer.deliver(entry)
         queue.remove(entry)
         return
+    queue.delivered += 1
     queue.unsettled_count += 1
     consumer.unsettled_count += 1
     consumer.deliver(entry)
+    runtime = queue.runtime
+    if runtime.memory_bytes > runtime.memory_limit_bytes and not consumer.needs_content:
+        queue.page_out([entry], consumer)
 
 
 def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
@@ -114,16 +132,31 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     queue.ready_count -= count
     queue.ready_bytes -= size
     queue.runtime.work_left -= count + size // BYTES_PER_UNIT
+    if queue.awaiting_redelivery > 0:
+        _count_redelivered(queue, run)
     if consumer.no_ack:
+        queue.delivered_no_ack += count
         consumer.deliver_all(run)
         queue.remove_all(run)
     else:
+        queue.delivered += count
         queue.unsettled_count += count
         consumer.unsettled_count += count
         consumer.deliver_all(run)
+        runtime = queue.runtime
+        if runtime.memory_bytes > runtime.memory_limit_bytes and not consumer.needs_content:
+            queue.page_out(run, consumer)
     if queue.is_persistent:
         queue.delivery_gate.went_to(run[-1].sequence)
     return True
+
+
+def _count_redelivered(queue: LeveledQueue, run: list[Entry]) -> None:
+    count: i64 = 0
+    for entry in run:
+        if entry.redelivered:
+            count += 1
+    queue.count_redelivered(count)
 
 
 def _lives_for_now(entry: Entry) -> bool:

@@ -70,6 +70,7 @@ class Entry:
     `is_stored`: recovery would bring it back, so settling it must be recorded; a message that was only spilled to free
     memory has a location but is not stored. `delivery_count`: deliveries that failed before. `holder`: set by the
     engine while the message is delivered and not settled. `changes`: what consumers have changed in the message.
+    `is_paged_out`: the content of `message` is on disk only (see `waybill.model.paging`).
     """
 
     def __init__(self, queue: EntryQueue, message: Message, sequence: i64) -> None:
@@ -81,5 +82,13 @@ class Entry:
         self.expires_at: float = 0.0
         self.delivery_count: i64 = 0
         self.redelivered = False
+        self.is_paged_out = False
         self.holder: Holder | None = None
         self.changes = b""
+
+
+def release_unmarked(entry: Entry) -> None:
+    """Put a message back in its place as if it had not been delivered (0-10: release without `set-redelivered`)."""
+    redelivered = entry.redelivered
+    entry.queue.release(entry, failed=False)
+    entry.redelivered = redelivered

@@ -21,8 +21,16 @@ class PreconditionFailed(ModelError):
     """The entity exists with other settings, or its state does not allow the request."""
 
 
+class UsedAsAlternate(PreconditionFailed):
+    """An exchange cannot be deleted: it is the alternate of others."""
+
+
 class NotAllowed(ModelError):
     """The connection is not allowed: its virtual host is unknown, or a limit is reached."""
+
+
+class BranchExists(NotAllowed):
+    """There is a transaction branch of that xid already."""
 
 
 class InvalidArgument(PreconditionFailed):
@@ -31,6 +39,10 @@ class InvalidArgument(PreconditionFailed):
 
 class UnknownExchangeType(ModelError):
     """No such exchange type."""
+
+
+class IllegalState(ModelError):
+    """The request is not possible now, or not any more: a transaction has not ended, or is over."""
 
 
 class NotImplementedHere(ModelError):

@@ -44,8 +44,16 @@ class Exchange:
         self.incoming: dict[str, Binding] = {}
         self.waiting: Queue | None = None
         self.footprint: i64 = 0
+        # See `routed`.
+        self.published_in: i64 = 0
+        self.published_out: i64 = 0
         # What the last match cost, beyond the bindings that it found.
         self.steps = 0
+
+    def routed(self, messages: i64, copies: i64) -> None:
+        """Count messages that were published here, and the copies that queues get of them."""
+        self.published_in += messages
+        self.published_out += copies
 
     def check(self, binding: Binding) -> None:
         """Refuse a new binding that is not possible. Recovery does not ask: stored bindings passed once."""

@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from waybill.model.consumer_line import ConsumerLine
 from waybill.model.death_headers import EXPIRED
 from waybill.model.delivery_gate import DeliveryGate
-from waybill.model.entry import Entry
+from waybill.model.entry import Entry, Holder
 from waybill.model.message import Message
 from waybill.model.priority_level import PriorityLevel
 from waybill.model.queue import Queue, QueueHost
@@ -64,6 +64,14 @@ class LeveledQueue(Queue):
         """`remove` each entry."""
         raise NotImplementedError
 
+    def count_redelivered(self, count: i64) -> None:
+        self.redelivered += count
+        self.awaiting_redelivery = max(self.awaiting_redelivery - count, 0)
+
+    def page_out(self, entries: list[Entry], holder: Holder) -> None:
+        """Memory is short: drop the content of what was delivered to `holder`, as far as it can be read back."""
+        raise NotImplementedError
+
     # --- levels ---
 
     def level_of(self, message: Message) -> PriorityLevel:
@@ -82,12 +90,21 @@ class LeveledQueue(Queue):
         """Load entries of a level and take the first. None if none can be read now."""
         lost = level.load()
         self.ready_count -= lost
+        self._count_growth(level)
         if lost:
-            self.runtime.operator_log.error(
-                "messages are skipped", f"queue '{self.name}': {lost} cannot be read. They stay on the disk"
-            )
+            self.report_skipped(lost)
             self.ready_bytes = sum(other.size for other in self.levels)
         return level.pop()
+
+    def _count_growth(self, level: PriorityLevel) -> None:
+        self.ready_bytes += level.growth
+        level.growth = 0
+
+    def report_skipped(self, count: i64) -> None:
+        """Log that messages are damaged."""
+        self.runtime.operator_log.error(
+            "messages are skipped", f"queue '{self.name}': {count} cannot be read. They stay on the disk"
+        )
 
     def first_level(self) -> PriorityLevel:
         index: i64 = len(self.levels) - 1
@@ -116,6 +133,7 @@ class LeveledQueue(Queue):
     def extract(self, level: PriorityLevel, entry: Entry) -> None:
         """Take an entry that `level.first_after` found out of the queue, to deliver it."""
         level.extract(entry)
+        self._count_growth(level)
         self.ready_count -= 1
         self.ready_bytes -= self.counted(entry.message)
         if self.is_persistent:
@@ -128,6 +146,7 @@ class LeveledQueue(Queue):
             if entry is not None and entry.sequence == sequence:
                 self.extract(level, entry)
                 self.unsettled_count += 1
+                self.delivered += 1
                 return entry
         return None
 

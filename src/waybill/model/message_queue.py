@@ -9,9 +9,11 @@ from waybill.model.consumer import Consumer
 from waybill.model.death_headers import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
 from waybill.model.deduplication import Deduplication
 from waybill.model.dispatch import serve
-from waybill.model.entry import NO_LOCATION, Entry
+from waybill.model.entry import NO_LOCATION, Entry, Holder
+from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.message import NO_TTL, Message
+from waybill.model.paging import Paging, page_in
 from waybill.model.queue import REFUSED, QueueHost
 from waybill.model.queue_arguments import NO_LIMIT, QUORUM, QueuePolicy
 from waybill.model.queue_limits import QueueLimits
@@ -46,6 +48,7 @@ class MessageQueue(LeveledQueue):
         self.selections: dict[Consumer, Selection] = {}
         self._priorities: dict[int, int] = {}
         self._disuse = DisuseTimer(self)
+        self._paging: Paging | None = None
         self.deduplication = Deduplication(self.runtime) if self.policy.deduplicates else None
         self._apply_policy()
 
@@ -119,6 +122,8 @@ class MessageQueue(LeveledQueue):
         entry.location = stored.location
         entry.is_stored = True
         entry.redelivered = stored.redelivered
+        if stored.redelivered:
+            self.awaiting_redelivery += 1
         entry.delivery_count = stored.delivery_count
         if stored.changes:
             entry.changes = stored.changes
@@ -193,9 +198,13 @@ class MessageQueue(LeveledQueue):
                 continue
             if self.awaits_commit(entry):
                 self.delivery_gate.ask(entry.sequence)
+            if entry.redelivered:
+                self.count_redelivered(1)
             if no_ack:
+                self.polled_no_ack += 1
                 self.remove(entry)
             else:
+                self.polled += 1
                 self.unsettled_count += 1
             return entry
         return None
@@ -229,7 +238,10 @@ class MessageQueue(LeveledQueue):
                 self.deduplication.forget(entry.sequence)
 
     def reject(self, entry: Entry) -> None:
+        if entry.is_paged_out and not self._is_back(entry, is_rejected=True, failed=False):
+            return
         self.unsettled_count -= 1
+        self.rejected += 1
         self.kill(entry, REJECTED)
 
     def undeliverable(self, entry: Entry, *, is_settled: bool) -> None:
@@ -238,6 +250,7 @@ class MessageQueue(LeveledQueue):
             self.host.dead_letter(self, entry.message, DELIVERY_LIMIT)
         else:
             self.unsettled_count -= 1
+            self.rejected += 1
             self.kill(entry, DELIVERY_LIMIT)
 
     def amend(self, entry: Entry, changes: bytes, *, failed: bool) -> None:
@@ -251,11 +264,20 @@ class MessageQueue(LeveledQueue):
             self.messages.requeue(self.id, entry.sequence, entry.location, count, entry.changes)
 
     def release(self, entry: Entry, *, failed: bool) -> None:
+        if (
+            entry.is_paged_out
+            and self._takes_content(entry, failed)
+            and not self._is_back(entry, is_rejected=False, failed=failed)
+        ):
+            return
         self.unsettled_count -= 1
+        self.returned += 1
         if self.is_deleted:
+            self.host.send_to_alternate(self, entry.message)
             self.remove(entry)
             return
         entry.redelivered = True
+        self.awaiting_redelivery += 1
         if failed:
             entry.delivery_count += 1
             if (
@@ -277,6 +299,51 @@ class MessageQueue(LeveledQueue):
             self.expiry.arm(entry.expires_at)
         self.runtime.mark_dirty(self)
 
+    def page_out(self, entries: list[Entry], holder: Holder) -> None:
+        if not self.messages.frees_memory:
+            return
+        if self._paging is None:
+            self._paging = Paging(self.runtime, self)
+        self._paging.page_out(entries, holder, self.next_sequence)
+
+    def _takes_content(self, entry: Entry, failed: bool) -> bool:
+        """Whether to release an entry takes its content: to count its body, or to dead-letter it."""
+        if self.counts_bodies:
+            return True
+        is_counted = failed and self.counts_deliveries and self.delivery_limit != NO_LIMIT
+        return is_counted and entry.delivery_count >= self.delivery_limit
+
+    def _is_back(self, entry: Entry, *, is_rejected: bool, failed: bool) -> bool:
+        """Page an entry in. False if that was not possible; then it has its outcome later, or never."""
+        paging = self._paging
+        if paging is None or self.is_deleted:
+            # Its copy is gone, and so is what would need it.
+            return True
+        try:
+            page_in(self.runtime, entry)
+        except ReadPostponed:
+            paging.wait(entry, is_rejected=is_rejected, failed=failed)
+            return False
+        except DamagedMessage:
+            self.unsettled_count -= 1
+            self.runtime.memory_bytes -= entry.message.size
+            self.report_skipped(1)
+            return False
+        paging.succeeded()
+        return True
+
+    def _settle_waiting(self) -> None:
+        """Give entries that could not be read their outcome."""
+        if self._paging is None:
+            return
+        waiting = self._paging.waiting
+        self._paging.waiting = []
+        for outcome in waiting:
+            if outcome.is_rejected:
+                self.reject(outcome.entry)
+            else:
+                self.release(outcome.entry, failed=outcome.failed)
+
     def remove(self, entry: Entry) -> None:
         """`remove_all` of one, without a list."""
         self.runtime.memory_bytes -= entry.message.size
@@ -289,11 +356,16 @@ class MessageQueue(LeveledQueue):
 
     def kill(self, entry: Entry, reason: str) -> None:
         """Dead-letter and remove, atomically."""
-        if self.policy.dead_letter_exchange is None or self.is_deleted:
+        policy = self.policy
+        goes_to_alternate = reason == REJECTED and policy.alternate_exchange is not None
+        if (policy.dead_letter_exchange is None and not goes_to_alternate) or self.is_deleted:
             self.remove(entry)
             return
         with self.messages.atomic():
-            self.host.dead_letter(self, entry.message, reason)
+            if policy.dead_letter_exchange is not None:
+                self.host.dead_letter(self, entry.message, reason)
+            else:
+                self.host.send_to_alternate(self, entry.message)
             self.remove(entry)
 
     # --- consumers ---
@@ -362,6 +434,7 @@ class MessageQueue(LeveledQueue):
         removed = [level.remove_all() for level in self.levels if level.count]
         self.ready_count = 0
         self.ready_bytes = 0
+        self.awaiting_redelivery = 0
         return Removal(self, self.deduplication, removed, count)
 
     def discard(self) -> int:
@@ -382,6 +455,7 @@ class MessageQueue(LeveledQueue):
         self._disuse.restart()
 
     def read_again(self) -> None:
+        self._settle_waiting()
         if not self.is_deleted:
             if self.is_limited:
                 self._drop_overflow()

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 from waybill.model.backlog import Chunk, Removed
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import DamagedMessage, ReadPostponed
+from waybill.model.paging import PagedIn, page_in_all, page_in_first
 from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import Runtime, Sealed
 
@@ -74,6 +75,9 @@ class PriorityLevel(Sealed):
         self.sealed_batch: i64 = 0
         self.tail: list[Entry] = []
         self.tail_bytes: i64 = 0
+        # By how many bytes entries grew that were paged in, and how many of them are damaged; the queue takes it.
+        self.growth: i64 = 0
+        self._lost: i64 = 0
         self._retry: ReadRetry | None = None
         self._is_listed = False
         queue.footprint += LEVEL_BYTES
@@ -136,6 +140,8 @@ class PriorityLevel(Sealed):
             if not (self.loaded or self.head) and not self._is_before_backlog():
                 return None
             if self._is_returned_first():
+                if self.returned[0][1].is_paged_out:
+                    return None
                 entry = heapq.heappop(self.returned)[1]
                 self.count -= 1
                 self.head_bytes -= entry.message.size
@@ -199,13 +205,17 @@ class PriorityLevel(Sealed):
 
     def _unload(self) -> None:
         """Merge loaded and returned entries into the head, in order."""
+        if self.returned:
+            self._paged_in(page_in_all(self.runtime, self.returned))
         if self.loaded:
             self.head.extendleft(self.loaded)
             self.loaded = []
         if self.returned:
             runtime = self.runtime
-            returned = [entry for _, entry in sorted(self.returned)]
-            self.returned = []
+            returned = [entry for _, entry in sorted(self.returned) if not entry.is_paged_out]
+            self.returned = [item for item in self.returned if item[1].is_paged_out]
+            if not returned:
+                return
             head = self.head
             if not head or returned[-1].sequence < head[0].sequence:
                 runtime.work_left -= len(returned) >> 4
@@ -219,6 +229,9 @@ class PriorityLevel(Sealed):
         """The first entry beyond a sequence, left in its place. If it is in the backlog, it is read back for this."""
         found: Entry | None = None
         self._unload()
+        if self.returned:
+            # Some of them cannot be read now, and may be the first.
+            return None
         head = self.head
         if head and head[-1].sequence > sequence:
             found = head[int(_index_after(head, sequence))]
@@ -326,7 +339,18 @@ class PriorityLevel(Sealed):
                 return lost
             if self._retry is not None:
                 self._retry.succeeded()
+        self._paged_in(page_in_first(self.runtime, self.returned))
+        lost += self._lost
+        self._lost = 0
         return lost
+
+    def _paged_in(self, result: PagedIn) -> None:
+        self.count -= result.lost
+        self._lost += result.lost
+        self.head_bytes += result.growth
+        self.growth += result.growth
+        if result.is_postponed:
+            self._postpone()
 
     def entries(self) -> list[Entry]:
         """Those in memory, in order."""

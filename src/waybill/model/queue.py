@@ -27,6 +27,10 @@ class QueueHost:
         """Publish a dead message to the dead-letter exchange of the queue, if it has one."""
         raise NotImplementedError
 
+    def send_to_alternate(self, queue: "Queue", message: Message) -> None:
+        """Publish a rejected message to the alternate exchange of the queue, if it has one."""
+        raise NotImplementedError
+
     def queue_unused(self, queue: "Queue") -> None:
         """Delete a queue: its last consumer has left and it is auto-delete, or it was unused for `x-expires`."""
         raise NotImplementedError
@@ -74,10 +78,22 @@ class Queue(EntryQueue):
         self.exclusive_consumer: Consumer | None = None
         self._leaving: dict[Consumer, None] = {}
         self.is_deleted = False
+        # Its owner decides when it goes, not its consumers (0-10).
+        self.is_held_by_owner = False
         self.counts_deliveries = False
         self.next_sequence: i64 = 1
         self.ready_count: i64 = 0
         self.unsettled_count: i64 = 0
+        # For operators: see `counts`. `awaiting_redelivery`: about how many went back and are ready.
+        self.first_sequence: i64 = 1
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.polled: i64 = 0
+        self.polled_no_ack: i64 = 0
+        self.redelivered: i64 = 0
+        self.returned: i64 = 0
+        self.rejected: i64 = 0
+        self.awaiting_redelivery: i64 = 0
 
     def set_policy(self, policy: QueuePolicy) -> None:
         """Put other settings in force."""
@@ -87,6 +103,27 @@ class Queue(EntryQueue):
     def message_count(self) -> int:
         """Messages that are ready for delivery."""
         return int(self.ready_count)
+
+    def published_count(self) -> i64:
+        """How many messages came since the node started."""
+        return self.next_sequence - self.first_sequence
+
+    def counts(self) -> tuple[int, ...]:
+        """How often what happened to a message since the node started.
+
+        Published; delivered and polled, to be settled and not; delivered again, which the former include; and
+        acknowledged, which is not counted: it is what is left over.
+        """
+        acknowledged = self.delivered + self.polled - self.unsettled_count - self.returned - self.rejected
+        return (
+            int(self.published_count()),
+            int(self.delivered),
+            int(self.delivered_no_ack),
+            int(self.polled),
+            int(self.polled_no_ack),
+            int(self.redelivered),
+            max(int(acknowledged), 0),
+        )
 
     @property
     def is_gated(self) -> bool:
@@ -159,7 +196,7 @@ class Queue(EntryQueue):
         if self.exclusive_consumer is consumer:
             self.exclusive_consumer = None
         self.consumer_removed(consumer)
-        if not self.consumers and self.auto_delete:
+        if not self.consumers and self.auto_delete and not self.is_held_by_owner:
             self.host.queue_unused(self)
 
     def consumer_added(self, consumer: Consumer) -> None:

@@ -15,6 +15,7 @@ FOREIGN_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     QUORUM: _STREAM_ONLY | {"x-max-priority"},
     STREAM: frozenset(
         {
+            "x-alternate-exchange",
             "x-dead-letter-exchange",
             "x-dead-letter-routing-key",
             "x-delivery-limit",
@@ -56,6 +57,7 @@ class QueuePolicy:
         self.overflow = _choice(arguments, "x-overflow", OVERFLOWS, "drop-head")
         self.dead_letter_exchange = _text(arguments, "x-dead-letter-exchange")
         self.dead_letter_routing_key = _text(arguments, "x-dead-letter-routing-key")
+        self.alternate_exchange = _text(arguments, "x-alternate-exchange")
         self.max_priority = _integer(arguments, "x-max-priority", 0)
         self.delivery_limit = _integer(arguments, "x-delivery-limit", 0)
         self.deduplicates = _boolean(arguments, "x-message-deduplication")

@@ -20,6 +20,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from waybill.model.counters import Counters
 from waybill.model.drainable import Drainable
 from waybill.model.message import Message
 from waybill.model.operator_log import OperatorLog
@@ -27,7 +28,7 @@ from waybill.model.store import Store
 from waybill.model.timers import Timers
 
 STREAMS_MAX: Final = 65_536
-TURN_UNITS: Final = 2048
+TURN_UNITS: Final = 1024
 READ_SHARE_BITS: Final = 4
 SMALL_SHARE_BITS: Final = 8
 LOGINS_PER_TURN: Final = 2
@@ -84,6 +85,7 @@ class Runtime:
         self.messages = store.messages
         self.operator_log = OperatorLog()
         self.timers = Timers()
+        self.counters = Counters()
         self.dirty: list[Drainable] = []
         self.late: list[Drainable] = []
         self.turn_units: i64 = TURN_UNITS
@@ -108,6 +110,13 @@ class Runtime:
         self.deduplication_key = ""
         # Why the disk accepts nothing new; empty while there is room.
         self.disk_alarm = ""
+
+    def change_memory_limit(self, memory_limit_bytes: i64) -> None:
+        """Use another limit from now on."""
+        self.configured_limit_bytes = memory_limit_bytes
+        self.footprint_limit_bytes = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
+        self.unread_limit_bytes = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
+        self.add_footprint(0)
 
     def add_footprint(self, size: i64) -> None:
         """Add the memory of something declared or attached; negative when it is removed."""

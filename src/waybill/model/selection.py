@@ -78,6 +78,9 @@ class Selection:
                 if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
                     queue.delivery_gate.ask(entry.sequence)
                     return False
+                if consumer.counts_size and not consumer.has_credit_for(entry):
+                    consumer.is_active = False
+                    return False
                 self.positions[index] = entry.sequence
                 is_expired = 0.0 < entry.expires_at <= queue.runtime.now
                 if not is_expired and consumer.chooses(entry):
@@ -95,8 +98,10 @@ class Selection:
         if consumer.no_ack:
             consumer.deliver(entry)
             queue.remove(entry)
+            queue.delivered_no_ack += 1
             return
         queue.unsettled_count += 1
+        queue.delivered += 1
         consumer.unsettled_count += 1
         consumer.deliver(entry)
 

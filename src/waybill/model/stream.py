@@ -68,11 +68,15 @@ class Stream(Queue):
         self._waiter = _StreamWaiter(self)
         self._retry = ReadRetry(runtime, self)
         self._counted_bytes: i64 = 0
+        self.first_sequence = self.log.next_offset
         runtime.stream_count += 1
 
     @property
     def message_count(self) -> int:
         return int(self.log.committed_offset - self.log.first_offset)
+
+    def published_count(self) -> i64:
+        return self.log.next_offset - self.first_sequence
 
     def publish(self, message: Message, location: i64) -> i64:
         self.log.append(message, i64(int(message.published_at * 1000.0)))
@@ -142,9 +146,31 @@ class Stream(Queue):
             raise ResourceRefused(f"stream '{self.name}' cannot be searched now: {error}; try again") from None
 
     def drain(self) -> None:
-        if not self._waiting:
-            self._waiting = list(self._readers.values())
-            self._waiting.reverse()
+        is_rest = bool(self._waiting)
+        if not is_rest:
+            self._begin_round()
+        self._serve_round()
+        # Readers may have come, or got credit, after a round began that took several turns.
+        if is_rest and not self._waiting and self._can_continue():
+            self._begin_round()
+            self._serve_round()
+
+    def _begin_round(self) -> None:
+        self._waiting = list(self._readers.values())
+        self._waiting.reverse()
+
+    def _can_continue(self) -> bool:
+        """Whether a reader with credit has something to read."""
+        end = self.log.committed_offset
+        return not self._retry.is_waiting and any(
+            reader.consumer.is_active
+            and reader.consumer.has_credit()
+            and (reader.index < len(reader.records) or reader.next_offset < end)
+            for reader in self._readers.values()
+        )
+
+    def _serve_round(self) -> None:
+        """Deliver to those who still wait in this round, or until the turn is over."""
         runtime = self.runtime
         while self._waiting:
             if runtime.work_left <= 0:
@@ -177,6 +203,7 @@ class Stream(Queue):
                 runtime.work_left -= 1 + record.message.size // BYTES_PER_UNIT
                 entry = Entry(self, record.message, record.offset)
                 self.unsettled_count += 1
+                self.delivered += 1
                 consumer.unsettled_count += 1
                 consumer.deliver(entry)
                 reader.kept_bytes = entry.message.size

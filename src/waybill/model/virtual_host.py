@@ -1,9 +1,8 @@
 """A virtual host: a namespace of exchanges, queues and bindings."""
 
-from typing import Final
-
 from mypy_extensions import i64
 
+from waybill.model.alternates import Alternates
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
 from waybill.model.delay import DelayQueue
@@ -18,11 +17,12 @@ from waybill.model.errors import (
     ResourceLocked,
 )
 from waybill.model.exchange import DirectExchange, Exchange
-from waybill.model.exchange_types import make_exchange
+from waybill.model.exchange_types import PREDECLARED, make_exchange
 from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
+from waybill.model.owners import Owners
 from waybill.model.policy import Policies
 from waybill.model.policy_application import PolicyApplication
 from waybill.model.queue import Queue
@@ -31,15 +31,6 @@ from waybill.model.routing import Route, Router
 from waybill.model.runtime import Runtime
 from waybill.model.stream import Stream
 from waybill.model.watch import Watchers
-
-PREDECLARED: Final = (
-    ("amq.direct", "direct", False),
-    ("amq.fanout", "fanout", False),
-    ("amq.topic", "topic", False),
-    ("amq.headers", "headers", False),
-    ("amq.match", "headers", False),
-    ("amq.rabbitmq.trace", "topic", True),
-)
 
 
 class VirtualHost(DeletionHost):
@@ -54,10 +45,11 @@ class VirtualHost(DeletionHost):
         self.policies = Policies()
         self.max_queues = NO_LIMIT
         self.watchers = Watchers()
-        self._exclusive: dict[object, dict[str, Queue]] = {}
+        self.owners = Owners()
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange
         self.router = Router(runtime, self.exchanges, self.queues, self.default_exchange)
+        self.alternates = Alternates(name, runtime, self.exchanges, self.router)
         self._dead_lettering = DeadLettering(name, runtime, self.exchanges, self.router)
         self._applying: PolicyApplication | None = None
         # It is being deleted: it refuses new connections.
@@ -106,6 +98,7 @@ class VirtualHost(DeletionHost):
         exchange.footprint = footprint
         self.runtime.add_footprint(footprint)
         self.exchanges[name] = exchange
+        self.alternates.exchange_added(exchange)
         self.epoch += 1
         if durable:
             self.runtime.store.define(
@@ -134,13 +127,16 @@ class VirtualHost(DeletionHost):
             return None
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self.alternates.check_unused(name, by_exchanges=False)
         return Deletion(self, None, [exchange])
 
     def drop_exchange(self, exchange: Exchange) -> None:
         if self.exchanges.get(exchange.name) is not exchange:
             return
         del self.exchanges[exchange.name]
+        self.alternates.exchange_removed(exchange)
         self.epoch += 1
+        self.runtime.counters.exchange_gone(exchange.published_in, exchange.published_out)
         self.runtime.add_footprint(-exchange.footprint)
         if exchange.waiting is not None:
             exchange.waiting.discard()
@@ -174,6 +170,7 @@ class VirtualHost(DeletionHost):
         arguments: dict[str, object],
     ) -> Queue:
         """Make a queue, or check that the one there is the same (`PreconditionFailed` if it is not)."""
+        self.runtime.counters.queues_declared += 1
         if name in self.queues:
             queue = self.queue(name, connection)
             check_same_queue(self.name, queue, durable, auto_delete, exclusive_to, arguments)
@@ -195,6 +192,7 @@ class VirtualHost(DeletionHost):
                 f"cannot declare stream '{name}' in vhost '{self.name}': the node may have {runtime.streams_max} "
                 "streams, and each has a file open"
             )
+        self.runtime.counters.queues_created += 1
         queue = self._make_queue(name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments)
         if queue.is_persistent:
             self.runtime.store.define(
@@ -242,11 +240,12 @@ class VirtualHost(DeletionHost):
         if self.policies.policies or self.policies.operator_policies:
             queue.set_policy(self.policies.queue_settings(queue.policy.type, name, arguments))
         self.queues[name] = queue
+        self.alternates.queue_added(queue)
         footprint = queue_size(name, arguments, is_persistent=queue.is_persistent)
         queue.footprint += footprint
         self.runtime.add_footprint(footprint)
         if owner is not None:
-            self._exclusive.setdefault(owner, {})[name] = queue
+            self.owners.add(queue, owner)
         self.epoch += 1
         return queue
 
@@ -269,14 +268,12 @@ class VirtualHost(DeletionHost):
         if queue.is_deleted:
             return 0
         del self.queues[queue.name]
-        owned = self._exclusive.get(queue.owner)
-        if owned is not None:
-            owned.pop(queue.name, None)
-            if not owned:
-                del self._exclusive[queue.owner]
+        self.alternates.queue_removed(queue)
+        self.owners.take_back(queue)
         self.epoch += 1
         if queue.is_persistent:
             self.runtime.store.undefine(QUEUE, self._key(queue.name))
+        self.runtime.counters.queue_gone(queue.counts())
         count = queue.discard()
         self.runtime.add_footprint(-queue.footprint)
         self.watchers.gone("queue", queue.name)
@@ -288,7 +285,7 @@ class VirtualHost(DeletionHost):
 
     def queues_of(self, connection: object) -> list[Queue]:
         """The exclusive queues of a connection."""
-        return list(self._exclusive.get(connection, {}).values())
+        return self.owners.queues_of(connection)
 
     # --- bindings ---
 
@@ -385,7 +382,8 @@ class VirtualHost(DeletionHost):
                 destination.incoming.pop(binding.key, None)
         source.remove(binding)
         source.onward.pop(binding.key, None)
-        return source if source.auto_delete and not source.bindings else None
+        is_orphan = source.auto_delete and not source.bindings and not self.alternates.is_kept(source.name)
+        return source if is_orphan else None
 
     # --- administration ---
 
@@ -430,6 +428,7 @@ class VirtualHost(DeletionHost):
         exchange.footprint = exchange_size(exchange.name, exchange.type, exchange.arguments, is_durable=True)
         self.runtime.add_footprint(exchange.footprint)
         self.exchanges[exchange.name] = exchange
+        self.alternates.exchange_added(exchange)
         return exchange
 
     def restore_queue(self, definition: dict[str, object]) -> Queue:
@@ -483,6 +482,12 @@ class VirtualHost(DeletionHost):
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         self._dead_lettering.dead_letter(queue, message, reason)
+
+    def send_to_alternate(self, queue: Queue, message: Message) -> None:
+        self.alternates.send(queue, message)
+
+    def move_to_alternate(self, queue: Queue, count: i64) -> i64:
+        return self.alternates.move(queue, count)
 
 
 def _binding_size(source: Exchange, binding: Binding, *, is_durable: bool) -> int:

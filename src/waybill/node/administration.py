@@ -14,6 +14,7 @@ from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
+from waybill.node.parameters import Parameters
 from waybill.node.passwords import Credential
 from waybill.node.virtual_host_deletion import VirtualHostDeletion
 
@@ -37,6 +38,18 @@ class VirtualHostLimits:
         self.max_queues = max_queues
 
 
+class FirstUser:
+    """A user of a new store. `permissions` by virtual host: the patterns for configure, write and read."""
+
+    def __init__(
+        self, name: str, password: str, tags: tuple[str, ...], permissions: dict[str, tuple[str, str, str]]
+    ) -> None:
+        self.name = name
+        self.password = password
+        self.tags = tags
+        self.permissions = permissions
+
+
 class AdministeredNode(Host):
     """What the administration needs of its node."""
 
@@ -47,23 +60,28 @@ class AdministeredNode(Host):
 class Administration:
     """Users, permissions, virtual hosts, policies and limits of one node."""
 
-    def __init__(self, node: AdministeredNode, accounts: Accounts, *, makes_guest: bool) -> None:
+    def __init__(
+        self, node: AdministeredNode, accounts: Accounts, *, makes_guest: bool, first_users: list[FirstUser]
+    ) -> None:
         self.accounts = accounts
         self.limits: dict[str, VirtualHostLimits] = {}
         self._node = node
-        self._makes_guest = makes_guest
+        self._makes_guest = makes_guest and not first_users
+        self._first_users = first_users
         self._store = node.runtime.store
+        self.parameters = Parameters(self._store)
 
     def recover(self) -> None:
         """Load the stored state. Call this before exchanges and queues are restored.
 
-        A new store gets the default virtual hosts and, with `makes_guest`, the user guest, who may do everything from
-        this machine.
+        A new store gets the default virtual hosts and the first users. Without them, and with `makes_guest`, it gets
+        the user guest, who may do everything from this machine.
         """
         for name, value in self._store.definitions(VIRTUAL_HOST):
             self._make_virtual_host(name, _limits_of(value))
             self._node.virtual_hosts[name].is_ending = bool(value.get(IS_ENDING))
         self.accounts.recover()
+        self.parameters.recover()
         for kind in (POLICY, OPERATOR_POLICY):
             for _, value in self._store.definitions(kind):
                 policy = _policy_of(value, is_operator=kind == OPERATOR_POLICY)
@@ -75,6 +93,11 @@ class Administration:
         self._store.define(FRESHNESS, FRESHNESS, {})
         for name in DEFAULT_VIRTUAL_HOSTS:
             self.add_virtual_host(name)
+        for user in self._first_users:
+            self.put_user(user.name, user.password, user.tags)
+            for name, (configure, write, read) in user.permissions.items():
+                self.add_virtual_host(name)
+                self.set_permission(user.name, name, configure, write, read)
         if self._makes_guest:
             self.put_user(GUEST, GUEST, ("administrator",))
             self.accounts.set_restrictions(GUEST, loopback_only=True, connection_max=UNLIMITED, channel_max=UNLIMITED)
@@ -85,17 +108,19 @@ class Administration:
 
     def put_user(self, name: str, password: str, tags: tuple[str, ...] = ()) -> None:
         """Make a user, or change one. With an empty password they can log in by certificate only."""
-        self._check_growth(f"user '{name}'")
-        self.accounts.put(name, self.accounts.credential(password), tags)
+        self.put_user_with_credential(name, self.accounts.credential(password), tags)
 
     def put_user_with_credential(self, name: str, credential: Credential, tags: tuple[str, ...]) -> None:
         """`put_user` with a password of which only the hash is known."""
         self._check_growth(f"user '{name}'")
+        event = "user changed" if name in self.accounts.by_name else "user added"
         self.accounts.put(name, credential, tags)
+        self._report(event, f"{name!r}, tags {', '.join(tags) or 'none'}")
 
     def delete_user(self, name: str) -> None:
         """Remove a user, with their links; close their connections."""
         self.accounts.remove(name)
+        self._report("user deleted", repr(name))
         for connection in self._connections():
             if connection.user_name == name:
                 connection.shut_down(f"user '{name}' is deleted")
@@ -117,11 +142,16 @@ class Administration:
         self._check_growth(f"a permission of user '{user}'")
         host = self._virtual_host(virtual_host)
         self.accounts.set_permission(user, virtual_host, configure, write, read)
+        self._report(
+            "permission set",
+            f"user {user!r}, vhost {virtual_host!r}: configure {configure!r}, write {write!r}, read {read!r}",
+        )
         host.rights_changed()
 
     def clear_permission(self, user: str, virtual_host: str) -> None:
         host = self._virtual_host(virtual_host)
         self.accounts.clear_permission(user, virtual_host)
+        self._report("permission cleared", f"user {user!r}, vhost {virtual_host!r}")
         host.rights_changed()
 
     def set_topic_permission(self, user: str, virtual_host: str, exchange: str, write: str, read: str) -> None:
@@ -129,11 +159,16 @@ class Administration:
         self._check_growth(f"a permission of user '{user}'")
         host = self._virtual_host(virtual_host)
         self.accounts.set_topic_permission(user, virtual_host, exchange, write, read)
+        self._report(
+            "topic permission set",
+            f"user {user!r}, vhost {virtual_host!r}, exchange {exchange!r}: write {write!r}, read {read!r}",
+        )
         host.rights_changed()
 
     def clear_topic_permission(self, user: str, virtual_host: str, exchange: str) -> None:
         host = self._virtual_host(virtual_host)
         self.accounts.clear_topic_permission(user, virtual_host, exchange)
+        self._report("topic permission cleared", f"user {user!r}, vhost {virtual_host!r}, exchange {exchange!r}")
         host.rights_changed()
 
     # --- virtual hosts ---
@@ -149,12 +184,14 @@ class Administration:
             self._check_growth(f"vhost '{name}'")
             self._make_virtual_host(name, VirtualHostLimits())
             self._save_virtual_host(name)
+            self._report("vhost added", repr(name))
 
     def delete_virtual_host(self, name: str) -> None:
         """Remove a virtual host with everything in it, over several turns if it is large; close its connections."""
         host = self._virtual_host(name)
         host.is_ending = True
         self._save_virtual_host(name)
+        self._report("vhost deleted", repr(name))
         self._go_on_deleting(host)
 
     def go_on_deleting(self) -> None:
@@ -182,6 +219,7 @@ class Administration:
             for virtual_host, exchange in list(account.user.topic_permissions):
                 if virtual_host == name:
                     self.accounts.clear_topic_permission(user, name, exchange)
+        self.parameters.forget_virtual_host(name)
         del self._node.virtual_hosts[name]
         del self.limits[name]
         self._store.undefine(VIRTUAL_HOST, name)
@@ -192,6 +230,7 @@ class Administration:
         self._virtual_host(name).max_queues = max(max_queues, UNLIMITED)
         self.limits[name] = VirtualHostLimits(max_connections, max_queues)
         self._save_virtual_host(name)
+        self._report("vhost limits set", f"{name!r}: connections {max_connections}, queues {max_queues}")
 
     def check_connection_limits(self, user: User, virtual_host: str) -> None:
         """Raises `NotAllowed` if `user` may not open one more connection to `virtual_host`."""
@@ -261,6 +300,8 @@ class Administration:
                 "apply_to": apply_to,
             },
         )
+        kind = "operator policy" if is_operator else "policy"
+        self._report(f"{kind} set", f"{name!r} in vhost {virtual_host!r}: {pattern!r}, {definition!r}")
         host.apply_policies()
 
     def clear_policy(self, virtual_host: str, name: str, *, is_operator: bool = False) -> None:
@@ -269,9 +310,13 @@ class Administration:
         if policies.pop(name, None) is None:
             raise NotFound(f"no policy '{name}' in vhost '{virtual_host}'")
         self._store.undefine(OPERATOR_POLICY if is_operator else POLICY, f"{virtual_host}\0{name}")
+        self._report(f"{'operator policy' if is_operator else 'policy'} cleared", f"{name!r} in vhost {virtual_host!r}")
         host.apply_policies()
 
     # --- inside ---
+
+    def _report(self, event: str, detail: str) -> None:
+        self._node.runtime.operator_log.info(event, detail)
 
     def _check_growth(self, what: str) -> None:
         check_growth(self._node.runtime, what)

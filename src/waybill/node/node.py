@@ -15,9 +15,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp010.message_format import AMQP010
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.amqp10.termini import Termini
 from waybill.engine.host import Limits, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
@@ -27,12 +27,13 @@ from waybill.model.errors import DefinitionsLost, NotAllowed
 from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import Chore, Runtime
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
-from waybill.node.administration import AdministeredNode, Administration
+from waybill.node.administration import AdministeredNode, Administration, FirstUser
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
+from waybill.node.kept_state import make_kept_state, recover_kept_state, release_kept_state
 from waybill.node.recovery import report_recovery
 from waybill.node.timeout_check import TimeoutCheck
 from waybill.storage.commit import Commit
@@ -41,9 +42,9 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 
-__all__ = ["Commit", "Filesystem", "Limits", "Node", "NodeOptions", "OperatorLog", "ServerEngine"]
+__all__ = ["Chore", "Commit", "Filesystem", "Limits", "Node", "NodeOptions", "OperatorLog", "ServerEngine"]
 
-FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10)
+FORMATS: Final[tuple[MessageFormat, ...]] = (AMQP091, AMQP10, AMQP010)
 NAME_BYTES: Final = 16
 DISK_FREE_LIMIT_BYTES: Final = 64 << 20
 ALARM_MARGIN: Final = 0.9
@@ -57,9 +58,9 @@ class NodeOptions:
     """`random_bytes(n)` returns n unpredictable bytes. `memory_limit_bytes` bounds message content held in memory.
 
     With less than `disk_free_limit_bytes` of free disk space, publishers must wait. `certificate_login_from`: the part
-    of a TLS client's certificate that names the user (see `waybill.node.certificate`). `makes_guest`: a new store gets
-    the user guest. Anonymous peers of AMQP 1.0 log in with `anonymous_login`, user and password, if it exists; an
-    empty user name turns this off. Log records for operators go to `operator_log`.
+    of a TLS client's certificate that names the user (see `waybill.node.certificate`). A new store gets `first_users`
+    or, with `makes_guest` and none of them, the user guest. Anonymous peers of AMQP 1.0 log in with `anonymous_login`,
+    user and password, if it exists; an empty user name turns this off. Log records for operators go to `operator_log`.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class NodeOptions:
         self.certificate_login_from = DISTINGUISHED_NAME
         self.anonymous_login = ("guest", "guest")
         self.makes_guest = True
+        self.first_users: list[FirstUser] = []
         self.limits = Limits()
         self.operator_log = OperatorLog()
 
@@ -87,6 +89,10 @@ class _DurableCall(CommitWaiter):
 
 def _shut_down(engine: ServerEngine) -> None:
     engine.shut_down("broker forced connection closure with reason 'shutdown'")
+
+
+def _disk_alarm(limit_bytes: int) -> str:
+    return f"low on disk: less than {limit_bytes >> 20} MiB free"
 
 
 def _tell_alarm(engine: ServerEngine) -> None:
@@ -104,16 +110,16 @@ class Node(AdministeredNode):
         self.runtime.operator_log = options.operator_log
         self.runtime.streams_max = options.limits.streams_max
         self.limits = options.limits
-        self.termini = Termini(self.runtime)
-        self.termini.kept_per_user_max = options.limits.kept_links_per_user_max
-        self.termini.durable_per_user_max = options.limits.durable_links_per_user_max
+        make_kept_state(self)
         self.product_version = options.product_version
         self.name = options.name
         self.anonymous_login = options.anonymous_login
         self.virtual_hosts = {}
         self.connections = {}
         accounts = Accounts(self.runtime.store, options.random_bytes, options.operator_log)
-        self.administration = Administration(self, accounts, makes_guest=options.makes_guest)
+        self.administration = Administration(
+            self, accounts, makes_guest=options.makes_guest, first_users=options.first_users
+        )
         self._accounts = self.administration.accounts
         self._certificate_login_from = options.certificate_login_from
         self._next_timeout_check = now + TIMEOUT_CHECK_INTERVAL_S
@@ -123,9 +129,9 @@ class Node(AdministeredNode):
         self.failed: list[ServerEngine] = []
         self.alarm = ""
         self._filesystem: Filesystem | None = None
-        self._disk_free_limit_bytes = options.disk_free_limit_bytes
+        self.disk_free_limit_bytes = options.disk_free_limit_bytes
         self._memory_alarm_bytes = options.memory_limit_bytes
-        self._disk_alarm = f"low on disk: less than {self._disk_free_limit_bytes >> 20} MiB free"
+        self._disk_alarm = _disk_alarm(self.disk_free_limit_bytes)
         # Incomplete messages may take half of the alarm's limit, but at least one message of the largest size.
         self.runtime.held_limit_bytes = max(options.memory_limit_bytes // 2, options.limits.message_size_max)
         self._is_disk_low = False
@@ -159,7 +165,7 @@ class Node(AdministeredNode):
             raise DefinitionsLost(f"invalid definition of {self._restoring}: {error!r}. {WAY_OUT}") from error
         for queue in waiting:
             self._recover_messages(queue)
-        self.termini.recover(self.virtual_hosts)
+        recover_kept_state(self, self.virtual_hosts)
         store.remove_unclaimed()
         if isinstance(self._store, Journal):
             self._store.report_to(self.runtime.operator_log)
@@ -190,6 +196,8 @@ class Node(AdministeredNode):
         for stored in store.recovered(queue.id):
             queue.recover(stored)
         queue.next_sequence = max(queue.next_sequence, store.next_sequence(queue.id))
+        if not queue.is_append_only:
+            queue.first_sequence = queue.next_sequence
 
     def _host_of(self, definition: dict[str, object]) -> VirtualHost:
         return self.virtual_hosts[str(definition["virtual_host"])]
@@ -369,7 +377,7 @@ class Node(AdministeredNode):
 
         Half of the space above the limit may be written before the next check, so no publisher outruns it.
         """
-        limit = self._disk_free_limit_bytes
+        limit = self.disk_free_limit_bytes
         left = self._free_space() - self._store.pending_bytes - limit
         self._is_disk_low = left < (limit >> ALARM_END_SHIFT if self._is_disk_low else 0)
         self._disk_allowance = max(left // 2, MIN_ALLOWANCE_BYTES)
@@ -387,6 +395,19 @@ class Node(AdministeredNode):
             self.runtime.operator_log.error("the disk does not say how much is free", f"{error}; it counts as full")
             return 0
 
+    def change_alarms(self, memory_limit_bytes: int, disk_free_limit_bytes: int) -> None:
+        """Use other limits for memory and free disk space from now on. `work` must follow."""
+        is_on_disk = self._filesystem is not None
+        self.runtime.change_memory_limit(memory_limit_bytes)
+        self._memory_alarm_bytes = memory_limit_bytes + (memory_limit_bytes // 2 if is_on_disk else 0)
+        self.runtime.held_limit_bytes = max(self._memory_alarm_bytes // 2, self.limits.message_size_max)
+        self.disk_free_limit_bytes = disk_free_limit_bytes
+        self._disk_alarm = _disk_alarm(disk_free_limit_bytes)
+        if is_on_disk:
+            self._look_at_disk()
+        else:
+            self._check_alarms()
+
     def _check_alarms(self) -> None:
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
@@ -402,6 +423,10 @@ class Node(AdministeredNode):
         else:
             alarm = ""
         if alarm != self.alarm:
+            if alarm:
+                runtime.operator_log.warning("alarm", f"{alarm}; publishers must wait")
+            else:
+                runtime.operator_log.info("alarm over", f"{self.alarm}; publishers may go on")
             self.alarm = alarm
             self._each_connection(_tell_alarm)
 
@@ -413,7 +438,7 @@ class Node(AdministeredNode):
         if not clean:
             self._store.close(clean=False)
             return
-        self.termini.release_all()
+        release_kept_state(self)
         runtime = self.runtime
         while runtime.has_late_work:
             runtime.begin_turn()
@@ -466,6 +491,7 @@ class Node(AdministeredNode):
 
     def opened(self, engine: ServerEngine) -> None:
         self.connections[engine] = None
+        self.runtime.counters.connections_opened += 1
 
     def lost(self, engine: ServerEngine) -> None:
         self.connections.pop(engine, None)

@@ -234,6 +234,14 @@ class Journal(CommittingStore):
     def wait(self, waiter: CommitWaiter, mark: i64) -> None:
         self._commits.wait(waiter, mark)
 
+    def want_mark(self) -> None:
+        """Write the manifest with the next commit."""
+        self._commits.is_mark_wanted = True
+
+    def durable_files(self) -> list[str]:
+        """The manifest, and what it lists. Raises OSError."""
+        return [MANIFEST_NAME, *read_manifest(self.filesystem).extents]
+
     def begin_commit(self) -> Commit | None:
         return self._commits.begin()
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import queue
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from errno import EINVAL, ELOOP
@@ -22,6 +23,7 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+SWITCH_INTERVAL_S: Final = 0.0005
 PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
 # Through a symbolic link, a store that runs as root could be made to write to any file.
 FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -209,9 +211,15 @@ class DirectoryLock:
 
 @mypyc_attr(native_class=False)
 class CommitThread:
-    """A thread that does blocking jobs in order, so that the event loop does not wait for a disk."""
+    """A thread that does blocking jobs in order, so that the event loop does not wait for a disk.
+
+    It needs the interpreter lock for a moment before and after each system call. A thread that waits for the lock asks
+    for it after `sys.getswitchinterval()`, and again from the beginning whenever it was released meanwhile. An event
+    loop whose rounds are shorter than that may keep it from the thread for seconds, so the interval is made shorter.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._loop = loop
         self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="waybill commit", daemon=True)

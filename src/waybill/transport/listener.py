@@ -69,6 +69,12 @@ class Admission:
         self._waiting: list[Callable[[], None]] = []
         self._said_at = -SAY_EVERY_S
 
+    def change_places(self, places: int) -> None:
+        """Allow another number of sockets. Those that are open stay."""
+        self.places = places
+        if self.has_room():
+            self._call_waiting()
+
     @property
     def count(self) -> int:
         """How many sockets are open."""
@@ -99,6 +105,9 @@ class Admission:
         self._newcomers.pop(visitor, None)
         if visitor.pump is not None:
             self._by_pump.pop(visitor.pump, None)
+        self._call_waiting()
+
+    def _call_waiting(self) -> None:
         waiting = self._waiting
         self._waiting = []
         for resume in waiting:

@@ -116,6 +116,11 @@ class Pump(Generic[EngineT]):
         return cast("dict[str, Any] | None", self._extra("peercert"))
 
     @property
+    def cipher(self) -> tuple[str, str, int] | None:
+        """Cipher, version of TLS and bits of the key; None without TLS."""
+        return cast("tuple[str, str, int] | None", self._extra("cipher"))
+
+    @property
     def connected(self) -> bool:
         """Whether a transport takes output."""
         return self._transport is not None and not self._closing

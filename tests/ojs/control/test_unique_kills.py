@@ -1,6 +1,6 @@
 """kill -9 of pushers, workers and the broker: one job of a key at a time, and none blocks its key for ever.
 
-`WAYBILL_KILLS=100` kills more often than the suite has time for.
+`KILLS=100` kills more often than the suite has time for.
 """
 
 import os
@@ -20,9 +20,9 @@ from tests.ojs.control.unique_program import KEYS, program, push
 from tests.program_environment import program_environment
 from waybill.ojs import Worker
 
-KILLS = int(os.environ.get("WAYBILL_KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "3"))
 LINES = 20
-ERRORS = None if "WAYBILL_KILLS" in os.environ else subprocess.DEVNULL
+ERRORS = None if "KILLS" in os.environ else subprocess.DEVNULL
 
 
 @pytest.fixture

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.ojs.coordinator.test_job_store import event, store
+from waybill.ojs.coordinator.failure_group import hour_of, series_of
+from waybill.ojs.coordinator.job_fold import MAX_TRACE
 from waybill.ojs.coordinator.job_store import JobFilter, JobStore
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import new_id
 
 __all__ = ["store"]
 
@@ -54,6 +57,45 @@ def test_failures_that_differ_in_details_are_one_group(store: JobStore) -> None:
     assert [one.count for one in store.failures(10)] == [1]
     store.clear()
     assert store.failures(10) == []
+
+
+def test_failures_are_counted_by_hour_even_if_they_are_tried_again(store: JobStore) -> None:
+    stream = Stream(store)
+    stream.fold(*failed("a", 3, ERROR), *failed("b", 4, LIKE_IT))
+    stream.fold(*failed("c", 5, OTHER))
+    first = next(one.fingerprint for one in store.failures(10) if one.count == 2)
+    hour = hour_of(store._find("a") or pytest.fail("it is known"))
+    assert store.failure_hours([first, "none"]) == {first: {hour: 2}, "none": {}}
+    stream.fold(event("job.enqueued", "a", 9))
+    assert store.failure_hours([first])[first] == {hour: 2}
+    late = event("job.discarded", "d", 6, last_error=ERROR)
+    stream.fold(ReceivedEvent(late.id, late.type, late.source, "2026-01-02T00:30:00Z", "d", late.data))
+    assert store.failure_hours([first])[first] == {(hour or 0) + 24: 1}, "a day is kept"
+    assert series_of({7: 2}, 7 * 3600 + 1)[-2:] == [0, 2]
+    assert [one.count for one in store.failures(10, "other.")] == []
+    stream.fold(event("job.enqueued", "b", 9), event("job.enqueued", "d", 9, at="later"))
+    stream.fold(ReceivedEvent(new_id(), "job.enqueued", "/test", "2026-01-03T00:00:00Z", "d", late.data))
+    assert store.failure_hours([first])[first] == {}, "the group is gone"
+
+
+def test_the_trace_of_the_last_error_is_kept_and_bounded(store: JobStore) -> None:
+    def failure(attempt: int, trace: object) -> ReceivedEvent:
+        return event("job.failed", "a", attempt, attempt=attempt, error={**ERROR, "stack_trace": trace})
+
+    Stream(store).fold(
+        failure(1, "the first"),
+        failure(2, "x" * MAX_TRACE + "the end"),
+        event("job.discarded", "a", 9, total_attempts=2, last_error=ERROR),
+    )
+    found = store.detail("a")
+    assert found is not None
+    trace = str((found.info.error or {}).get("stack_trace"))
+    assert (len(trace), trace[-7:]) == (MAX_TRACE, "the end")
+    assert all("stack_trace" not in one for one in found.errors or [])
+    Stream(store, 1).fold(event("job.failed", "b", 1, attempt=1, error={**ERROR, "stack_trace": ["no text"]}))
+    other = store.get("b")
+    assert other is not None
+    assert other.error == ERROR
 
 
 @pytest.mark.parametrize(

@@ -312,7 +312,7 @@ except ImportError as error:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=environment
     )
-    assert f"pip install 'waybill[{extra}]'" in done.stdout
+    assert f"pip install 'waybill-amqp[{extra}]'" in done.stdout
 
 
 async def tapped(eye: Eye, jobs: Jobs, queue: str) -> str:

@@ -1,6 +1,6 @@
 """kill -9 of workers, coordinators and the broker while workflows run: each ends exactly as it should.
 
-`WAYBILL_KILLS=50` kills more often than the suite has time for.
+`KILLS=50` kills more often than the suite has time for.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from waybill.ojs import (
 )
 from waybill.ojs.spec.events import ReceivedEvent, decode_events
 
-KILLS = int(os.environ.get("WAYBILL_KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", "4"))
 QUEUE = "kills"
-LOG = None if "WAYBILL_KILLS" in os.environ else subprocess.DEVNULL
+LOG = None if "KILLS" in os.environ else subprocess.DEVNULL
 
 
 @pytest.fixture(params=["waybill", "rabbitmq"])

@@ -7,6 +7,7 @@ there is nothing that CSRF could use.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from importlib import resources
 from typing import Final, NamedTuple
@@ -26,9 +27,10 @@ _TYPES: Final = {
 
 
 class Page(NamedTuple):
-    """A file: what it has, what it is, and a tag that changes with it."""
+    """A file: what it has, the same compressed, what it is, and a tag that changes with it."""
 
     content: bytes
+    compressed: bytes
     media_type: str
     tag: str
 
@@ -40,5 +42,7 @@ def read_files() -> dict[str, Page]:
         media_type = _TYPES.get("." + one.name.rpartition(".")[2])
         if media_type is not None:
             content = one.read_bytes()
-            found[one.name] = Page(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+            # Without a time in it, so that equal files are equal.
+            compressed = gzip.compress(content, 9, mtime=0)
+            found[one.name] = Page(content, compressed, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
     return found

@@ -58,7 +58,7 @@ async function answer(response) {
     throw new Refused(response.status, `The server answered ${response.status}, and no JSON.`, "");
   }
   if (!response.ok && response.status !== 207 && !(response.status === 422 && body.results)) {
-    throw new Refused(response.status, body.error?.message || `The server answered ${response.status}.`, body.error?.code);
+    throw new Refused(response.status, body.error?.message || body.reason || `The server answered ${response.status}.`, body.error?.code);
   }
   return body;
 }

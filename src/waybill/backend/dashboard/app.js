@@ -3,40 +3,46 @@
 // A page is a module with `open(place)`: it returns {title, load(), draw(), table?, close?}. `load` asks the server,
 // `draw` returns elements. Addresses are `#/page/id?filter=...`, so that each can be shared.
 
-import { follow, get, hasKey, login, may, session, setKey } from "./api.js";
+import { follow, hasKey, login, may, session, setKey } from "./api.js";
 import { h, icon, show } from "./dom.js";
 import { button, dialog, toast } from "./parts.js";
+import * as audit from "./audit.js";
+import * as broker from "./broker.js";
 import * as cron from "./cron.js";
 import * as enqueue from "./enqueue.js";
 import * as failures from "./failures.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
+import * as operations from "./operations.js";
 import * as overview from "./overview.js";
+import * as pipeline from "./pipeline.js";
 import * as queues from "./queues.js";
 import * as workers from "./workers.js";
 import * as workflows from "./workflows.js";
 
-const PAGES = { overview, jobs, job, failures, queues, workers, cron, workflows, workflow: workflows, enqueue };
-// Sections of the navigation. Those of the broker come here once the server has an API for them.
+const PAGES = { overview, jobs, job, failures, queues, workers, cron, workflows, workflow: workflows, enqueue, operations, audit, broker, pipeline };
 const SECTIONS = [
   ["", [["overview", "Overview", "o"], ["jobs", "Jobs", "j"], ["failures", "Failures", "f"]]],
-  ["Run", [["queues", "Queues", "q"], ["workers", "Workers", "w"], ["cron", "Cron", "c"], ["workflows", "Workflows", "l"]]],
+  ["Run", [["queues", "Queues", "q"], ["workers", "Workers", "w"], ["cron", "Cron", "c"], ["workflows", "Workflows", "l"], ["operations", "Operations", "p"]]],
+  ["System", [["broker", "Broker", "b"], ["pipeline", "Pipeline", "i"], ["audit", "Audit log", "a", "admin"]]],
 ];
+// What tells of all tenants, and is closed to each.
+const SHARED = new Set(["audit", "broker", "pipeline"]);
 const PARENTS = { job: "jobs", workflow: "workflows" };
 const THEMES = ["system", "light", "dark"];
 const THEME = "waybill-theme";
 
 const app = document.getElementById("app");
-const main = h("main", { id: "main", tabindex: "-1" });
+const main = h("main", { id: "main", tabindex: "0" });
 const aside = h("aside");
-let page, address, live = "polling", loading = 0, pending = "", unfollow;
+let page, address, live = "polling", loading = 0, pending = "", isOpen = false, unfollow;
 
 // Where we are. ------------------------------------------------------------------------------------------------------
 
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = (path || "overview").split("/");
-  return { name: PAGES[name] ? name : "overview", id: decodeURIComponent(rest.join("/")), query: Object.fromEntries(new URLSearchParams(query)) };
+  return { name: PAGES[name] ? name : "overview", id: decodeURIComponent(rest.join("/")), raw: path || "overview", query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 async function go() {
@@ -47,6 +53,7 @@ async function go() {
   page?.close?.();
   page = PAGES[found.name].open(found);
   page.ready = false;
+  isOpen = false;
   page.redraw = () => page?.ready && drawPage();
   document.title = `${page.title} · Waybill`;
   drawAside(found.name);
@@ -82,10 +89,12 @@ export { refresh };
 
 function drawAside(name) {
   const here = PARENTS[name] || name;
+  const shown = items => items.filter(([id, , , role]) => may(role || "read") && (id !== "broker" || session.broker) && !(session.tenant && SHARED.has(id)));
   const item = ([id, text, letter]) => h("li", h("a", { href: `#/${id}`, "aria-current": here === id ? "page" : null, title: `${text} (g ${letter})` }, icon(id), h("span", text)));
   show(aside, [
     h("a.brand", { href: "#/overview" }, h("img", { src: "icon.svg", alt: "", width: "24", height: "24" }), h("span", "Waybill")),
-    h("nav", { "aria-label": "Pages" }, SECTIONS.map(([title, items]) => [title && h("p.nav-title", title), h("ul", items.map(item))]),
+    h("button", { type: "button", class: "icon-button menu", "aria-label": "Menu", "aria-expanded": String(isOpen), onclick: () => ((isOpen = !isOpen), drawAside(name)) }, icon("menu")),
+    h("nav", { "aria-label": "Pages", class: isOpen ? "open" : null }, SECTIONS.map(([title, items]) => [title && h("p.nav-title", title), h("ul", shown(items).map(item))]),
       may("operate") && h("a.button.primary.enqueue", { href: "#/enqueue", "aria-current": here === "enqueue" ? "page" : null }, icon("enqueue"), h("span", "Enqueue"))),
     h("div.foot",
       h("span", { class: `live ${live}`, title: live === "live" ? "Changes are shown as they happen" : "Looks every 5 seconds" }, h("i", { "aria-hidden": "true" }), live),
@@ -113,7 +122,7 @@ function setTheme() {
 
 const KEYS = [
   ["/", "Search jobs"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Pick the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
-  ["g q", "Queues"], ["g w", "Workers"], ["g c", "Cron"], ["g l", "Workflows"], ["n", "Enqueue a job"], ["t", "Change the theme"], ["Esc", "Close, or leave a field"], ["?", "This help"],
+  ["g q", "Queues"], ["g w", "Workers"], ["g c", "Cron"], ["g l", "Workflows"], ["g p", "Operations"], ["g b", "Broker"], ["g i", "Pipeline"], ["g a", "Audit log"], ["n", "Enqueue a job"], ["t", "Change the theme"], ["Esc", "Close, or leave a field"], ["?", "This help"],
 ];
 
 function help() {

@@ -27,6 +27,14 @@ export function rate(value) {
   return value >= 100 ? whole.format(Math.round(value)) : value >= 10 ? value.toFixed(1) : (value || 0).toFixed(2).replace(/\.?0+$/, "") || "0";
 }
 
+export function bytes(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  for (const [size, unit] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+    if (value >= size) return `${(value / size).toFixed(value >= 10 * size ? 0 : 1)} ${unit}`;
+  }
+  return `${Math.round(value)} B`;
+}
+
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
   if (ms < 1) return "0 ms";

@@ -13,9 +13,8 @@ export function open(at) {
     async load() {
       const found = await get(`admin/${path}`);
       job = found.job || found;
-      why = ENDED.has(job.state) ? null : await get(`admin/${path}/why`);
-      events = (await get("events", { subject: at.id, limit: 100 })).events || [];
-      logs = (await get(`${path}/logs`, { limit: 200 })).entries;
+      const [reasons, told, logged] = await Promise.all([ENDED.has(job.state) ? null : get(`admin/${path}/why`), get("events", { subject: at.id, limit: 100 }), get(`${path}/logs`, { limit: 200 })]);
+      [why, events, logs] = [reasons, told.events || [], logged.entries];
     },
     draw() {
       const errors = (job.errors || (job.error ? [job.error] : [])).slice().reverse();
@@ -110,11 +109,11 @@ export function open(at) {
         found.map((one, index) => h("li", h("i", { class: `b-${one.kind}` }), h("span", one.name), h("span.n", duration(lengths[index])), h("time", { datetime: one.to || present, class: "quiet n" }, one.to ? exact(one.to) : "now")))));
   }
 
-  function failure(error) {
+  function failure(error, index) {
     const trace = error.backtrace || error.stack_trace;
     const lines = Array.isArray(trace) ? trace.join("\n") : trace;
     return h("div.failure", h("div.failure-head", h("b", error.type || error.code || "error"), error.attempt ? h("span.quiet", `attempt ${error.attempt}`) : null, time(error.occurred_at)),
-      h("p.mono.message", error.message || ""), lines ? h("details", h("summary", "Traceback"), codeBlock(lines)) : null, error.details ? h("details", h("summary", "Details"), h("div.tree", tree(error.details))) : null);
+      h("p.mono.message", error.message || ""), lines ? h("details", { open: !index }, h("summary", "Traceback"), codeBlock(lines)) : null, error.details ? h("details", h("summary", "Details"), h("div.tree", tree(error.details))) : null);
   }
 
   function details() {

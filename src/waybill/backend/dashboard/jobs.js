@@ -1,7 +1,8 @@
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { between, count, duration, now, short } from "./format.js";
-import { STATES, attempt, badge, button, confirmed, dialog, empty, header, inBulk, link, time } from "./parts.js";
+import { begin } from "./operations.js";
+import { STATES, attempt, badge, button, confirmed, empty, header, link, time, toast } from "./parts.js";
 import { Table } from "./table.js";
 
 const PAGE = 200;
@@ -97,39 +98,22 @@ export function open(at) {
     return self.change({ query: Object.fromEntries(query) });
   }
 
-  async function all(action) {
+  function all(action) {
     const wanted = asked(filter);
-    const body = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value));
-    if (action === "cancel" && !body.state) body.states = ["available", "scheduled", "retryable", "pending", "active"];
-    const plan = await attempt(() => send("POST", `jobs/bulk/${action}`, { filter: body, dry_run: true }));
-    if (!plan) return;
-    const query = { ...wanted, state: body.states ? body.states.join(",") : wanted.state || (action === "retry" ? "discarded" : "") };
-    const matched = `${count(plan.matched)}${plan.has_more ? " or more" : ""}`;
-    confirmed(`${action === "cancel" ? "Cancel" : "Retry"} all that match`, `${matched} jobs match this filter.`, action === "cancel" ? "Cancel them" : "Retry them", action === "cancel" ? "danger" : "primary", () => run(action, () => found(query)));
+    return begin(action, Object.fromEntries(Object.entries(wanted).filter(([, value]) => value)), () => self.load().then(() => self.redraw()));
   }
 
   function change(action, ids) {
     const text = action === "cancel" ? "Cancel" : "Retry";
-    confirmed(`${text} ${count(ids.length)} jobs`, "Those that have ended meanwhile, or run, may stay as they are.", text, action === "cancel" ? "danger" : "primary", () => run(action, async function* () { yield ids; }));
+    confirmed(`${text} ${count(ids.length)} jobs`, "Those that have ended meanwhile, or run, may stay as they are.", text, action === "cancel" ? "danger" : "primary", async () => {
+      let done = 0;
+      for (let start = 0; start < ids.length; start += 500) done += (await attempt(() => send("POST", `jobs/bulk/${action}`, { job_ids: ids.slice(start, start + 500) })))?.succeeded ?? 0;
+      toast(`${count(done)} of ${count(ids.length)} jobs changed`);
+      picked.clear();
+      await self.load();
+      self.redraw();
+    });
   }
-
-  async function run(action, pagesOf) {
-    await inBulk(action === "cancel" ? "Cancelling jobs" : "Retrying jobs", pagesOf, async ids => (await send("POST", `jobs/bulk/${action}`, { job_ids: ids })).succeeded ?? 0);
-    picked.clear();
-    await self.load();
-    self.redraw();
-  }
-}
-
-// Yields the ids of all jobs that match, a page at a time. What is changed leaves the filter, so the next page comes
-// by cursor and not from the start.
-export async function* found(query) {
-  let cursor = "";
-  do {
-    const page = await get("admin/search", { ...query, limit: 500, cursor });
-    if (page.items.length) yield page.items.map(one => one.id);
-    cursor = page.next_cursor || "";
-  } while (cursor);
 }
 
 function read(query) {

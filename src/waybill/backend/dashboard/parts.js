@@ -1,7 +1,7 @@
 // What pages are made of.
 
-import { h, s, show } from "./dom.js";
-import { ago, exact, short } from "./format.js";
+import { h, s } from "./dom.js";
+import { ago, exact } from "./format.js";
 
 export const STATES = ["available", "active", "scheduled", "retryable", "pending", "completed", "discarded", "cancelled"];
 
@@ -56,6 +56,16 @@ export function spark(values, kind, label) {
   const line = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
   return s("svg", { class: `spark ${kind}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
     s("polygon", { points: `0,${height} ${line} ${width},${height}` }), s("polyline", { points: line }));
+}
+
+// Curves with a scale and the value that each has now; `series` are [name, values, colour].
+export function lines(series, write) {
+  const width = 600, height = 120, known = series.filter(([, values]) => values.length > 1);
+  const top = Math.max(1, ...known.flatMap(([, values]) => values));
+  const curve = ([, values, kind]) => s("polyline", { class: kind, points: values.map((one, index) => `${((index * width) / (values.length - 1)).toFixed(1)},${(height - 4 - (one / top) * (height - 8)).toFixed(1)}`).join(" ") });
+  return h("div.lines", h("span.scale", { "aria-hidden": "true" }, write(top)),
+    s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": known.length ? series.map(([name, values]) => `${name} ${write(values.at(-1) || 0)}`).join(", ") : "nothing yet" }, [4, height - 4].map(y => s("line", { x1: 0, x2: width, y1: y, y2: y })), known.map(curve)),
+    h("p.legend", series.map(([name, values, kind]) => h("span", { class: `l-${kind}` }, `${name} `, h("b", write(values.at(-1) || 0))))));
 }
 
 // Bars for each step: what was completed, and below the line what has failed.
@@ -120,31 +130,4 @@ export function dialog(title, content, ...actions) {
 
 export function confirmed(title, text, verb, kind, action) {
   dialog(title, h("p", text), close => button(verb, async () => (close(), await action()), kind));
-}
-
-// Changes many jobs: finds them page by page, and says how far it is.
-export async function inBulk(title, pages, change) {
-  const state = { done: 0, failed: 0, ended: false, stopped: false };
-  const place = h("div", { role: "status" });
-  const draw = () => show(place, h("div", h("progress", { "aria-label": title, ...(state.ended ? { value: 1, max: 1 } : {}) }),
-    h("p", `${short(state.done)} done${state.failed ? `, ${short(state.failed)} could not be changed` : ""}${state.ended ? "." : " …"}`)));
-  const box = dialog(title, place, () => button("Stop", () => (state.stopped = true)));
-  draw();
-  try {
-    for await (const ids of pages()) {
-      for (let start = 0; start < ids.length && !state.stopped; start += 100) {
-        const part = ids.slice(start, start + 100);
-        const done = await change(part);
-        state.done += done;
-        state.failed += part.length - done;
-        draw();
-      }
-      if (state.stopped) break;
-    }
-  } catch (error) {
-    toast(error.message, "bad");
-  }
-  state.ended = true;
-  draw();
-  if (!state.failed && !state.stopped) setTimeout(() => box.open && box.close(), 900);
 }

@@ -1,7 +1,7 @@
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { age, count, duration, rate } from "./format.js";
-import { STATES, attempt, badge, button, card, confirmed, dialog, empty, facts, header, link } from "./parts.js";
+import { STATES, attempt, badge, button, card, dialog, empty, facts, header, link } from "./parts.js";
 
 const STEP = 50;
 
@@ -10,8 +10,8 @@ export function open(at) {
   const self = {
     title: "Queues",
     async load() {
-      const found = await get("admin/queue-summaries", { search: at.id || part, limit: at.id ? 500 : most });
-      items = at.id ? found.items.filter(one => one.name === at.id) : found.items;
+      const found = await get("admin/queue-summaries", { name: at.id, search: part, limit: most });
+      ({ items } = found);
       total = found.total;
     },
     draw: () => (at.id ? one() : list()),

@@ -26,9 +26,10 @@ export function open() {
     const own = active.filter(job => job.worker_id === worker.id);
     const name = `admin/workers/${encodeURIComponent(worker.id)}`;
     const tell = (verb, done) => () => attempt(() => send("POST", `${name}/${verb}`), done).then(() => self.load()).then(() => self.redraw());
-    const controls = may("admin") && worker.protocol === "http" && worker.state !== "stale" ? h("div.actions",
-      worker.state === "quiet" ? button("Resume", tell("resume", "It takes jobs again"), "small") : button("Quiet", tell("quiet", "It takes no more jobs, from its next heartbeat on"), "small"),
-      button("Terminate", () => confirmed("Terminate this worker", "With its next heartbeat it is told to finish its jobs and end.", "Terminate", "danger", tell("terminate", "It is told with its next heartbeat")), "small danger"))
+    const later = worker.protocol === "http" ? ", with its next heartbeat" : "";
+    const controls = may("admin") && worker.state !== "stale" ? h("div.actions",
+      worker.state === "quiet" ? button("Resume", tell("resume", "It takes jobs again"), "small") : button("Quiet", tell("quiet", `It takes no more jobs${later}`), "small"),
+      button("Terminate", () => confirmed("Terminate this worker", `It is told to finish its jobs and end${later}. What starts it may start another.`, "Terminate", "danger", tell("terminate", `It finishes its jobs${later}`)), "small danger"))
       : may("admin") && worker.protocol === "http" ? button("Forget", () => attempt(() => send("DELETE", name), "Forgotten").then(() => self.load()).then(() => self.redraw()), "small") : null;
     return h("section", { key: worker.id, class: "card worker" }, h("div.card-head", h("h2", h("span", { class: `dot ${worker.state}`, "aria-hidden": "true" }), h("span.mono", worker.id), h("span", { class: `tag ${worker.state === "running" ? "" : "warn"}` }, worker.state), h("span.tag", worker.protocol)), controls),
       h("p.quiet.line.pad", "takes ", worker.queues.length ? worker.queues.join(", ") : "nothing known", ` · ${count(own.length || worker.active_jobs)}${worker.concurrency ? ` of ${count(worker.concurrency)}` : ""} running · heartbeat `, time(worker.last_heartbeat_at), " · since ", time(worker.started_at)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from waybill.backend.openapi import requests
 from waybill.backend.openapi.operation import Operation, Parameter
 
 _LIMIT: Final = Parameter("limit", "How many at most.", int)
@@ -19,6 +20,7 @@ DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
         "dashboard",
         parameters=(
             Parameter("search", "A part of their names."),
+            Parameter("name", "The name of one."),
             Parameter("sort", "name, or waiting for the fullest first."),
             _LIMIT,
             Parameter("offset", "How many to leave out.", int),
@@ -43,7 +45,7 @@ DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/admin/failures"): Operation(
         "List jobs that have failed for good, as groups of like errors",
         "dashboard",
-        parameters=(Parameter("all", "true shows those that were dismissed, too."),),
+        parameters=(Parameter("all", "true shows those that were dismissed, too."), _LIMIT),
     ),
     ("POST", "/ojs/v1/admin/failures/{fingerprint}/dismiss"): Operation(
         "Show a group of failures no more until it grows", "dashboard", {200: dict}
@@ -54,6 +56,35 @@ DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("GET", "/ojs/v1/admin/changes"): Operation(
         "Follow whether anything has changed, once a second at most", "streams", media_type="text/event-stream"
+    ),
+    ("GET", "/ojs/v1/admin/pipeline/report"): Operation("The last report of the pipeline", "dashboard"),
+    ("POST", "/ojs/v1/admin/pipeline/report"): Operation(
+        "Send the report that `waybill pipeline report --json` has made",
+        "dashboard",
+        {201: dict},
+        dict,
+        errors=("payload_too_large",),
+    ),
+    ("GET", "/ojs/v1/admin/job-types"): Operation("List what is set for job types", "dashboard"),
+    ("PUT", "/ojs/v1/admin/job-types/{type}/defaults"): Operation(
+        "Set what holds for jobs of a type that say nothing of it",
+        "dashboard",
+        {200: dict},
+        requests.TypeDefaults,
+        errors=("unsupported", "conflict"),
+    ),
+    ("DELETE", "/ojs/v1/admin/job-types/{type}/defaults"): Operation("Forget what is set for a job type", "dashboard"),
+    ("GET", "/ojs/v1/admin/operations"): Operation("List operations on many jobs, the newest first", "dashboard"),
+    ("POST", "/ojs/v1/admin/operations"): Operation(
+        "Cancel, retry or discard all jobs that a filter finds, in the background and at a rate",
+        "dashboard",
+        {200: dict, 202: dict},
+        requests.NewOperation,
+        errors=("conflict",),
+    ),
+    ("GET", "/ojs/v1/admin/operations/{id}"): Operation("How far an operation is", "dashboard"),
+    ("POST", "/ojs/v1/admin/operations/{id}/stop"): Operation(
+        "Have an operation change no more jobs", "dashboard", {200: dict}
     ),
     ("GET", "/ojs/v1/admin/session"): Operation("Who you are, and what you may do", "dashboard"),
 }

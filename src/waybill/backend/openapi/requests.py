@@ -306,3 +306,20 @@ class NewSubscription(msgspec.Struct):
     filter: EventFilter | UnsetType = UNSET
     active: bool | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
+
+
+class NewOperation(msgspec.Struct):
+    """Which jobs are to be changed, how, and how many a second at most."""
+
+    action: Literal["cancel", "retry", "discard"]
+    filter: dict[str, Any]
+    rate_per_second: Annotated[float, Meta(ge=0, le=100_000)] | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+
+
+class TypeDefaults(msgspec.Struct):
+    """What holds for jobs of a type that are pushed over HTTP and say nothing of it."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    timeout_seconds: Annotated[int, Meta(ge=1, le=604_800)] | UnsetType = UNSET
+    evidence: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET

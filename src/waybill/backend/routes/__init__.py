@@ -6,6 +6,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.router import Route
 from waybill.backend.routes.admin import AdminRoutes
 from waybill.backend.routes.admin_jobs import AdminJobRoutes
+from waybill.backend.routes.admin_workers import AdminWorkerRoutes
 from waybill.backend.routes.bulk import BulkRoutes
 from waybill.backend.routes.changes import ChangeRoutes
 from waybill.backend.routes.codec import CodecRoutes
@@ -18,7 +19,9 @@ from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.maintenance import MaintenanceRoutes
 from waybill.backend.routes.metrics import MetricsRoutes
 from waybill.backend.routes.openapi import OpenApiRoutes
+from waybill.backend.routes.operations import OperationRoutes
 from waybill.backend.routes.overview import OverviewRoutes
+from waybill.backend.routes.pipeline import PipelineRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
@@ -46,8 +49,11 @@ def routes_of(backend: Backend) -> list[Route]:
         BulkRoutes,
         AdminRoutes,
         AdminJobRoutes,
+        AdminWorkerRoutes,
         OverviewRoutes,
         FindRoutes,
+        OperationRoutes,
+        PipelineRoutes,
         ChangeRoutes,
         ProgressRoutes,
         SchemaRoutes,

@@ -1,4 +1,4 @@
-"""The operators' view: statistics, queues, workers, maintenance, the audit log (ojs-admin-api)."""
+"""The operators' view: statistics, queues, the audit log (ojs-admin-api)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from waybill import __version__
 from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid, not_found
-from waybill.backend.extensions import Directive
 from waybill.backend.gate import read_bound
 from waybill.backend.history import PERIODS
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
-from waybill.backend.workers import Worker, is_stale, workers_of
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
@@ -47,11 +45,6 @@ class AdminRoutes:
             Route("PUT", "/ojs/v1/admin/queues/{name}/config", self._configure, ADMIN),
             Route("POST", "/ojs/v1/admin/queues/{name}/pause", self._pause, OPERATE),
             Route("POST", "/ojs/v1/admin/queues/{name}/resume", self._resume, OPERATE),
-            Route("GET", "/ojs/v1/admin/workers", self._workers, READ),
-            Route("GET", "/ojs/v1/admin/workers/{id}", self._worker, READ),
-            Route("POST", "/ojs/v1/admin/workers/{id}/quiet", self._quiet, ADMIN),
-            Route("POST", "/ojs/v1/admin/workers/{id}/resume", self._wake, ADMIN),
-            Route("DELETE", "/ojs/v1/admin/workers/{id}", self._deregister, ADMIN),
             Route("GET", "/ojs/v1/admin/system/config", self._config, READ),
             Route("GET", "/ojs/v1/admin/audit", self._audit, ADMIN),
         ]
@@ -67,9 +60,9 @@ class AdminRoutes:
         return answer(
             {
                 "queues": len(await backend.queues()),
-                "workers": len(self._known_workers()),
+                "workers": len(backend.workers()),
                 "jobs": jobs,
-                "throughput": backend.extensions.history.throughput(counts),
+                "throughput": backend.extensions.history.throughput(),
                 "uptime_seconds": int(time.monotonic() - backend.started),
             }
         )
@@ -105,7 +98,7 @@ class AdminRoutes:
             "paused": is_paused,
             "counts": own,
             "configuration": self._config_of(name)["configuration"],
-            "throughput": self._backend.extensions.history.throughput(counts, name),
+            "throughput": self._backend.extensions.history.throughput(name),
         }
 
     async def _pause(self, request: Request) -> Response:
@@ -150,75 +143,6 @@ class AdminRoutes:
         if name not in await self._backend.queues():
             raise not_found("queue", name)
         return name
-
-    # Workers. ---------------------------------------------------------------------------------------------------
-
-    def _known_workers(self) -> dict[str, Worker]:
-        found = workers_of(self._backend.events.read())
-        found |= {worker.id: worker for worker in self._backend.extensions.workers.all()}
-        return found
-
-    async def _workers(self, request: Request) -> Response:
-        forms = [self._worker_form(worker) for _, worker in sorted(self._known_workers().items())]
-        states = [form["state"] for form in forms]
-        summary = {"total": len(forms), **{state: states.count(state) for state in ("running", "quiet", "stale")}}
-        items, pagination = page_of(request, forms, lambda form: str(form["id"]), default=PER_PAGE, most=MOST_PER_PAGE)
-        return answer({"items": items, "workers": items, "summary": summary, "pagination": pagination})
-
-    async def _worker(self, request: Request) -> Response:
-        worker = self._one(request)
-        jobs: list[Form] = [
-            {
-                "id": lease.execution.envelope.id,
-                "type": lease.execution.envelope.type,
-                "queue": lease.execution.queue,
-                "attempt": lease.execution.attempt,
-                "started_at": lease.started_at,
-            }
-            for lease in self._backend.leases.of_worker(worker.id)
-        ]
-        return answer(self._worker_form(worker) | {"jobs": jobs})
-
-    async def _quiet(self, request: Request) -> Response:
-        worker = self._one(request)
-        await self._backend.extensions.directives.put(worker.id, Directive("quiet"))
-        return answer(self._worker_form(worker) | {"directive": "quiet"})
-
-    async def _wake(self, request: Request) -> Response:
-        worker = self._one(request)
-        await self._backend.extensions.directives.remove(worker.id)
-        return answer(self._worker_form(worker) | {"directive": "running"})
-
-    async def _deregister(self, request: Request) -> Response:
-        worker = self._one(request)
-        if not is_stale(worker):
-            details: Form = {"worker_id": worker.id, "last_heartbeat_at": worker.last_heartbeat_at}
-            raise RequestRefused("conflict", "This worker was heard of lately.", details=details)
-        leases = self._backend.leases.of_worker(worker.id)
-        for lease in leases:
-            self._backend.leases.expire(lease)
-        self._backend.extensions.workers.drop(worker.id)
-        await self._backend.extensions.directives.remove(worker.id)
-        return answer({"deleted": True, "id": worker.id, "jobs_rescheduled": len(leases)})
-
-    def _one(self, request: Request) -> Worker:
-        found = self._known_workers().get(request.parameters["id"])
-        if found is None:
-            raise not_found("worker", request.parameters["id"])
-        return found
-
-    def _worker_form(self, worker: Worker) -> Form:
-        is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
-        form: Form = msgspec.to_builtins(worker)
-        told = form.pop("told", {})
-        form.pop("is_quiet", None)
-        if isinstance(told, dict):
-            form |= told
-        if worker.protocol == "http":
-            form["active_jobs"] = len(self._backend.leases.of_worker(worker.id))
-        form.setdefault("active_jobs", 0)
-        form["state"] = "stale" if is_stale(worker) else "quiet" if is_quiet else "running"
-        return form
 
     # The system. ------------------------------------------------------------------------------------------------
 

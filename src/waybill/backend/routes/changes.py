@@ -28,17 +28,18 @@ class ChangeRoutes:
         """Return what answers which path."""
         return [Route("GET", "/ojs/v1/admin/changes", self._follow, READ)]
 
-    async def _follow(self, _request: Request) -> Response:
-        return streamed(self._changes(), MEDIA_TYPE)
+    async def _follow(self, request: Request) -> Response:
+        return streamed(self._changes(is_counted=not request.tenant), MEDIA_TYPE)
 
-    async def _changes(self) -> AsyncIterator[bytes]:
+    async def _changes(self, *, is_counted: bool) -> AsyncIterator[bytes]:
         events = self._backend.events
         yield begin()
         told, quiet = -1, 0
         while not events.listeners.has_ended:
             if events.seen_count != told:
                 told, quiet = events.seen_count, 0
-                yield sent("change", {"events": told})
+                # How much others do is not a tenant's business.
+                yield sent("change", {"events": told} if is_counted else {})
             elif (quiet := quiet + 1) >= HEARTBEAT_STEPS:
                 quiet = 0
                 yield HEARTBEAT

@@ -9,6 +9,8 @@ from waybill.backend.errors import not_found
 from waybill.backend.message import Request, Response
 from waybill.backend.router import OPEN, Route
 
+_GZIP: Final = frozenset({"gzip", "*"})
+"""Codings of a request for which files are sent compressed; whoever weighs them, with `;q=`, gets them as they are."""
 _HEADERS: Final = (
     ("Cache-Control", "no-cache"),
     ("X-Content-Type-Options", "nosniff"),
@@ -48,7 +50,10 @@ class DashboardRoutes:
         page = self._files.get(name)
         if page is None:
             raise not_found("file", name)
-        headers = [*_HEADERS, ("Content-Type", page.media_type), ("ETag", page.tag)]
+        headers = [*_HEADERS, ("Content-Type", page.media_type), ("ETag", page.tag), ("Vary", "Accept-Encoding")]
         if request.headers.get("if-none-match") == page.tag:
             return Response(304, headers=headers)
+        accepted = request.headers.get("accept-encoding", "")
+        if any(one.strip() in _GZIP for one in accepted.lower().split(",")):
+            return Response(200, page.compressed, [*headers, ("Content-Encoding", "gzip")])
         return Response(200, page.content, headers)

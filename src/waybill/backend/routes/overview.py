@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import Final
 
 from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.operator_view import OperatorView
+from waybill.backend.operator_view import Counted
 from waybill.backend.router import READ, Route
-from waybill.backend.workers import is_stale, workers_of
+from waybill.backend.workers import is_stale
 from waybill.ojs.spec.states import State
 
 WINDOW_SECONDS: Final = 3600
@@ -29,7 +29,7 @@ class OverviewRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._view = OperatorView(backend)
+        self._view = backend.operator_view
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -42,56 +42,70 @@ class OverviewRoutes:
     async def _session(self, request: Request) -> Response:
         """Tell a client who it is, and what it may do."""
         backend = self._backend
-        return answer({"name": request.actor, "role": request.role, "backend_id": backend.id, "version": __version__})
+        return answer(
+            {
+                "name": request.actor,
+                "role": request.role,
+                "tenant": request.tenant or None,
+                "broker": backend.has_broker and not request.tenant,
+                "backend_id": backend.id,
+                "version": __version__,
+                "uptime_seconds": int(time.monotonic() - backend.started),
+            }
+        )
 
     async def _overview(self, request: Request) -> Response:
         backend = self._backend
         seconds = request.number("window", WINDOW_SECONDS, LEAST_WINDOW, WINDOW_SECONDS)
-        counts = await self._view.counts()
-        by_queue = _by_queue(counts)
-        pulse = backend.extensions.pulse
-        waiting = sorted(by_queue, key=lambda name: (-by_queue[name].get(State.AVAILABLE.value, 0), name))
-        busiest = await self._summaries(waiting[:BUSIEST], by_queue, timed=0)
+        prefix = request.queue_prefix
+        counted = (await self._view.counted()).within(prefix)
+        history = backend.extensions.history
+        busiest = await self._summaries(counted.fullest[:BUSIEST], counted, timed=0)
         ages = [str(one["oldest_at"]) for one in busiest if one.get("oldest_at")]
         return answer(
             {
                 "now": backend.now(),
-                "counts": _total(by_queue),
-                "rates": pulse.rates(counts),
-                "series": pulse.series(seconds),
+                "counts": counted.total,
+                "rates": history.rates(prefix),
+                "series": history.series(seconds, prefix),
                 "oldest_at": min(ages, default=None),
-                "queues_total": len(by_queue),
+                "queues_total": len(counted.by_queue),
                 "queues": busiest,
-                "workers": self._workers(),
+                "workers": self._workers(prefix),
             }
         )
 
-    def _workers(self) -> Form:
-        found = workers_of(self._backend.events.read())
-        found |= {worker.id: worker for worker in self._backend.extensions.workers.all()}
-        stale = sum(map(is_stale, found.values()))
+    def _workers(self, prefix: str) -> Form:
+        found = [one for one in self._backend.workers().values() if one.takes_from(prefix)]
+        stale = sum(map(is_stale, found))
         return {"total": len(found), "running": len(found) - stale, "stale": stale}
 
     async def _queues(self, request: Request) -> Response:
         """Tell of a page of queues, in the order of their names or of what waits there."""
         limit = request.number("limit", PER_PAGE, 1, MOST_PER_PAGE)
         offset = request.number("offset", 0, 0, 10**6)
+        prefix, only = request.queue_prefix, request.query.get("name", "")
         part = request.query.get("search", "")[:MAX_NAME].lower()
-        by_queue = _by_queue(await self._view.counts())
-        names = sorted(name for name in {*self._backend.coordinator.queues, *by_queue} if name and part in name.lower())
+        counted = (await self._view.counted()).within(prefix)
+        known = {*self._backend.coordinator.queues, *counted.by_queue}
+        if only:
+            names = [prefix + only] if prefix + only in known else []
+        else:
+            start = len(prefix)
+            names = sorted(one for one in known if one.startswith(prefix) and part in one[start:].lower() and one)
         if request.query.get("sort") == "waiting":
-            names.sort(key=lambda name: -by_queue.get(name, {}).get(State.AVAILABLE.value, 0))
-        items = await self._summaries(names[offset : offset + limit], by_queue, timed=TIMED)
+            waiting = State.AVAILABLE.value
+            names.sort(key=lambda name: -counted.by_queue.get(name, {}).get(waiting, 0))
+        items = await self._summaries(names[offset : offset + limit], counted, timed=TIMED)
         return answer({"items": items, "total": len(names), "has_more": offset + limit < len(names)})
 
-    async def _summaries(self, names: list[str], by_queue: dict[str, dict[str, int]], *, timed: int) -> list[Form]:
-        backend = self._backend
-        paused = await asyncio.gather(*(backend.jobs.is_paused(name) for name in names))
+    async def _summaries(self, names: list[str], counted: Counted, *, timed: int) -> list[Form]:
+        paused = await self._view.paused(names)
         times = await self._view.times(names, timed)
-        counts = {(name, state): count for name in names for state, count in by_queue.get(name, {}).items()}
+        history = self._backend.extensions.history
         items = []
         for name, is_paused in zip(names, paused, strict=True):
-            own = by_queue.get(name, {})
+            own = counted.by_queue.get(name, {})
             item: Form = {
                 "name": name,
                 "paused": is_paused,
@@ -100,21 +114,6 @@ class OverviewRoutes:
             }
             if timed:
                 item |= {"wait_ms": times[name].wait_ms, "run_ms": times[name].run_ms}
-                item["throughput"] = backend.extensions.history.throughput(counts, name)
+                item["throughput"] = history.throughput(name)
             items.append(item)
         return items
-
-
-def _by_queue(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for (queue, state), count in counts.items():
-        found.setdefault(queue, {})[state] = count
-    return found
-
-
-def _total(by_queue: dict[str, dict[str, int]]) -> dict[str, int]:
-    total = {state.value: 0 for state in State}
-    for own in by_queue.values():
-        for state, count in own.items():
-            total[state] = total.get(state, 0) + count
-    return total

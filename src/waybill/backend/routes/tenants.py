@@ -96,7 +96,7 @@ class TenantRoutes:
         jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
         history = self._backend.extensions.history
         queues = {queue for queue, _ in own}
-        rates = [history.throughput(counts, queue) for queue in queues]
+        rates = [history.throughput(queue) for queue in queues]
         total = functools.partial(_sum, rates)
         active = count_of(own, name, frozenset({State.ACTIVE.value}))
         depth = count_of(own, name, frozenset(state.value for state in _WAITING))

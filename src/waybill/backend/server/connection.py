@@ -26,11 +26,20 @@ WRITE_BUFFER_BYTES: Final = 256 * 1024
 _log = logging.getLogger("waybill.backend")
 
 
+def peer_text(address: object) -> str:
+    """Return the address of a client as `host:port`."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return ""
+    host, port = str(address[0]), address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
 
     __slots__ = (
-        *("_ahead", "_answer", "_current", "_has_ended", "_is_dropping", "_is_paused", "_pump", "_reader", "_refusal"),
+        *("_ahead", "_answer", "_current", "_has_ended", "_is_dropping", "_is_paused", "_peer", "_pump", "_reader"),
+        "_refusal",
         *("_reserved", "_server", "_since", "_transport", "_unsent", "_writable", "is_secure"),
     )
 
@@ -39,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport
         self._reader = RequestReader(self._reserve)
+        self._peer = ""
         self._current: Received | None = None
         """The request that is being answered."""
         self._refusal: BadRequest | None = None
@@ -66,6 +76,7 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self.is_secure = transport.get_extra_info("sslcontext") is not None
+        self._peer = peer_text(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._since = self._server.now
         if not self._server.join(self):
@@ -204,7 +215,16 @@ class Connection(asyncio.Protocol):
         """Have a request answered."""
         self._current = received
         head = received.head
-        request = Request(head.method, head.path, {}, head.headers, received.body)
+        request = Request(
+            head.method,
+            head.path,
+            {},
+            head.headers,
+            received.body,
+            target=head.target,
+            raw_query=head.query,
+            peer=self._peer,
+        )
         try:
             if head.query:
                 request.query = read_query(head.query)

@@ -6,8 +6,21 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, Protocol
 
-from waybill.backend.application import Application
+from waybill.backend.message import Request, Response
 from waybill.backend.server.limits import Limits
+
+
+class Answering(Protocol):
+    """An application: what answers requests."""
+
+    def begin(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Return the answer to a request, or what will have it: `conclude` makes the answer of that then."""
+
+    def conclude(self, request: Request, answer: asyncio.Future[Response], /) -> Response:
+        """Return the answer that `begin` has promised, now that it is done. Raises CancelledError."""
+
+    def refuse(self, request: Request, code: str, message: str, /) -> Response:
+        """Return the answer to a request that a server could not even read."""
 
 
 class Looked(Protocol):
@@ -26,7 +39,7 @@ class Looked(Protocol):
 class Connections:
     """The connections of one server."""
 
-    def __init__(self, application: Application, waiting_paths: Collection[str], limits: Limits) -> None:
+    def __init__(self, application: Answering, waiting_paths: Collection[str], limits: Limits) -> None:
         """A client of one of `waiting_paths` that goes away wants no answer any more: its request is cancelled."""
         self.application = application
         self.limits = limits

@@ -56,6 +56,8 @@ class Head(NamedTuple):
     """Whether the parser takes the end of the head for that of the request, as another protocol could follow."""
     is_special: bool
     """Whether there is something to do before the body."""
+    target: str
+    """The path as it came, still encoded."""
 
 
 @functools.lru_cache(REMEMBERED_HEADS)
@@ -72,7 +74,8 @@ def read_head(
     try:
         is_old = _is_old(version)
         _read_fields(fields, headers)
-        path, query = _target(target, method)
+        raw, query = _target(target, method)
+        path = unquote(raw) if "%" in raw else raw
         length = _length(headers, is_old=is_old, may_be=method != b"CONNECT")
         is_asked = not is_old and _expects(headers) and length != 0
     except BadRequest as error:
@@ -81,7 +84,7 @@ def read_head(
     is_special = is_asked or not 0 <= length < LARGE_BYTES
     limit = body_limit(path)
     is_cut = upgrades and length != 0
-    return Head(method.decode(), path, query, headers, length, limit, is_old, stays, is_asked, is_cut, is_special)
+    return Head(method.decode(), path, query, headers, length, limit, is_old, stays, is_asked, is_cut, is_special, raw)
 
 
 def _is_old(version: str) -> bool:
@@ -108,7 +111,7 @@ def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
 
 
 def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
-    """Return the path of a target, decoded, and its query."""
+    """Return the path of a target, and its query."""
     if b"#" in target:
         raise BadRequest("invalid_request", "The target has a fragment.")
     raw, _, query = target.partition(b"?")
@@ -119,8 +122,7 @@ def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
         if not found or scheme.lower() not in {b"http", b"https"}:
             raise BadRequest("invalid_request", "The target is no path.")
         raw = b"/" + rest.partition(b"/")[2]
-    path = raw.decode("ascii")
-    return unquote(path) if "%" in path else path, query
+    return raw.decode("ascii"), query
 
 
 def _expects(headers: dict[str, str]) -> bool:

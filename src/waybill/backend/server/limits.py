@@ -9,6 +9,8 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 """What the specification gives as the default limit of a job."""
 MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
 BATCH_PATH: Final = "/ojs/v1/jobs/batch"
+MANAGEMENT_PATH: Final = "/api/"
+"""Of definitions, and of messages that are published by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +37,4 @@ class Limits:
 
 def body_limit(path: str) -> int:
     """Return how many octets the body of a request may have."""
-    return MAX_BATCH_BYTES if path == BATCH_PATH else MAX_BODY_BYTES
+    return MAX_BATCH_BYTES if path == BATCH_PATH or path.startswith(MANAGEMENT_PATH) else MAX_BODY_BYTES

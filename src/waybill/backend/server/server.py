@@ -8,9 +8,8 @@ import ssl
 from collections.abc import Collection
 from typing import Final
 
-from waybill.backend.application import Application
 from waybill.backend.server.connection import Connection
-from waybill.backend.server.connections import Connections
+from waybill.backend.server.connections import Answering, Connections
 from waybill.backend.server.limits import Limits
 
 ROUND_SECONDS: Final = 1.0
@@ -24,7 +23,7 @@ class HttpServer:
 
     def __init__(
         self,
-        application: Application,
+        application: Answering,
         waiting_paths: Collection[str] = (),
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,

@@ -75,6 +75,11 @@ def queue_address(name: str) -> str:
     return QUEUES_PREFIX + quoted(name)
 
 
+def exchange_address(name: str, key: str | None) -> str:
+    """The address of an exchange, with that routing key if there is one."""
+    return _EXCHANGES + quoted(name) + ("" if key is None else "/" + quoted(key))
+
+
 def quoted(name: str) -> str:
     """Encode a name as one segment of a path."""
     return quote(name.encode("utf-8", "surrogateescape"), safe="")

@@ -127,6 +127,10 @@ class Resources:
         if isinstance(dead_letter_exchange, str):
             self._check("read", QUEUE, name)
             self._check("write", EXCHANGE, dead_letter_exchange)
+        alternate = arguments.get("x-alternate-exchange")
+        if isinstance(alternate, str):
+            self._check("read", QUEUE, name)
+            self._check("write", EXCHANGE, alternate)
         limit = self.host.limits.queues_per_virtual_host_max
         if is_new and len(virtual_host.queues) >= limit:
             raise NotAllowed(f"too many queues: {limit} in this vhost")

@@ -15,22 +15,18 @@ from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, a
 from waybill.engine.conversion.fields import MAX_I64, FieldReader, field_of, read_back, text_or_octets
 from waybill.engine.conversion.identifiers import TYPE_SUFFIX, identifier_of, text_of
 from waybill.engine.conversion.kept import Kept
+from waybill.engine.conversion.sections import SECTIONS_TYPE, holds_sections
 from waybill.wire.amqp091.content import ContentFacts, body_of, properties_of, scan
 from waybill.wire.amqp091.errors import DecodeError, EncodeError
 from waybill.wire.amqp091.field_table import EncodedField
 from waybill.wire.amqp091.frames import content_frames
 from waybill.wire.amqp091.properties import PERSISTENT, TRANSIENT, BasicProperties
-from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.encode import encode_value
-from waybill.wire.amqp10.errors import DecodeError as SectionError
 from waybill.wire.amqp10.errors import EncodeError as SectionEncodeError
 from waybill.wire.amqp10.message import MessageId
-from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong, Uuid
 
 KEPT_HEADER: Final = "x-amqp-1.0"
-SECTIONS_TYPE: Final = "amqp-1.0"
-"""The type of a message whose body is sections of 1.0 that are no data sections."""
 
 MESSAGE_ID: Final = "x-message-id"
 CORRELATION_ID: Final = "x-correlation-id"
@@ -238,16 +234,6 @@ def _take_body(message: CanonicalMessage, kept: Kept, type_: str | None, body: b
             if not message.data:
                 message.body_kind = NO_BODY
     message.footer = kept.footer
-
-
-def holds_sections(body: bytes) -> bool:
-    """Whether a body is a 1.0 message's body, and nothing else, that is not of data sections."""
-    facts = MessageFacts()
-    try:
-        scan_message(body, 0, len(body), facts)
-    except SectionError:
-        return False
-    return facts.body == 0 and facts.body_end == len(body) and facts.body_kind != descriptors.DATA
 
 
 # --- to 0-9-1 ---

@@ -7,14 +7,17 @@ knows two protocols.
 from collections.abc import Callable
 from typing import Final
 
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
+from waybill.engine.amqp010.message_format import AMQP010, SIZE_OCTETS
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.conversion.amqp010 import read_amqp010, write_amqp010
 from waybill.engine.conversion.amqp091 import read_amqp091, write_amqp091
 from waybill.engine.conversion.amqp10 import read_amqp10, write_amqp10
 from waybill.engine.conversion.canonical import CanonicalMessage
-from waybill.model.message import NO_TTL, Message
+from waybill.model.message import NO_TTL, Message, MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp10.errors import DecodeError
@@ -23,6 +26,7 @@ from waybill.wire.amqp10.sections import MessageFacts, scan_message
 _READERS: Final[dict[int, Callable[[bytes], CanonicalMessage]]] = {
     AMQP091.code: read_amqp091,
     AMQP10.code: read_amqp10,
+    AMQP010.code: read_amqp010,
 }
 _REMEMBERED_MAX_OCTETS: Final = 1 << 20
 HEADER_UNIT_BITS: Final = 5
@@ -48,30 +52,37 @@ class _LastConverted:
 
 _LAST_TO_091: Final = _LastConverted()
 _LAST_TO_10: Final = _LastConverted()
+_LAST_TO_010: Final = _LastConverted()
+_LAST: Final[dict[int, _LastConverted]] = {
+    AMQP091.code: _LAST_TO_091,
+    AMQP10.code: _LAST_TO_10,
+    AMQP010.code: _LAST_TO_010,
+}
 
 
 class Inconvertible(ValueError):
     """A message that another protocol has no form for, or whose content nobody can read."""
 
 
-def conversion_units(message: Message) -> i64:
-    """What `amqp10_content` or `amqp091_content` will cost, if `message` is of the other protocol: to be asked before.
+def conversion_units(message: Message, target: MessageFormat) -> i64:
+    """What the conversion of `message` to another format, `target`, will cost: to be asked before.
 
     Nothing for a message that was converted last, for another consumer.
     """
     content = message.content
+    if _LAST[target.code].message is message:
+        return 0
     if message.format is AMQP091:
-        if _LAST_TO_10.message is message:
-            return 0
         # The size in the frame of the content header. Bodies are only copied.
         return (
             CONVERSION_UNITS
             + (i64(int.from_bytes(content[3:7], "big")) >> HEADER_UNIT_BITS)
             + (len(content) >> BODY_UNIT_BITS)
         )
-    if _LAST_TO_091.message is message:
-        return 0
     size: i64 = len(content)
+    if message.format is AMQP010:
+        header = SIZE_OCTETS + i64(read_i32_be(content, 0))
+        return CONVERSION_UNITS + (header >> HEADER_UNIT_BITS) + (size - header >> BODY_UNIT_BITS)
     if size > _SMALL_OCTETS:
         facts = MessageFacts()
         try:
@@ -123,6 +134,23 @@ def amqp091_content(message: Message) -> bytes:
         content = write_amqp091(canonical)
     except Exception as error:
         raise Inconvertible(f"no form in AMQP 0-9-1: {error}") from error
+    return last.put(message, content)
+
+
+def amqp010_content(message: Message) -> bytes:
+    """The header segment and the body of a message, as 0-10 stores them. Raises Inconvertible, only that.
+
+    Delivery-properties are in it only for a time that the model does not know; the rest is in the message.
+    """
+    if message.format is AMQP010:
+        return message.content
+    last = _LAST_TO_010
+    if last.message is message:
+        return last.content
+    try:
+        content = write_amqp010(_READERS[message.format.code](message.content))
+    except Exception as error:
+        raise Inconvertible(f"no form in AMQP 0-10: {error}") from error
     return last.put(message, content)
 
 

@@ -1,9 +1,12 @@
-"""Failures that are alike: jobs of one type that have failed for good with errors that differ in details only."""
+"""Failures that are alike: jobs of one type and queue that have failed for good, with errors that differ in details."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -12,6 +15,9 @@ from waybill.ojs.coordinator.job_fold import JobRecord
 from waybill.ojs.spec.states import State
 
 MAX_MESSAGE: Final = 500
+KEPT_HOURS: Final = 24
+"""For how many hours it is known how many jobs of a group failed in each."""
+HOUR_SECONDS: Final = 3600
 _DISCARDED: Final = State.DISCARDED.value
 _DETAIL: Final = re.compile(
     r"'[^']*'|\"[^\"]*\"|0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\d+"
@@ -38,7 +44,7 @@ def group_of(job: JobRecord) -> FailureGroup:
     error = job.error or {}
     kind = str(error.get("type") or error.get("code") or "unknown")[:MAX_MESSAGE]
     message = str(error.get("message") or "")[:MAX_MESSAGE]
-    text = "\0".join((job.type, kind, _DETAIL.sub("*", message)))
+    text = "\0".join((job.type, job.queue, kind, _DETAIL.sub("*", message)))
     fingerprint = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
     at = job.ended_at or ""
     return FailureGroup(fingerprint, job.type, job.queue, kind, message, 1, at, at, job.id)
@@ -47,3 +53,22 @@ def group_of(job: JobRecord) -> FailureGroup:
 def fingerprint_of(job: JobRecord) -> str | None:
     """Return the fingerprint of the group that a job is in, None for one that has not failed for good."""
     return group_of(job).fingerprint if job.state == _DISCARDED else None
+
+
+Hours = Counter[int]
+"""How many jobs failed in which hour, by its number since 1970 (UTC)."""
+
+
+def hour_of(job: JobRecord) -> int | None:
+    """Return the hour in which a job has ended, None if its event has no time that can be read."""
+    try:
+        ended = datetime.fromisoformat(job.ended_at or "")
+        return int(ended.astimezone(UTC).timestamp()) // HOUR_SECONDS if ended.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def series_of(hours: Mapping[int, int], now: float) -> list[int]:
+    """Return the failures of the last KEPT_HOURS hours, the oldest first; `now` is Unix time."""
+    last = int(now) // HOUR_SECONDS
+    return [hours.get(hour, 0) for hour in range(last - KEPT_HOURS + 1, last + 1)]

@@ -46,6 +46,8 @@ MAX_TIME_LENGTH: Final = 64
 MAX_KEY_LENGTH: Final = 500
 """Characters: PostgreSQL's indices have room for 2,700 bytes."""
 _PHASES_PER_ATTEMPT: Final = 3
+MAX_TRACE: Final = 10_000
+"""Characters of the last error's stack trace. Its end has the frames that raised."""
 
 
 class JobRecord(JobInfo):
@@ -60,7 +62,7 @@ class JobRecord(JobInfo):
     envelope: dict[str, object] | None = None
     """What was pushed, if the event of the push tells."""
     errors: list[dict[str, object]] | None = None
-    """The failed attempts, the last MAX_ERRORS of them."""
+    """The failed attempts, the last MAX_ERRORS of them. Only `error` has a stack trace: that of the last."""
 
 
 class KeptRecord(JobRecord):
@@ -157,7 +159,7 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
     elif kind == "job.staged":
         _stage(job, event)
     elif kind == "job.failed" and job.rank < _END_RANK:
-        job.error = _object(data.get("error"))
+        job.error = _failure(data.get("error"))
         _add_failure(job, event)
 
 
@@ -311,16 +313,35 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
     _let_go(job)
     job.result = data.get("result")
     job.result_expires_at = _text(data.get("result_expires_at"))
-    job.error = _error(data) or job.error
+    job.error = _with_trace(_error(data), job.error)
     if event.type == "job.completed" and job.progress is not None:
         job.progress = 1.0
 
 
 def _error(data: dict[str, object]) -> dict[str, object] | None:
     """Return what the end of a job says of its error, and whether the job is kept as a dead letter."""
-    error = _object(data.get("last_error")) or _object(data.get("result_error"))
+    error = _failure(data.get("last_error")) or _object(data.get("result_error"))
     if error is not None and data.get("dead_letter") is True:
         error["dead_letter"] = True
+    return error
+
+
+def _failure(value: object) -> dict[str, object] | None:
+    """Return an error with a stack trace of bounded length, or without one."""
+    error = _object(value)
+    if error is not None and "stack_trace" in error:
+        trace = error.pop("stack_trace")
+        if isinstance(trace, str) and trace:
+            error["stack_trace"] = clean_text(trace[-MAX_TRACE:], MAX_TRACE)
+    return error
+
+
+def _with_trace(error: dict[str, object] | None, before: dict[str, object] | None) -> dict[str, object] | None:
+    """Return the last error of a job, with the stack trace that the event of its failure had."""
+    if error is None or before is None:
+        return error or before
+    if "stack_trace" in before and error.get("message") == before.get("message"):
+        error.setdefault("stack_trace", before["stack_trace"])
     return error
 
 

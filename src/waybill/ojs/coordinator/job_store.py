@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of
+from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
 from waybill.ojs.coordinator.queue_times import QueueTimes
@@ -202,8 +202,15 @@ class JobStore:
         """Return the times of a queue, by its `last` completed jobs; none are looked at for 0."""
         raise NotImplementedError
 
-    def failures(self, limit: int) -> list[FailureGroup]:
-        """Return the groups of jobs that have failed for good, the one that grew last first."""
+    def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
+        """Return the groups of jobs that have failed for good, the one that grew last first.
+
+        `prefix` is what the names of their queues begin with.
+        """
+        raise NotImplementedError
+
+    def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
+        """Return how many jobs of some groups failed in which hour, those that were tried again included."""
         raise NotImplementedError
 
     def held(self) -> list[HeldAttempt]:

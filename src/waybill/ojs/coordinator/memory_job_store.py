@@ -13,7 +13,7 @@ unique stays, as it may be in the way of another.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of, group_of
+from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hours, fingerprint_of, group_of, hour_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import (
     JobRecord,
@@ -48,6 +48,9 @@ ENDED_JOBS: Final = 50_000
 FEW_ROWS: Final = 20
 LOOKED_AT: Final = 2000
 """Jobs that are looked at for the times of a queue."""
+
+FIRST_IDS: Final = (500, 20_000)
+"""How many of the greatest ids are looked for at first, and then."""
 
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
@@ -101,6 +104,7 @@ class MemoryJobStore(JobStore):
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
         self._groups: dict[str, FailureGroup] = {}
+        self._hours: dict[str, Hours] = {}
         self._rows = MemoryRows()
 
     @property
@@ -168,10 +172,7 @@ class MemoryJobStore(JobStore):
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
         """Return jobs in the order of their ids, from the greatest on that is below `before`."""
-        ids = [job_id for job_id in chain(self._jobs, self._over.keys()) if not before or job_id < before]
-        if wanted == JobFilter():
-            return [detail_of(job) for job_id in nlargest(limit, ids) for job in self._load([job_id]).values()]
-        ids.sort(reverse=True)
+        ids = self._newest_first(before)
         texts = ((self._jobs.get(job_id) or self._over.get(job_id) or b"") for job_id in ids)
         # Most are left out by a look at the text, which takes a tenth of the time of decoding it.
         jobs = (_decode(text) for text in texts if _may_match(text, wanted))
@@ -179,10 +180,9 @@ class MemoryJobStore(JobStore):
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
-        ids = sorted((one for one in chain(self._jobs, self._over.keys()) if not before or one < before), reverse=True)
         found: list[JobDetail] = []
         looked = 0
-        for job_id in ids:
+        for job_id in self._newest_first(before):
             text = self._jobs.get(job_id) or self._over.get(job_id) or b""
             if not _may_match(text, wanted):
                 continue
@@ -194,6 +194,17 @@ class MemoryJobStore(JobStore):
             if looked >= most:
                 return found, job_id
         return found, ""
+
+    def _newest_first(self, before: str) -> Iterator[str]:
+        """Yield the ids below `before`, the greatest first: a few are found in a tenth of the time of sorting all."""
+        for size in FIRST_IDS:
+            known: Iterable[str] = chain(self._jobs, self._over.keys())
+            found = nlargest(size, (one for one in known if one < before) if before else known)
+            yield from found
+            if len(found) < size:
+                return
+            before = found[-1]
+        yield from sorted((one for one in chain(self._jobs, self._over.keys()) if one < before), reverse=True)
 
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs; of the oldest as far as is quickly found."""
@@ -210,9 +221,14 @@ class MemoryJobStore(JobStore):
         )
         return times_of(oldest, times)
 
-    def failures(self, limit: int) -> list[FailureGroup]:
+    def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
         """Return the groups of jobs that have failed for good, the one that grew last first."""
-        return nlargest(limit, self._groups.values(), key=lambda group: (group.last_at, group.fingerprint))
+        groups = (group for group in self._groups.values() if group.queue.startswith(prefix))
+        return nlargest(limit, groups, key=lambda group: (group.last_at, group.fingerprint))
+
+    def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
+        """Return how many jobs of some groups failed in which hour."""
+        return {one: Hours(self._hours.get(one)) for one in fingerprints}
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
@@ -294,6 +310,12 @@ class MemoryJobStore(JobStore):
         if before is not None:
             group.count, group.first_at = before.count + 1, before.first_at
         self._groups[group.fingerprint] = group
+        hour = hour_of(job)
+        if hour is not None:
+            hours = self._hours.setdefault(group.fingerprint, Hours())
+            hours[hour] += 1
+            for old in [one for one in hours if one <= hour - KEPT_HOURS]:
+                del hours[old]
 
     def _leave_group(self, fingerprint: str | None) -> None:
         group = None if fingerprint is None else self._groups.get(fingerprint)
@@ -301,6 +323,7 @@ class MemoryJobStore(JobStore):
             group.count -= 1
             if group.count <= 0:
                 del self._groups[group.fingerprint]
+                self._hours.pop(group.fingerprint, None)
 
     def _leave_key(self, job_id: str, unique_key: str | None) -> None:
         if unique_key is not None:

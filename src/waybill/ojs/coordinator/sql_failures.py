@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of, group_of
+from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hours, fingerprint_of, group_of, hour_of
 from waybill.ojs.coordinator.job_fold import JobRecord
 
 _KEPT: Final = ("first_at", "fingerprint", "count")
@@ -37,10 +37,18 @@ class FailureTable:
             *(sql.Column(name, sql.String, nullable=False) for name in texts),
             sql.Index("waybill_failure_last", "last_at"),
         )
+        self._hours = sql.Table(
+            "waybill_failure_hour",
+            metadata,
+            sql.Column("fingerprint", sql.String, primary_key=True),
+            sql.Column("hour", sql.BigInteger, primary_key=True),
+            sql.Column("count", sql.BigInteger, nullable=False),
+        )
 
     def clear(self, connection: Connection) -> None:
         """Forget all groups."""
         connection.execute(sql.delete(self._groups))
+        connection.execute(sql.delete(self._hours))
 
     def change(
         self,
@@ -52,6 +60,7 @@ class FailureTable:
         """Count jobs that have changed; `before` has the groups that they were in."""
         failed: dict[str, FailureGroup] = {}
         left: Counter[str] = Counter()
+        hours: Counter[tuple[str, int]] = Counter()
         after = fingerprints_of(jobs)
         if not before and not after:
             return
@@ -65,7 +74,11 @@ class FailureTable:
                 group = group_of(jobs[job_id])
                 group.count += failed[new].count if new in failed else 0
                 failed[new] = group
+                hour = hour_of(jobs[job_id])
+                if hour is not None:
+                    hours[new, hour] += 1
         self._write(connection, insert, failed, left)
+        self._count_hours(connection, insert, hours)
 
     def _write(
         self,
@@ -85,10 +98,42 @@ class FailureTable:
         for fingerprint, count in sorted(left.items()):
             own = groups.c.fingerprint == fingerprint
             connection.execute(sql.update(groups).where(own).values(count=groups.c.count - count))
-            connection.execute(sql.delete(groups).where(own, groups.c.count <= 0))
+            gone = connection.execute(sql.delete(groups).where(own, groups.c.count <= 0))
+            if gone.rowcount:
+                connection.execute(sql.delete(self._hours).where(self._hours.c.fingerprint == fingerprint))
 
-    def newest(self, connection: Connection, limit: int) -> list[FailureGroup]:
-        """Return the groups, the one that grew last first."""
+    def _count_hours(
+        self, connection: Connection, insert: Callable[[sql.Table], Any], found: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Count failures by hour, and forget those hours of their groups that are too old."""
+        if not found:
+            return
+        hours = self._hours
+        upsert = insert(hours)
+        upsert = upsert.on_conflict_do_update(
+            index_elements=["fingerprint", "hour"], set_={"count": hours.c.count + upsert.excluded["count"]}
+        )
+        values = [
+            {"fingerprint": fingerprint, "hour": hour, "count": count}
+            for (fingerprint, hour), count in sorted(found.items())
+        ]
+        connection.execute(upsert, values)
+        for fingerprint, newest in sorted(dict(sorted(found)).items()):
+            own = hours.c.fingerprint == fingerprint
+            connection.execute(sql.delete(hours).where(own, hours.c.hour <= newest - KEPT_HOURS))
+
+    def hours(self, connection: Connection, fingerprints: Sequence[str]) -> dict[str, Hours]:
+        """Return how many jobs of some groups failed in which hour."""
+        found = {fingerprint: Hours() for fingerprint in fingerprints}
+        select = sql.select(self._hours).where(self._hours.c.fingerprint.in_(fingerprints))
+        for fingerprint, hour, count in connection.execute(select):
+            found[fingerprint][hour] = count
+        return found
+
+    def newest(self, connection: Connection, limit: int, prefix: str) -> list[FailureGroup]:
+        """Return the groups of queues whose names begin so, the one that grew last first."""
         columns = [self._groups.c[name] for name in FailureGroup.__struct_fields__]
         select = sql.select(*columns).order_by(self._groups.c.last_at.desc(), self._groups.c.fingerprint)
+        if prefix:
+            select = select.where(self._groups.c.queue.startswith(prefix, autoescape=True))
         return [FailureGroup(*row) for row in connection.execute(select.limit(limit))]

@@ -13,11 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from waybill.ojs.coordinator.failure_group import FailureGroup, fingerprint_of
+from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
@@ -33,14 +34,15 @@ try:
     from sqlalchemy.engine import Connection, Engine, make_url
     from sqlalchemy.pool import StaticPool
 
+    from waybill.ojs.coordinator import sql_search
     from waybill.ojs.coordinator.sql_failures import FailureTable, fingerprints_of
-    from waybill.ojs.coordinator.sql_search import conditions, indices, is_open, is_plain, looked_at, search_rows, times
+    from waybill.ojs.coordinator.sql_search import TimesOfQueues, search_rows
 except ImportError as error:
-    raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill[state]'") from error
+    raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill-amqp[state]'") from error
 
 T = TypeVar("T")
 
-_VERSION: Final = 13
+_VERSION: Final = 14
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _SPANS: Final = 64
@@ -75,7 +77,7 @@ _jobs: Final = sql.Table(
     sql.Index("waybill_job_state", "queue", "state", "id"),
     sql.Index("waybill_job_type", "type", "id"),
     sql.Index("waybill_job_unique_key", "unique_key"),
-    *indices(),
+    *sql_search.indices(),
     sql.Index(
         "waybill_job_held",
         "visibility_ms",
@@ -101,6 +103,7 @@ _counts: Final = sql.Table(
     sql.Column("jobs", sql.BigInteger, nullable=False),
 )
 _failures: Final = FailureTable(_metadata)
+_times: Final = TimesOfQueues(_jobs)
 _rows: Final = sql.Table(
     "waybill_row",
     _metadata,
@@ -232,26 +235,22 @@ class SqlJobStore(JobStore):
         if before:
             select = select.where(_jobs.c.id < before)
         with self._engine.connect() as connection:
-            if not is_plain(wanted):
-                selects = [select.where(*conditions(_jobs, wanted, before), *looked_at(_jobs, wanted))]
+            if not sql_search.is_plain(wanted):
+                selects = [select.where(*sql_search.all_conditions(_jobs, wanted, before))]
+            elif sql_search.is_by_state(wanted):
+                selects = sql_search.open_selects(select, _jobs, wanted)
             elif wanted.queue is None and wanted.states is None and not wanted.prefix:
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
-                selects = self._selects(select, wanted, _counted(connection))
-            found = [[_record(row) for row in connection.execute(one)] for one in selects]
-        newest = found[0] if len(found) == 1 else merge(*found, key=lambda job: job.id, reverse=True)
-        return [detail_of(job) for job in islice(newest, limit)]
+                selects = self._selects(select, wanted, sql_search.pairs(connection, _counts, wanted, _SPANS + 1))
+            found = [list(connection.execute(one)) for one in selects]
+        # By the id, which is the first column. Only what is on the page is read.
+        newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
+        return [detail_of(_record(row)) for row in islice(newest, limit)]
 
     @staticmethod
-    def _selects(select: sql.Select[Any], wanted: JobFilter, counts: Mapping[tuple[str, str], int]) -> list[Any]:
+    def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
         """Return what finds a page: the index has the order of the ids within one queue and one state."""
-        pairs = {
-            (queue, state): count
-            for (queue, state), count in counts.items()
-            if wanted.queue in {None, queue}
-            and queue.startswith(wanted.prefix)
-            and (wanted.states is None or state in wanted.states)
-        }
         if wanted.type is None and len(pairs) <= _SPANS:
             return [select.where(_jobs.c.queue == queue, _jobs.c.state == state) for queue, state in pairs]
         if wanted.type is not None:
@@ -270,7 +269,7 @@ class SqlJobStore(JobStore):
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
-        if is_plain(wanted) and not is_open(wanted):
+        if sql_search.is_plain(wanted) and (sql_search.is_by_state(wanted) or not sql_search.is_open(wanted)):
             found = self.page(wanted, before, limit + 1)
             return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
         with self._engine.connect() as connection:
@@ -280,12 +279,17 @@ class SqlJobStore(JobStore):
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs."""
         with self._engine.connect() as connection:
-            return times(connection, _jobs, queue, last)
+            return _times.read(connection, queue, last)
 
-    def failures(self, limit: int) -> list[FailureGroup]:
+    def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
         """Return the groups of jobs that have failed for good, the one that grew last first."""
         with self._engine.connect() as connection:
-            return _failures.newest(connection, limit)
+            return _failures.newest(connection, limit, prefix)
+
+    def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
+        """Return how many jobs of some groups failed in which hour."""
+        with self._engine.connect() as connection:
+            return _failures.hours(connection, fingerprints)
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""

@@ -36,6 +36,28 @@ def is_open(wanted: JobFilter) -> bool:
     return wanted.queue is None and wanted.states is not None and State.COMPLETED.value not in wanted.states
 
 
+def is_by_state(wanted: JobFilter) -> bool:
+    """Say whether nothing else is wanted of open jobs than their state: the index has each in the order of the ids."""
+    return is_open(wanted) and wanted == JobFilter(states=wanted.states)
+
+
+def open_selects(select: sql.Select[Any], jobs: sql.Table, wanted: JobFilter) -> list[sql.Select[Any]]:
+    """Return what finds open jobs, a statement for each state: one for all would sort them."""
+    return [select.where(jobs.c.state == state, _IS_OPEN) for state in sorted(wanted.states or ())]
+
+
+def pairs(connection: Connection, counts: sql.Table, wanted: JobFilter, most: int) -> dict[tuple[str, str], int]:
+    """Return how many jobs there are in queues and states that are wanted, `most` pairs of these at most."""
+    select = sql.select(counts).where(counts.c.jobs > 0).limit(most)
+    if wanted.queue is not None:
+        select = select.where(counts.c.queue == wanted.queue)
+    if wanted.prefix:
+        select = select.where(counts.c.queue.startswith(wanted.prefix, autoescape=True))
+    if wanted.states is not None:
+        select = select.where(counts.c.state.in_(wanted.states))
+    return {(queue, state): count for queue, state, count in connection.execute(select)}
+
+
 def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
     """Return what rows must fulfil, but for what no index finds."""
     found: list[sql.ColumnElement[bool]] = [jobs.c.id < before] if before else []
@@ -68,6 +90,11 @@ def looked_at(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool
     return found
 
 
+def all_conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
+    """Return all that rows must fulfil."""
+    return [*conditions(jobs, wanted, before), *looked_at(jobs, wanted)]
+
+
 def search_rows(
     connection: Connection, jobs: sql.Table, wanted: JobFilter, before: str, limit: int, most: int
 ) -> tuple[list[Any], str]:
@@ -81,14 +108,21 @@ def search_rows(
     return rows[:limit], rows[limit - 1][0] if len(rows) > limit else lowest
 
 
-def times(connection: Connection, jobs: sql.Table, queue: str, last: int) -> QueueTimes:
-    """Return the times of a queue, by its `last` completed jobs."""
-    waiting = jobs.c.queue == queue, jobs.c.state == State.AVAILABLE.value
-    oldest = connection.execute(sql.select(jobs.c.enqueued_at).where(*waiting).order_by(jobs.c.id).limit(1)).scalar()
-    if not last:
-        return times_of(oldest, ())
-    columns = [jobs.c[name] for name in Times._fields]
-    ended = jobs.c.queue == queue, jobs.c.state == State.COMPLETED.value
-    rows = connection.execute(sql.select(*columns, jobs.c.attempt).where(*ended).order_by(jobs.c.id.desc()).limit(last))
-    # What was tried again has waited for that, too.
-    return times_of(oldest, [Times(*row[:-1]) for row in rows if row[-1] <= 1])
+class TimesOfQueues:
+    """What asks for the times of a queue. The statements are made once: that takes longer than they do."""
+
+    def __init__(self, jobs: sql.Table) -> None:
+        own, columns = jobs.c.queue == sql.bindparam("name"), [jobs.c[name] for name in (*Times._fields, "attempt")]
+        waiting, done = jobs.c.state == State.AVAILABLE.value, jobs.c.state == State.COMPLETED.value
+        self._oldest = sql.select(jobs.c.enqueued_at).where(own, waiting).order_by(jobs.c.id).limit(1)
+        newest = sql.select(*columns).where(own, done).order_by(jobs.c.id.desc())
+        self._newest = newest.limit(sql.bindparam("last", type_=sql.Integer))
+
+    def read(self, connection: Connection, queue: str, last: int) -> QueueTimes:
+        """Return the times of a queue, by its `last` completed jobs."""
+        oldest = connection.execute(self._oldest, {"name": queue}).scalar()
+        if not last:
+            return times_of(oldest, ())
+        rows = connection.execute(self._newest, {"name": queue, "last": last})
+        # What was tried again has waited for that, too.
+        return times_of(oldest, [Times(*row[:-1]) for row in rows if row[-1] <= 1])

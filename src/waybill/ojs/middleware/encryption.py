@@ -28,7 +28,7 @@ try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 except ImportError as error:
-    raise ImportError("encryption needs the package cryptography: pip install 'waybill[encryption]'") from error
+    raise ImportError("encryption needs the package cryptography: pip install 'waybill-amqp[encryption]'") from error
 
 ENCODING: Final = "binary/encrypted"
 ENCODINGS: Final = "ojs.codec.encodings"

@@ -19,7 +19,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 except ImportError as error:
-    raise ImportError("metrics need the package prometheus-client: pip install 'waybill[metrics]'") from error
+    raise ImportError("metrics need the package prometheus-client: pip install 'waybill-amqp[metrics]'") from error
 
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 QUEUE_TIME_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600)

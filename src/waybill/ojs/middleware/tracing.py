@@ -35,7 +35,7 @@ try:
     )
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    raise ImportError("tracing needs the package opentelemetry-api: pip install 'waybill[tracing]'") from error
+    raise ImportError("tracing needs the package opentelemetry-api: pip install 'waybill-amqp[tracing]'") from error
 
 _propagator: Final = TraceContextTextMapPropagator()
 TRACEPARENT: Final = "traceparent"

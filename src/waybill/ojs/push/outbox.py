@@ -38,7 +38,7 @@ try:
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session, registry
 except ImportError as error:
-    raise ImportError("the outbox needs the package sqlalchemy: pip install 'waybill[state]'") from error
+    raise ImportError("the outbox needs the package sqlalchemy: pip install 'waybill-amqp[state]'") from error
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession

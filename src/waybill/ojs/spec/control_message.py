@@ -36,6 +36,11 @@ PAUSE: Final = "ojs.control.pause"
 RESUME: Final = "ojs.control.resume"
 """Published to the relay: a queue was paused, or is no longer."""
 
+QUIET: Final = "ojs.control.worker.quiet"
+WAKE: Final = "ojs.control.worker.resume"
+TERMINATE: Final = "ojs.control.worker.terminate"
+"""Published to the relay: the worker `worker_id` takes no new jobs, takes jobs again, finishes its jobs and ends."""
+
 CONTENT_TYPE: Final = "application/json"
 MAX_NAME: Final = 255
 MAX_LISTED: Final = 1000

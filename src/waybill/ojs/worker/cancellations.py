@@ -29,6 +29,7 @@ from waybill.ojs.spec.control_message import (
 )
 from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.worker.bounded_dict import BoundedDict
+from waybill.ojs.worker.directives import DIRECTIVES
 from waybill.ojs.worker.execution import AttemptKey
 from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, NODES_LENGTH, nodes_prefix
 
@@ -64,6 +65,8 @@ class Cancellations:
         self._caught_up = asyncio.Event()
         self.on_pause: Callable[[], None] | None = None
         """Called when some queue was paused or resumed."""
+        self.on_directive: Callable[[str], None] | None = None
+        """Called when an operator wants this worker to do something: QUIET, WAKE or TERMINATE."""
 
     @property
     def hears(self) -> bool:
@@ -123,3 +126,5 @@ class Cancellations:
                 self.on_replace(key)
         elif kind in {PAUSE, RESUME} and self.on_pause is not None:
             self.on_pause()
+        elif kind in DIRECTIVES and request.worker_id == self._worker_id and self.on_directive is not None:
+            self.on_directive(kind)

@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import signal
-import sys
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -37,6 +36,8 @@ from waybill.ojs.spec.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted,
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.consumers import Consumers
+from waybill.ojs.worker.directives import obey
+from waybill.ojs.worker.peak_memory import peak_memory_mb
 from waybill.ojs.worker.runner import Runner
 from waybill.ojs.worker.settlement import OnDiscard, Settlement
 
@@ -269,6 +270,7 @@ class Worker:
             # Before the first job: it may be a cancelled one.
             self._paused = PausedQueues(broker, self.queues, lambda: self._change(self._adjust()))
             self._runner.cancellations.on_pause = self._paused.look_soon
+            self._runner.cancellations.on_directive = partial(obey, self)
             broker.connection.on_reconnect(self._paused.look_soon)
             await asyncio.gather(self._runner.cancellations.start(), self._paused.look())
             self._consumers = await self._open_consumers(broker, self._runner)
@@ -383,6 +385,7 @@ class Worker:
         if self._quiet and not self._stop_requested.is_set():
             self._quiet = False
             await self._adjust()
+            self._record_heartbeat()
             _log.info("worker %s consumes again", self.id)
 
     async def _register_cron_jobs(self, broker: BrokerConnection) -> None:
@@ -405,15 +408,17 @@ class Worker:
                 # The reconnect policy has given up: nothing will ever come again.
                 self.stop("error")
                 return
-            broker.events.record(
-                self.id,
-                WorkerHeartbeat(
-                    worker_id=self.id, active_jobs=len(runner.active), queues=self.queues, memory_mb=_memory_mb()
-                ),
-            )
+            self._record_heartbeat()
             if self._paused is not None and not runner.cancellations.hears:
                 # Nobody tells of pauses, so they are asked for.
                 self._paused.look_soon()
+
+    def _record_heartbeat(self) -> None:
+        if self._broker is not None and self._runner is not None:
+            queues = [] if self._quiet else self.queues
+            active, memory = len(self._runner.active), peak_memory_mb()
+            beat = WorkerHeartbeat(worker_id=self.id, active_jobs=active, queues=queues, memory_mb=memory)
+            self._broker.events.record(self.id, beat)
 
     # Shutting down. ---------------------------------------------------------------------------------------------
 
@@ -492,9 +497,3 @@ class Worker:
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
-
-
-def _memory_mb() -> float:
-    """Return the greatest resident size of this process so far, in megabytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

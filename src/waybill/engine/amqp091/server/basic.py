@@ -144,6 +144,7 @@ def get(channel: Channel, method: BasicGet) -> None:
     found = _take_convertible(channel, queue, method)
     queue.touch()
     if found is None:
+        connection.host.runtime.counters.polled_empty += 1
         channel.send(BasicGetEmpty())
         return
     entry, content = found
@@ -187,7 +188,7 @@ def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple
     """The first message that this protocol has a form for, and that form."""
     while (entry := queue.take(method.no_ack)) is not None:
         if entry.message.format is not AMQP091:
-            channel.connection.host.runtime.work_left -= conversion_units(entry.message)
+            channel.connection.host.runtime.work_left -= conversion_units(entry.message, AMQP091)
         try:
             return entry, amqp091_content(entry.message)
         except Inconvertible as error:

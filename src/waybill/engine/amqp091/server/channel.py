@@ -109,11 +109,13 @@ class Channel(ConsumerHost):
             queues = route_by_headers(connection, route, message)
         elif route.by_headers:
             queues = virtual_host.router.match(route.exchange, [published.routing_key], {})
+        self.publish_count += 1
+        route.exchange.routed(1, len(queues))
         if self.transaction is not None:
             self._publish_later(self.transaction, published, queues, message)
             return
-        if not queues and published.mandatory:
-            self._return(published, content)
+        if not queues:
+            self._not_routed(published, content)
         refused = False
         location: i64 = 0
         if len(queues) > FAN_OUT_MAX:
@@ -149,6 +151,9 @@ class Channel(ConsumerHost):
             self.publish(published, data, o + start, o + stride, facts)
             return o + stride
         queue = route.queues[0]
+        count = (end - o) // stride
+        self.publish_count += count
+        route.exchange.routed(count, count)
         address = route.address
         durable = facts.delivery_mode == 2
         priority = max(facts.priority, 0)
@@ -156,7 +161,7 @@ class Channel(ConsumerHost):
         confirms = self.confirms
         tag: i64 = 0 if confirms is None else confirms.publish_count
         accepted: i64 = 0
-        connection.host.runtime.work_left -= (end - o) // stride + ((end - o) >> 12)
+        connection.host.runtime.work_left -= count + ((end - o) >> 12)
         while o < end:
             after = o + stride
             message = Message(AMQP091, data[o + start : after], address, durable, priority, NO_TTL, now)
@@ -198,7 +203,12 @@ class Channel(ConsumerHost):
         if published.mandatory:
             self._mandatory.append((published, queues, message))
 
-    def _return(self, published: PublishRoute, content: bytes) -> None:
+    def _not_routed(self, published: PublishRoute, content: bytes) -> None:
+        counters = self.connection.host.runtime.counters
+        if not published.mandatory:
+            counters.unroutable += 1
+            return
+        counters.returned += 1
         method = BasicReturn(
             reply_code=NO_ROUTE, reply_text="NO_ROUTE", exchange=published.exchange, routing_key=published.routing_key
         )
@@ -263,6 +273,7 @@ class Channel(ConsumerHost):
         if is_counted:
             was_full = self.unsettled_count >= self.unsettled_max
             self.unsettled_count -= len(entries)
+        self.acknowledged_count += len(entries)
         self.connection.host.runtime.work_left -= 1 + (len(entries) >> 1)
         entry = entries[0]
         if len(entries) == 1:
@@ -398,7 +409,7 @@ class Channel(ConsumerHost):
         self.begin_transaction()
         for published, queues, message in self._mandatory:
             if all(queue.is_deleted for queue in queues):
-                self._return(published, message.content)
+                self._not_routed(published, message.content)
         self._mandatory = []
         accepted = transaction.commit(self.connection.host.runtime)
         self.connection.held.give_back(transaction.held)

@@ -90,6 +90,9 @@ class ConsumerHost:
         self.unsettled_max: i64 = connection.host.limits.unsettled_per_channel_max
         self.polled = PolledMessages()
         self.reply_queue_name = ""
+        # For operators.
+        self.publish_count: i64 = 0
+        self.acknowledged_count: i64 = 0
 
     def send(self, method: Method) -> None:
         self.connection.send(method_frame(int(self.number), method))

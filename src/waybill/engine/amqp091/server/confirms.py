@@ -6,7 +6,7 @@ from librt.strings import write_i64_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel_host import ChannelHost, ConsumerHost
-from waybill.engine.server_connection import Confirming
+from waybill.engine.server_engine import Confirming
 from waybill.wire.amqp091.frames import FRAME_END
 from waybill.wire.amqp091.methods import BasicNack
 
@@ -22,7 +22,7 @@ class Confirms(Confirming):
         self._connection: ChannelHost = channel.connection
         self.publish_count: i64 = 0
         self._accepted_tag: i64 = 0
-        self._confirmed_tag: i64 = 0
+        self.confirmed_tag: i64 = 0
         self._waiting_count: i64 = 0
         self._is_collecting = False
         self._needs_commit = False
@@ -65,10 +65,11 @@ class Confirms(Confirming):
             self._confirm(mark)
 
     def _confirm(self, tag: i64) -> None:
-        if tag > self._confirmed_tag:
-            multiple = tag > self._confirmed_tag + 1
-            self._confirmed_tag = tag
+        if tag > self.confirmed_tag:
+            multiple = tag > self.confirmed_tag + 1
             connection = self._connection
+            connection.host.runtime.counters.confirmed += tag - self.confirmed_tag
+            self.confirmed_tag = tag
             connection.out.write(self._channel.ack_head)
             write_i64_be(connection.out, tag)
             connection.send(MULTIPLE_END if multiple else ONE_END)

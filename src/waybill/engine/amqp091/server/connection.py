@@ -15,7 +15,17 @@ from waybill.engine.amqp091.server.channel import ACK_FRAME_SIZE, Channel
 from waybill.engine.amqp091.server.channel_host import ChannelHost, ChannelTask
 from waybill.engine.amqp091.server.channel_routes import ChannelRoute, ChannelRoutes
 from waybill.engine.amqp091.server.dispatch import HANDLERS
-from waybill.engine.amqp091.server.faults import ACK, BASIC, PUBLISH, Fault, connection_fault, fault_of, read_method
+from waybill.engine.amqp091.server.faults import (
+    ACK,
+    BASIC,
+    EXCHANGE,
+    PUBLISH,
+    QUEUE,
+    Fault,
+    connection_fault,
+    fault_of,
+    read_method,
+)
 from waybill.engine.amqp091.server.handshake import Handshake
 from waybill.engine.amqp091.server.publish_route import INCOMPLETE
 from waybill.engine.amqp091.server.task import Closing, Leaving
@@ -52,6 +62,7 @@ from waybill.wire.amqp091.reply_codes import (
     FRAME_ERROR,
     INTERNAL_ERROR,
     NOT_ALLOWED,
+    NOT_FOUND,
     UNEXPECTED_FRAME,
 )
 
@@ -60,6 +71,7 @@ PUBLISH_ID: Final = 60 << 16 | 40
 ACK_ARGUMENTS_SIZE: Final = 10
 # What it costs to decode a frame that is not taken by its looks, and its arguments.
 FRAME_UNITS: Final = 4
+TOPOLOGY_UNITS: Final = 12
 FRAME_UNIT_BITS: Final = 5
 BODY_UNITS: Final = 2
 NOT_EXPECTED: Final = 0
@@ -76,6 +88,7 @@ class Connection(ChannelHost):
     ) -> None:
         super().__init__(host, transport, peer_address, now, certificate_user, OPENING)
         self._excuses = BLOCKED
+        self.protocol = "AMQP 0-9-1"
         self.channels: dict[i64, Channel] = {}
         self._is_deaf = False
         self._next: i64 = 0
@@ -150,6 +163,7 @@ class Connection(ChannelHost):
         self.send(HEARTBEAT_FRAME)
 
     def peer_is_silent(self) -> None:
+        self.report("connection closed", f"no heartbeat came for {self.receive_timeout_s:g} s")
         self.advance(ENDED)
 
     def not_open(self) -> Exception:
@@ -246,6 +260,8 @@ class Connection(ChannelHost):
                 if channel is not None and channel.assembly is None:
                     self._last_acking = channel
                     return self._take_acks(channel, data, o, n)
+            if method_id >> 16 == EXCHANGE or method_id >> 16 == QUEUE:
+                self.host.runtime.work_left -= TOPOLOGY_UNITS
         self.host.runtime.work_left -= BODY_UNITS if kind == FRAME_BODY else FRAME_UNITS + (size >> FRAME_UNIT_BITS)
         self._take_frame(kind, number, data, o, size)
         return o + size + 8
@@ -413,6 +429,7 @@ class Connection(ChannelHost):
                 NOT_ALLOWED, f"user '{self.user.name}' may open {self.user.channel_max} channels", 20, 10
             )
         self.channels[number] = Channel(self, number)
+        self.host.runtime.counters.channels_opened += 1
         self.send_method(int(number), ChannelOpenOk())
 
     def _take_closing_method(self, number: i64, method: Method) -> None:
@@ -445,10 +462,16 @@ class Connection(ChannelHost):
             closing = self._remove_channel(channel)
             if closing is not None:
                 self.host.runtime.begin(closing)
+            # Clients declare passively to learn whether there is such a queue: that is no mistake.
+            is_expected = fault.code == NOT_FOUND
+            self.report(
+                "channel closed", f"channel {channel.number}: {fault.code} {fault.text}", is_expected=is_expected
+            )
             self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _close_connection(self, fault: Fault) -> None:
         if self.advance(FAILED):
+            self.report("connection closed", f"{fault.code} {fault.text}", is_expected=fault.code == CONNECTION_FORCED)
             self.send_method(0, ConnectionClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def give_back(self) -> None:

@@ -49,6 +49,8 @@ def short_string(text: str) -> bytes:
 class ChannelConsumer(Consumer):
     """`prefetch`: how many messages it may hold unsettled; 0 for any number."""
 
+    needs_content = False
+
     def __init__(  # noqa: PLR0913, PLR0917
         self,
         channel: ConsumerHost,
@@ -104,7 +106,7 @@ class ChannelConsumer(Consumer):
         message = entry.message
         content = message.content
         if message.format is not AMQP091:
-            connection.host.runtime.work_left -= conversion_units(message)
+            connection.host.runtime.work_left -= conversion_units(message, AMQP091)
             try:
                 content = amqp091_content(message)
             except Inconvertible as error:
@@ -160,7 +162,7 @@ class ChannelConsumer(Consumer):
             message = entry.message
             content = message.content
             if message.format is not AMQP091:
-                connection.host.runtime.work_left -= conversion_units(message)
+                connection.host.runtime.work_left -= conversion_units(message, AMQP091)
                 try:
                     content = amqp091_content(message)
                 except Inconvertible as error:

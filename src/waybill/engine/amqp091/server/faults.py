@@ -26,7 +26,9 @@ from waybill.wire.amqp091.reply_codes import (
 )
 
 REPLY_TEXT_OCTETS_MAX: Final = 255
-# Class and method ids that faults name.
+# Ids of classes and methods that are named outside the generated tables.
+EXCHANGE: Final = 40
+QUEUE: Final = 50
 BASIC: Final = 60
 PUBLISH: Final = 40
 ACK: Final = 80

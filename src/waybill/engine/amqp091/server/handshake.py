@@ -86,7 +86,7 @@ class Handshake:
         connection.client_properties = method.client_properties
         connection.knows_consumer_cancel = known.get("consumer_cancel_notify") is True
         connection.knows_blocked = known.get("connection.blocked") is True
-        self._mechanism = method.mechanism
+        self._mechanism = connection.mechanism = method.mechanism
         self._tells_refusal = known.get("authentication_failure_close") is True
         self._log_in(self._login.begin(method.mechanism, method.response))
 

@@ -148,6 +148,10 @@ def _check_declaration(channel: Channel, method: QueueDeclare, name: str) -> Non
     if isinstance(dead_letter_exchange, str):
         connection.check_permission("read", QUEUE, name)
         connection.check_permission("write", EXCHANGE, dead_letter_exchange)
+    alternate = method.arguments.get("x-alternate-exchange")
+    if isinstance(alternate, str):
+        connection.check_permission("read", QUEUE, name)
+        connection.check_permission("write", EXCHANGE, alternate)
     queues = connection.virtual_host.queues
     limit = connection.host.limits.queues_per_virtual_host_max
     if name not in queues and len(queues) >= limit:

@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.session_host import SessionHost
-from waybill.engine.server_connection import Confirming
+from waybill.engine.server_engine import Confirming
 from waybill.model.store import CommitWaiter
 from waybill.wire.amqp10.disposition import ACCEPTED_STATE
 from waybill.wire.amqp10.performatives import Performative

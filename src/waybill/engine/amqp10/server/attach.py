@@ -70,4 +70,5 @@ def _refuse(session: LinkHost, attach: Attach, handle: i64, error: Error) -> Non
             initial_delivery_count=None if is_incoming else 0,
         )
     )
+    session.report_detach(attach.name, error)
     session.send(Detach(handle=int(handle), closed=True, error=error))

@@ -25,7 +25,7 @@ def attach_source(session: LinkHost, links: Links, attach: Attach, handle: i64) 
     """Attach a link and answer. Raises a link fault, or an error of the model."""
     connection = session.connection
     source = _source(session, attach)
-    node = SourceNode(connection, attach.name, source, attach.properties or {})
+    node = SourceNode(connection, attach, source)
     link = _opened_link(session, attach, handle, source, node)
     terminus = link.terminus
     terminus.address = node.address

@@ -66,6 +66,7 @@ class Connection(SessionHost):
     ) -> None:
         super().__init__(host, transport, peer_address, now, certificate_user, SASL if has_sasl else OPENING)
         self._excuses = CHOKED
+        self.protocol = "AMQP 1-0"
         self.properties: dict[str, object] = {}
         self.max_frame_size: i64 = MIN_MAX_FRAME_SIZE
         self.channel_max: i64 = host.limits.channel_max
@@ -207,6 +208,8 @@ class Connection(SessionHost):
         self.accept_all()
         self._end(session)
         self._ending.add(channel)
+        if error is not None:
+            self.report("session ended", f"session {channel}: {error.condition} {error.description or ''}")
         self.send_performative(channel, End(error))
 
     def _end(self, session: Session) -> None:
@@ -424,6 +427,7 @@ class Connection(SessionHost):
             return
         session = Session(self, channel, begin)
         self.sessions[channel] = session
+        self.host.runtime.counters.channels_opened += 1
         session.answer_begin()
 
     def _close(self, error: Error) -> None:
@@ -431,6 +435,8 @@ class Connection(SessionHost):
         if self.state == OPENING and not self._has_sent_open:
             self._send_open()
         if self.advance(FAILED) and self.state == CLOSING:
+            reason = f"{error.condition} {error.description or ''}"
+            self.report("connection closed", reason, is_expected=error.condition == CONNECTION_FORCED)
             self.send_performative(0, Close(error))
 
     def _hang_up(self, error: Error) -> None:

@@ -268,7 +268,9 @@ class IncomingLink(LinkEnd):
         queues = route.queues
         if route.by_headers or facts.message_annotations >= 0:
             queues = self.target.match(route, message)
+        route.exchange.routed(1, len(queues))
         if not queues:
+            connection.host.runtime.counters.unroutable += 1
             self.refusals.not_routed()
         elif self._is_strict and would_lose(queues, message):
             self.refusals.not_durable()
@@ -380,6 +382,7 @@ class IncomingLink(LinkEnd):
         """Detach from our side. What comes by the link until the peer's detach is dropped."""
         if self.session.remove_incoming(self.peer_handle):
             self.detached(LINK_DETACHED, closed=closed)
+            self.session.report_detach(self.name, error)
             self.session.accepted_runs.send_after(Detach(handle=int(self.handle), closed=closed, error=error))
         elif not self.session.is_open:
             self.detached(LINK_DETACHED, closed=closed)

@@ -11,6 +11,7 @@ from waybill.engine.amqp10.server.transaction import Enlisted
 from waybill.engine.amqp10.termini import Terminus
 from waybill.model.entry import Entry, Holder
 from waybill.model.queue import Queue
+from waybill.wire.amqp10.error import Error
 from waybill.wire.amqp10.performatives import Begin, Performative
 
 
@@ -60,6 +61,12 @@ class LinkHost(HostedSession):
     def settle(self, delivery_id: i64, state: bytes) -> None:
         """Settle a delivery that the peer has given an outcome and not settled."""
         self.connection.send_disposition(self.channel, delivery_id, delivery_id, state, settled=True, receiver=False)
+
+    def report_detach(self, name: str, error: Error | None) -> None:
+        """Log that a link is refused, or detached from our side, by an error."""
+        if error is not None:
+            reason = f"{error.condition} {error.description or ''}"
+            self.connection.report("link detached", f"session {self.channel}, link {name!r}: {reason}")
 
     def wants_drain(self) -> None:
         """A link drains."""

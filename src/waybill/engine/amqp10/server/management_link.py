@@ -24,6 +24,7 @@ from waybill.wire.amqp10.performatives import Attach
 from waybill.wire.amqp10.types import Symbol
 
 PAIRED: Final = Symbol("paired")
+REQUEST_UNITS: Final = 8
 
 
 class ManagementLink(IncomingLink):
@@ -40,6 +41,7 @@ class ManagementLink(IncomingLink):
         if queue is None:
             raise link_fault(PRECONDITION_FAILED, "no link of this session takes responses from the management node")
         host = self.connection.host
+        host.runtime.work_left -= REQUEST_UNITS
         address = self.connection.virtual_host.router.address("", queue.name)
         response = Message(
             AMQP10,

@@ -132,7 +132,7 @@ class OutgoingLink(DeliveryHost):
             return True
         message = entry.message
         if message.format is not AMQP10:
-            self.connection.host.runtime.work_left -= conversion_units(message)
+            self.connection.host.runtime.work_left -= conversion_units(message, AMQP10)
         try:
             is_chosen = filters.matches(message, amqp10_content(message))
             self.connection.host.runtime.work_left -= filters.last_units()
@@ -159,7 +159,7 @@ class OutgoingLink(DeliveryHost):
         is_plain = True
         try:
             if message.format is not AMQP10:
-                self.connection.host.runtime.work_left -= conversion_units(message)
+                self.connection.host.runtime.work_left -= conversion_units(message, AMQP10)
                 content = amqp10_content(message)
                 priority = amqp10_priority(message)
                 if priority < 0:
@@ -365,6 +365,7 @@ class OutgoingLink(DeliveryHost):
         session = self.session
         if session.remove_outgoing(self.peer_handle):
             self.detached(LINK_DETACHED, closed=closed)
+            session.report_detach(self.name, error)
             session.send(Detach(handle=int(self.handle), closed=closed, error=error))
         elif not session.is_open:
             self.detached(LINK_DETACHED, closed=closed)

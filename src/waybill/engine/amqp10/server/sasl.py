@@ -38,9 +38,7 @@ class SaslLayer:
         body = decode_sasl(data, start, end)
         if isinstance(body, SaslInit) and not self._has_begun:
             self._has_begun = True
-            if body.mechanism not in self._login.mechanisms:
-                self._refuse()
-                return
+            self._connection.mechanism = body.mechanism
             challenge = self._login.begin(body.mechanism, body.initial_response or b"")
         elif isinstance(body, SaslResponse) and self._has_begun:
             challenge = self._login.respond(body.response)

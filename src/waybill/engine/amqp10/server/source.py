@@ -10,6 +10,8 @@ from waybill.engine.amqp10.filters import EXCHANGE as EXCHANGE_FILTERS
 from waybill.engine.amqp10.filters import QUEUE as QUEUE_FILTERS
 from waybill.engine.amqp10.filters import STREAM as STREAM_FILTERS
 from waybill.engine.amqp10.filters import FilterError, FilterSet, read_filters, supported_filters
+from waybill.engine.amqp10.server.auto_create import create_if_missing
+from waybill.engine.amqp10.server.direct_reply import VOLATILE, ReplyNode
 from waybill.engine.amqp10.server.dynamic import (
     DynamicNode,
     check_consumer,
@@ -39,6 +41,7 @@ from waybill.wire.amqp10.messaging import (
     Released,
     Source,
 )
+from waybill.wire.amqp10.performatives import Attach
 from waybill.wire.amqp10.types import Symbol
 
 PRIORITY_PROPERTY: Final = "rabbitmq:priority"
@@ -48,18 +51,18 @@ DEFAULT_OUTCOME: Final = Outcome(Released())
 class SourceNode:
     """A source as it is in force. Raises a link fault, or an error of the model, if it cannot be as requested.
 
-    Nothing is created or changed before `open`, which sets `queue` and `terminus`. `copies`: the link receives copies,
-    and the messages stay in the queue.
+    Nothing is created or changed before `open`, which sets `queue` and `terminus`, except the queue that `auto_create`
+    makes. `copies`: the link receives copies, and the messages stay in the queue. `is_for_replies`: see `direct_reply`.
     """
 
     queue: Queue
     terminus: Terminus
 
-    def __init__(self, connection: SessionHost, name: str, asked: Source, properties: dict[str, object]) -> None:
+    def __init__(self, connection: SessionHost, attach: Attach, asked: Source) -> None:
         self.connection = connection
         self.asked = asked
         self.exclusive = False
-        self.priority: i64 = _priority(properties)
+        self.priority: i64 = _priority(attach.properties or {})
         self.outcomes = _outcomes(asked)
         self.default_outcome = _default_outcome(asked.default_outcome)
         self.copies = False
@@ -72,10 +75,11 @@ class SourceNode:
         self._known: Queue | None = None
         self._exchange = ""
         self._bindings: list[tuple[str, dict[str, object]]] = []
-        self.address = self._address(name)
+        self.is_for_replies = asked.dynamic and VOLATILE in asked.capabilities
+        self.address = self._address(attach)
         self._check()
 
-    def _address(self, name: str) -> str:
+    def _address(self, attach: Attach) -> str:
         asked = self.asked
         if not asked.dynamic:
             if asked.dynamic_node_properties:
@@ -83,7 +87,10 @@ class SourceNode:
             return asked.address or ""
         if asked.address is not None:
             raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
-        self._dynamic = DynamicNode(self.connection, name, asked.dynamic_node_properties)
+        if self.is_for_replies:
+            self._dynamic = ReplyNode(self.connection, asked, attach.snd_settle_mode)
+        else:
+            self._dynamic = DynamicNode(self.connection, attach.name, asked.dynamic_node_properties)
         self.properties = self._dynamic.properties
         return self._dynamic.address
 
@@ -91,7 +98,8 @@ class SourceNode:
         """Check the permissions first, then what was requested."""
         connection = self.connection
         if self._dynamic is not None:
-            connection.check_permission("read", "queue", self._dynamic.name)
+            if not self.is_for_replies:
+                connection.check_permission("read", "queue", self._dynamic.name)
             self._distribute(None)
             self._filter(QUEUE_FILTERS)
             return
@@ -99,6 +107,7 @@ class SourceNode:
             node: NodeAddress = parse_address(self.address)
         except InvalidAddress as error:
             raise InvalidArgument(str(error)) from None
+        create_if_missing(connection, node, "read")
         virtual_host = connection.virtual_host
         if node.kind == MANAGEMENT:
             self.is_management = True
@@ -199,6 +208,8 @@ class SourceNode:
     def _kinds(self) -> tuple[Symbol, ...]:
         if self.is_management:
             return ()
+        if self.is_for_replies:
+            return (Symbol(VOLATILE),)
         kind = "exchange" if self._exchange else "queue"
         return node_capabilities(self.connection, self.asked.capabilities, kind, None if self._exchange else self.queue)
 

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp10.address import EXCHANGE as EXCHANGE_NODE
 from waybill.engine.amqp10.address import PLAIN, QUEUE, InvalidAddress, parse_address
 from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.amqp10.server.auto_create import create_if_missing
 from waybill.engine.amqp10.server.properties import PropertyFacts, text_at
 from waybill.engine.amqp10.server.session_host import SessionHost
 from waybill.model.errors import InvalidArgument, NotFound, PreconditionFailed
@@ -52,6 +53,7 @@ class TargetNode:
             node = parse_address(address)
         except InvalidAddress as error:
             raise InvalidArgument(str(error)) from None
+        create_if_missing(self.connection, node, "write")
         virtual_host = self.connection.virtual_host
         if node.kind == QUEUE or (node.kind == PLAIN and node.name in virtual_host.queues):
             self.queue = virtual_host.queue(node.name, self.connection)

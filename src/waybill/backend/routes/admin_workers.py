@@ -1,0 +1,114 @@
+"""The operators' view of workers: who is there, and what each is told to do (ojs-admin-api section 9)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.extensions import Directive
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_of
+from waybill.backend.router import ADMIN, READ, Route
+from waybill.backend.workers import Worker, is_stale
+from waybill.ojs.control.worker_directives import direct_worker
+from waybill.ojs.spec.control_message import QUIET, TERMINATE, WAKE
+
+PER_PAGE: Final = 20
+MOST_PER_PAGE: Final = 100
+
+
+class AdminWorkerRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/ojs/v1/admin/workers", self._workers, READ),
+            Route("GET", "/ojs/v1/admin/workers/{id}", self._worker, READ),
+            Route("POST", "/ojs/v1/admin/workers/{id}/quiet", self._quiet, ADMIN),
+            Route("POST", "/ojs/v1/admin/workers/{id}/resume", self._wake, ADMIN),
+            Route("POST", "/ojs/v1/admin/workers/{id}/terminate", self._terminate, ADMIN),
+            Route("DELETE", "/ojs/v1/admin/workers/{id}", self._deregister, ADMIN),
+        ]
+
+    async def _workers(self, request: Request) -> Response:
+        prefix = request.queue_prefix
+        found = (one for _, one in sorted(self._backend.workers().items()) if one.takes_from(prefix))
+        forms = [self._worker_form(worker, prefix) for worker in found]
+        states = [form["state"] for form in forms]
+        summary = {"total": len(forms), **{state: states.count(state) for state in ("running", "quiet", "stale")}}
+        items, pagination = page_of(request, forms, lambda form: str(form["id"]), default=PER_PAGE, most=MOST_PER_PAGE)
+        return answer({"items": items, "workers": items, "summary": summary, "pagination": pagination})
+
+    async def _worker(self, request: Request) -> Response:
+        worker = self._one(request)
+        jobs: list[Form] = [
+            {
+                "id": lease.execution.envelope.id,
+                "type": lease.execution.envelope.type,
+                "queue": lease.execution.queue,
+                "attempt": lease.execution.attempt,
+                "started_at": lease.started_at,
+            }
+            for lease in self._backend.leases.of_worker(worker.id)
+        ]
+        return answer(self._worker_form(worker) | {"jobs": jobs})
+
+    async def _quiet(self, request: Request) -> Response:
+        return await self._direct(self._one(request), "quiet", QUIET)
+
+    async def _wake(self, request: Request) -> Response:
+        return await self._direct(self._one(request), "running", WAKE)
+
+    async def _terminate(self, request: Request) -> Response:
+        """Have a worker finish its jobs and end."""
+        return await self._direct(self._one(request), "terminate", TERMINATE)
+
+    async def _direct(self, worker: Worker, directive: str, message: str) -> Response:
+        """Tell a worker what to do: over HTTP in the answer to its next heartbeat, over AMQP at once."""
+        if worker.protocol == "amqp":
+            await direct_worker(self._backend.broker, worker.id, message)
+        elif directive == "running":
+            await self._backend.extensions.directives.remove(worker.id)
+        else:
+            await self._backend.extensions.directives.put(worker.id, Directive(directive))
+        return answer(self._worker_form(worker) | {"directive": directive})
+
+    async def _deregister(self, request: Request) -> Response:
+        worker = self._one(request)
+        if not is_stale(worker):
+            details: Form = {"worker_id": worker.id, "last_heartbeat_at": worker.last_heartbeat_at}
+            raise RequestRefused("conflict", "This worker was heard of lately.", details=details)
+        leases = self._backend.leases.of_worker(worker.id)
+        for lease in leases:
+            self._backend.leases.expire(lease)
+        self._backend.extensions.workers.drop(worker.id)
+        await self._backend.extensions.directives.remove(worker.id)
+        return answer({"deleted": True, "id": worker.id, "jobs_rescheduled": len(leases)})
+
+    def _one(self, request: Request) -> Worker:
+        found = self._backend.workers().get(request.parameters["id"])
+        if found is None:
+            raise not_found("worker", request.parameters["id"])
+        return found
+
+    def _worker_form(self, worker: Worker, prefix: str = "") -> Form:
+        is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
+        form: Form = msgspec.to_builtins(worker)
+        told = form.pop("told", {})
+        form.pop("is_quiet", None)
+        form["queues"] = [queue for queue in worker.queues if queue.startswith(prefix)]
+        if isinstance(told, dict):
+            form |= told
+        if worker.protocol == "http":
+            form["active_jobs"] = len(self._backend.leases.of_worker(worker.id))
+        form.setdefault("active_jobs", 0)
+        form["state"] = "stale" if is_stale(worker) else "quiet" if is_quiet else "running"
+        return form

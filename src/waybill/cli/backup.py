@@ -1,0 +1,110 @@
+"""`waybill backup`: copy a data directory, while its broker runs or not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from waybill.broker.control import socket_path
+from waybill.cli.copying import Copied, copy_files, make_empty
+from waybill.cli.settings_options import Source, loaded
+from waybill.cli.target import json_option
+from waybill.transport.disk import DataDirectoryInUse, DirectoryLock
+
+STATE_FILE: Final = "jobs.db"
+ANSWER_SECONDS: Final = 60.0
+
+
+@click.command()
+@click.argument("target", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="The data directory.  [WAYBILL_DATA_DIR; default: that of the configuration]",
+)
+@click.option(
+    "--config", type=click.Path(dir_okay=False, exists=True, path_type=Path), help="A TOML file with settings."
+)
+@json_option
+def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json: bool) -> None:
+    """Copy everything that a broker keeps to TARGET, a directory that is empty or not there.
+
+    The broker may run: whatever it had confirmed before this began is in the copy, as of one moment. Run this as the
+    user that runs the broker. The state of jobs that `waybill up` keeps in jobs.db is copied too.
+    """
+    options = {} if data_dir is None else {"data_dir": (data_dir, "--data-dir")}
+    directory = loaded(Source(config, options, {})).data_dir
+    if directory is None or not directory.is_dir():
+        raise click.UsageError(f"there is no data directory {directory}: see --data-dir")
+    if target.absolute().is_relative_to(directory.absolute()):
+        raise click.UsageError("TARGET is in the data directory")
+    try:
+        make_empty(target)
+        # First the view of jobs, then the events that it is made of: it catches up with what came in between.
+        has_state = _copy_state(directory / STATE_FILE, target / STATE_FILE)
+        with held_files(directory) as source:
+            copied = copy_files(source, target)
+    except OSError as error:
+        raise click.ClickException(f"the backup is not complete: {error}") from None
+    except sqlite3.Error as error:
+        raise click.ClickException(f"the backup is not complete: {directory / STATE_FILE}: {error}") from None
+    _show(target, copied, has_state=has_state, as_json=as_json)
+
+
+def _show(target: Path, copied: Copied, *, has_state: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"directory": str(target), "files": copied.files, "bytes": copied.octets}))
+        return
+    more = f", and {STATE_FILE}" if has_state else ""
+    click.echo(f"{copied.files} files, {copied.octets:,} bytes{more} are in {target}")
+
+
+@contextlib.contextmanager
+def held_files(directory: Path) -> Iterator[Path]:
+    """A directory with the files of a data directory that stay as they are: held by its broker, or without one."""
+    try:
+        lock = DirectoryLock(directory)
+    except DataDirectoryInUse:
+        with _asked(directory) as held:
+            yield held
+        return
+    try:
+        yield directory
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _asked(directory: Path) -> Iterator[Path]:
+    """The directory that the running broker has made for us, for as long as we are connected."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.settimeout(ANSWER_SECONDS)
+        try:
+            with socket_path(directory) as path:
+                control.connect(path)
+            control.sendall(b'{"do": "hold"}\n')
+            answer = json.loads(control.makefile("rb").readline() or b"{}")
+        except (OSError, ValueError) as error:
+            raise click.ClickException(f"the process that uses {directory} makes no backup: {error}") from None
+        if "directory" not in answer:
+            raise click.ClickException(f"the broker makes no backup: {answer.get('error', 'it has ended')}")
+        yield Path(answer["directory"])
+
+
+def _copy_state(source: Path, target: Path) -> bool:
+    """Copy a SQLite database that may be in use. False without one."""
+    if not source.is_file():
+        return False
+    with (
+        contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as database,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
+        database.backup(copy)
+    return True

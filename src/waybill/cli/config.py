@@ -1,0 +1,87 @@
+"""`waybill config`: the settings of broker and server, where they come from, and whether they can be used."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from waybill.cli.http_settings import http_settings
+from waybill.cli.own_broker import make_broker
+from waybill.cli.settings_options import ALL_TABLES, Source, loaded, settings_options
+from waybill.cli.target import json_option
+from waybill.settings import SETTINGS, Configuration
+from waybill.settings.sources import DEFAULT
+
+
+@click.group()
+def command() -> None:
+    """Show and check the settings of `waybill broker`, `up` and `serve`.
+
+    An option counts before a variable WAYBILL_..., a variable before the file, the file before the default.
+    """
+
+
+@command.command()
+@click.option("--changed", is_flag=True, help="Show only what is not the default.")
+@json_option
+@settings_options(ALL_TABLES, {})
+def show(source: Source, *, changed: bool, as_json: bool) -> None:
+    """Print all settings as TOML, each with the place that it comes from. Passwords are not shown."""
+    configuration = loaded(source)
+    shown = [setting for setting in SETTINGS if not changed or configuration[setting.name].rank != DEFAULT]
+    if as_json:
+        rows = {
+            setting.name: {
+                "value": None
+                if configuration[setting.name].value is None
+                else shown_value(configuration, setting.name),
+                "source": configuration[setting.name].place,
+                "variable": setting.variable,
+                "option": setting.option,
+                "takes": setting.kind.describe(),
+                "reloads": setting.reloads,
+            }
+            for setting in shown
+        }
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = ""
+    for setting in shown:
+        if setting.table != table:
+            table = setting.table
+            click.echo(f"\n[{table}]")
+        value = configuration[setting.name]
+        text = "" if value.value is None else setting.kind.shown(value.value)
+        line = f"{setting.key} = {text}" if text else f"# {setting.key} ="
+        click.echo(f"{line:<50} # {value.place}")
+
+
+def shown_value(configuration: Configuration, name: str) -> object:
+    """A value for JSON, without secrets."""
+    setting = next(one for one in SETTINGS if one.name == name)
+    value = configuration[name].value
+    if isinstance(value, bool | int | float):
+        return value
+    text = setting.kind.shown(value)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@command.command()
+@json_option
+@settings_options(ALL_TABLES, {})
+def check(source: Source, *, as_json: bool) -> None:
+    """Check file, environment and options as a start would, with the files that they name. Exits with 2 if wrong."""
+    configuration = loaded(source)
+    make_broker(configuration)
+    http_settings(configuration)
+    count = sum(configuration[setting.name].rank != DEFAULT for setting in SETTINGS)
+    file = None if configuration.file is None else str(configuration.file)
+    if as_json:
+        click.echo(json.dumps({"file": file, "changed": count}))
+    else:
+        changed = "1 setting is" if count == 1 else f"{count} settings are"
+        click.echo(f"{file or 'no file'}: no mistakes, {changed} not the default")

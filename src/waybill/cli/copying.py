@@ -1,0 +1,92 @@
+"""Copies the files of a store: as much of each as its manifest says, and the manifest last."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from waybill.model.errors import UnsupportedStoreVersion
+from waybill.storage.manifest import NAME as MANIFEST_NAME
+from waybill.storage.manifest import read_manifest
+from waybill.transport.disk import LOCK_NAME, DiskFilesystem
+
+CHUNK_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True)
+class Copied:
+    """How much was copied."""
+
+    files: int
+    octets: int
+
+
+def make_empty(directory: Path) -> None:
+    """Make a directory that others cannot read. Raises click.ClickException if it is there and not empty."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise click.ClickException(f"{directory} is not empty: name a directory that is, or is not there")
+
+
+def copy_files(source: Path, target: Path) -> Copied:
+    """Copy everything that the manifest of `source` lists, durably. Raises OSError, click.ClickException."""
+    octets = 0
+    sizes = _sizes(source)
+    for name, size in sorted(sizes.items()):
+        (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        octets += _copy(source / name, target / name, size)
+    if (source / MANIFEST_NAME).exists():
+        # A backup without it is not complete.
+        octets += _copy(source / MANIFEST_NAME, target / MANIFEST_NAME, None)
+    for directory in {target, *(target / name for name in sizes)}:
+        sync(directory if directory.is_dir() else directory.parent)
+    return Copied(len(sizes), octets)
+
+
+def _sizes(source: Path) -> dict[str, int | None]:
+    """How much of each file counts; None for all of it, in a directory of version 0.1, which has no manifest."""
+    try:
+        manifest = read_manifest(DiskFilesystem(source))
+    except UnsupportedStoreVersion as error:
+        raise click.ClickException(str(error)) from None
+    if manifest.is_bad:
+        raise click.ClickException(f"{source / MANIFEST_NAME} is damaged: see `waybill store check`")
+    if manifest.is_present:
+        lost = [name for name in manifest.extents if not (source / name).is_file()]
+        if lost:
+            raise click.ClickException(f"{source} has lost {', '.join(lost)}: see `waybill store check`")
+        return {name: int(extent.size) for name, extent in manifest.extents.items()}
+    found = [path for path in source.rglob("*.log") if path.is_file() and path.name != LOCK_NAME]
+    if not found:
+        raise click.ClickException(f"{source} is no data directory of a broker")
+    return {str(path.relative_to(source)): None for path in found}
+
+
+def _copy(source: Path, target: Path, size: int | None) -> int:
+    """Copy the first `size` octets of a file, and sync them. Returns how many."""
+    copied = 0
+    with source.open("rb") as reading, target.open("xb") as writing:
+        while size is None or copied < size:
+            chunk = reading.read(CHUNK_BYTES if size is None else min(CHUNK_BYTES, size - copied))
+            if not chunk:
+                break
+            writing.write(chunk)
+            copied += len(chunk)
+        writing.flush()
+        os.fsync(writing.fileno())
+    if size is not None and copied < size:
+        raise click.ClickException(f"{source} has {copied} bytes, and should have {size}: see `waybill store check`")
+    return copied
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the entries of a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

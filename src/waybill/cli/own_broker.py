@@ -1,0 +1,137 @@
+"""A broker in this process as the configuration wants it, and what SIGHUP changes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import Final
+
+import click
+
+from waybill.broker import Broker, FirstUser
+from waybill.cli.definitions import read_document
+from waybill.cli.settings_options import Source
+from waybill.model.errors import InvalidArgument
+from waybill.model.permission import Permission
+from waybill.settings import SETTINGS, Configuration, InvalidConfiguration
+
+GUEST: Final = ("guest", "guest")
+
+logger: Final = logging.getLogger("waybill.broker")
+
+
+def make_broker(configuration: Configuration) -> Broker:
+    """The broker of a configuration. Raises click's errors."""
+    definitions = configuration.path("definitions")
+    certificate, key, authority = (configuration.path(f"amqps.{name}") for name in ("certificate", "key", "ca"))
+    try:
+        return Broker(
+            host=configuration.text("amqp.host"),
+            port=configuration.whole("amqp.port"),
+            data_dir=configuration.data_dir,
+            memory_limit_bytes=configuration.whole_or_none("alarms.memory_limit"),
+            disk_free_limit_bytes=configuration.whole("alarms.disk_free_limit"),
+            name=configuration.text("node_name"),
+            tls_certificate=certificate,
+            tls_key=key,
+            tls_ca=authority,
+            verify_peer=configuration.is_on("amqps.verify_peer"),
+            tls_port=configuration.whole("amqps.port"),
+            certificate_login_from=configuration.text("amqps.login_from"),
+            strict_amqp10=configuration.is_on("amqp10.strict"),
+            auto_create_queues=configuration.is_on("amqp10.auto_create"),
+            users=_first_users(configuration),
+            limits=configuration.limits(),
+            definitions=None if definitions is None else read_document(definitions),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        files = ", ".join(str(one) for one in (certificate, key, authority) if one is not None)
+        raise click.ClickException(f"cannot use the TLS files {files}: {error}") from None
+
+
+def _first_users(configuration: Configuration) -> list[FirstUser]:
+    """The users of a new data directory. Raises ValueError for what is no pattern."""
+    for user in configuration.users:
+        for host, patterns in user.permissions.items():
+            try:
+                Permission(*patterns)
+            except InvalidArgument as error:
+                raise ValueError(f"{configuration['users'].place}: users.{user.name}, {host!r}: {error}") from None
+    return [FirstUser(one.name, one.password, one.tags, one.permissions) for one in configuration.users]
+
+
+def set_up_log(configuration: Configuration) -> None:
+    """Log to the standard error as the configuration says; may be called again."""
+    level = configuration.text("log.level").upper()
+    if configuration.text("log.format") == "json":
+        from waybill.ojs.middleware.json_log import JsonLogFormatter
+
+        formatter: logging.Formatter = JsonLogFormatter("server")
+    else:
+        formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+
+
+class Reloader:
+    """Reads the configuration again at each SIGHUP, and applies what can change while the broker runs."""
+
+    def __init__(self, broker: Broker, source: Source, configuration: Configuration) -> None:
+        self._broker = broker
+        self._source = source
+        self._configuration = configuration
+
+    def listen(self) -> None:
+        """Reload at SIGHUP from now on."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+
+    def reload(self) -> None:
+        """Apply what has changed. A configuration that is wrong changes nothing."""
+        try:
+            wanted = self._source.load()
+        except InvalidConfiguration as error:
+            for problem in error.problems:
+                logger.error("the configuration is not reloaded: %s", problem)  # noqa: TRY400 - no bug
+            return
+        changed = [
+            setting for setting in SETTINGS if wanted[setting.name].value != self._configuration[setting.name].value
+        ]
+        for setting in changed:
+            if setting.reloads:
+                self._configuration = self._configuration.replaced(setting.name, wanted[setting.name])
+            else:
+                place = wanted[setting.name].place
+                logger.warning("%s (%s) cannot change while the broker runs: restart it", setting.name, place)
+        self._apply()
+        names = ", ".join(setting.name for setting in changed if setting.reloads)
+        logger.info("the configuration is reloaded: %s", f"{names} changed" if names else "no setting changed")
+
+    def _apply(self) -> None:
+        configuration = self._configuration
+        self._broker.reconfigure(
+            memory_limit_bytes=configuration.whole_or_none("alarms.memory_limit"),
+            disk_free_limit_bytes=configuration.whole("alarms.disk_free_limit"),
+            limits=configuration.limits(),
+            strict_amqp10=configuration.is_on("amqp10.strict"),
+            auto_create_queues=configuration.is_on("amqp10.auto_create"),
+        )
+        certificate, key = configuration.path("amqps.certificate"), configuration.path("amqps.key")
+        if certificate is not None and key is not None:
+            # The names are the same in most cases, and the files new.
+            try:
+                self._broker.renew_certificate(certificate, key)
+            except (OSError, ValueError) as error:
+                logger.error("the certificate %s is not renewed: %s", certificate, error)  # noqa: TRY400 - no bug
+        set_up_log(configuration)
+
+
+def own_login(configuration: Configuration, virtual_host: str) -> tuple[str, str]:
+    """Whom this process logs in as at its own broker: a user of the configuration who may do all there, or guest."""
+    for user in configuration.users:
+        if user.permissions.get(virtual_host) == (".*", ".*", ".*"):
+            return user.name, user.password
+    return GUEST

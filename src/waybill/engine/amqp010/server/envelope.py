@@ -1,0 +1,116 @@
+"""What the header segment of a transfer says, and where its message goes: once for all messages that have the same."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp010.message_format import AMQP010, DEFAULT_PRIORITY, SIZE_OCTETS
+from waybill.engine.amqp010.server.faults import session_fault
+from waybill.engine.amqp010.server.session_host import SessionHost
+from waybill.model.message import NO_TTL, Message
+from waybill.model.queue import Queue
+from waybill.model.routing import Route
+from waybill.wire.amqp010.constants import ERROR_UNAUTHORIZED_ACCESS, MODE_NON_PERSISTENT, MODE_PERSISTENT
+from waybill.wire.amqp010.message_header import (
+    ABSENT,
+    EXPIRATION,
+    RESUME_ID,
+    RESUME_TTL,
+    TIMESTAMP,
+    HeaderFacts,
+    scan_header,
+)
+
+KEPT_FLAGS: Final = TIMESTAMP | EXPIRATION | RESUME_ID | RESUME_TTL
+TTL_MAX_MS: Final = 1 << 53
+IMPERSONATOR: Final = "impersonator"
+OUTRUN: Final = 8192
+
+
+class Envelope:
+    """`prefix` is what the content of a message has before its body. `is_lasting`: it says the same at any time."""
+
+    def __init__(self, exchange: str, facts: HeaderFacts, prefix: bytes, ttl_ms: i64) -> None:
+        self.exchange = exchange
+        self.routing_key = facts.routing_key
+        self.prefix = prefix
+        self.durable = facts.delivery_mode == MODE_PERSISTENT
+        self.priority: i64 = DEFAULT_PRIORITY if facts.priority == ABSENT else facts.priority
+        self.ttl_ms: i64 = ttl_ms
+        self.discards = facts.discard_unroutable
+        self.immediate = facts.immediate
+        self.is_lasting = facts.expiration == ABSENT
+        self.route: Route | None = None
+        self.epoch: i64 = 0
+        self.stores = False
+
+    def resolve(self, connection: SessionHost) -> Route:
+        """The route, as long as the topology stays. Raises what forbids the user to publish this way."""
+        route = self.route
+        virtual_host = connection.virtual_host
+        if route is not None and self.epoch == virtual_host.epoch:
+            return route
+        connection.check_permission("write", "exchange", self.exchange)
+        connection.check_topic("write", self.exchange, self.routing_key)
+        route = virtual_host.resolve(self.exchange, self.routing_key)
+        self.route = route
+        self.epoch = virtual_host.epoch
+        self.stores = any(queue.stores_transient for queue in route.queues)
+        return route
+
+    def message(self, route: Route, body: bytes, now: float) -> Message:
+        return Message(AMQP010, self.prefix + body, route.address, self.durable, self.priority, self.ttl_ms, now)
+
+    def queues_of(self, connection: SessionHost, route: Route, message: Message) -> list[Queue]:
+        """The queues of one message."""
+        if not route.by_headers:
+            return route.queues
+        headers = AMQP010.headers(message.content)
+        return connection.virtual_host.router.match(route.exchange, [self.routing_key], headers)
+
+    def is_outrunning(self) -> bool:
+        """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
+        route = self.route
+        if route is not None:
+            for queue in route.queues:
+                if queue.ready_count > OUTRUN and queue.consumers:
+                    return True
+        return False
+
+
+def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> Envelope:
+    """Raises DecodeError, and a session fault if the message claims to come from another user."""
+    facts = connection.facts
+    scan_header(header, facts)
+    user_id = facts.user_id
+    if user_id is not None and IMPERSONATOR not in connection.user.tags:
+        claimed = user_id.decode("utf-8", "replace")
+        name = connection.user_name
+        if claimed not in {name, ""}:
+            raise session_fault(ERROR_UNAUTHORIZED_ACCESS, f"user-id is '{claimed}' but the user is '{name}'")
+    return Envelope(exchange, facts, _prefix(header, facts), _ttl_ms(facts, connection.host.runtime.now))
+
+
+def _prefix(header: bytes, facts: HeaderFacts) -> bytes:
+    """Size and header segment, without delivery-properties unless it says what no field of a message does."""
+    start = facts.delivery
+    if start != ABSENT:
+        end = facts.delivery_end
+        rest = header[:start] + header[end:]
+        flags = header[start + 6] << 8 | header[start + 7]
+        # A mode that is said and one that is not are the same to the model, and not to clients.
+        is_kept = flags & KEPT_FLAGS or facts.delivery_mode == MODE_NON_PERSISTENT
+        header = header[start:end] + rest if is_kept else rest
+    return len(header).to_bytes(SIZE_OCTETS, "big") + header
+
+
+def _ttl_ms(facts: HeaderFacts, now: float) -> i64:
+    """The time to live. As in Qpid, 0 is none."""
+    ttl_ms: i64 = NO_TTL
+    if facts.ttl_ms > 0:
+        ttl_ms = min(facts.ttl_ms, TTL_MAX_MS)
+    if facts.expiration > 0:
+        left = i64(int((float(min(facts.expiration, TTL_MAX_MS)) - now) * 1000.0))
+        left = max(left, 0)
+        ttl_ms = left if ttl_ms == NO_TTL else min(ttl_ms, left)
+    return ttl_ms

@@ -1,0 +1,71 @@
+"""What the parts of a session know of it: subscriptions, deliveries, transactions."""
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp010.server.command_session import CommandSession
+from waybill.engine.amqp010.server.session_host import SessionHost
+from waybill.engine.amqp010.sessions import SessionKey
+from waybill.model.branch import Branch
+from waybill.model.consumer import Consumer
+from waybill.model.entry import Entry
+from waybill.model.queue import Queue
+from waybill.model.transaction import Transaction
+
+
+class CreditedConsumer(Consumer):
+    """A subscription, as its session sees it."""
+
+    queue: Queue
+
+    def completed(self, size: i64) -> None:
+        """The peer has completed a transfer of that size: in window mode its credit comes back."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Take all credit back."""
+        raise NotImplementedError
+
+
+class SessionView(CommandSession):
+    """Deliveries by the count of their transfer.
+
+    `unsettled` are acquired, and not accepted yet. `browsed` are copies, which the peer may acquire. `windowed`: the
+    transfers that are not completed, of subscriptions in window mode, with their sizes.
+    """
+
+    def __init__(self, key: SessionKey, connection: SessionHost) -> None:
+        super().__init__(key, connection.host.runtime)
+        host = connection.host
+        self.host = host
+        self.virtual_host = connection.virtual_host
+        self.user = connection.user
+        self.unsettled: dict[i64, Entry] = {}
+        self.browsed: dict[i64, Entry] = {}
+        self.windowed: dict[i64, tuple[CreditedConsumer, int]] = {}
+        self.unsettled_max: i64 = host.limits.unsettled_per_channel_max
+        # There are outcomes since the peer asked for a completion.
+        self.has_settled = False
+        self.transaction: Transaction | None = None
+        self.is_dtx = False
+        self.branch: Branch | None = None
+        self.suspended: dict[bytes, Branch] = {}
+        self.flushing: list[tuple[CreditedConsumer, i64]] = []
+
+    @property
+    def attached(self) -> SessionHost:
+        """The connection, while a command of it is executed."""
+        connection = self.connection
+        assert connection is not None  # noqa: S101 - commands come by a connection
+        return connection
+
+    def wake_consumers(self) -> None:
+        """There is credit again for those that had none."""
+        raise NotImplementedError
+
+    def give_back_memory(self, size: i64) -> None:
+        """A transaction does not hold so much any more."""
+        raise NotImplementedError
+
+    def consumer_cancelled(self, consumer: CreditedConsumer, number: i64) -> None:
+        """The queue of a subscription is gone."""
+        raise NotImplementedError

@@ -1,0 +1,420 @@
+"""A subscription: credit in messages and in octets, and transfers to its destination.
+
+`deliver` runs once a message. What is the same for a run of messages is kept: the frame of the command, the head of the
+header frame, and delivery-properties, as long as messages share address, durability, priority and size of header.
+
+Credit (message.flow) is spent by each transfer. The octets of a transfer are those of its header and body segments. In
+window mode, credit comes back when the peer has completed the transfer.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be
+from mypy_extensions import i64
+
+from waybill.engine.amqp010.message_format import AMQP010, DEFAULT_PRIORITY, SIZE_OCTETS
+from waybill.engine.amqp010.server.faults import cut
+from waybill.engine.amqp010.server.replay import Sent
+from waybill.engine.amqp010.server.session_host import SessionHost
+from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
+from waybill.engine.conversion.convert import (
+    Inconvertible,
+    amqp010_content,
+    conversion_units,
+    report_undeliverable,
+)
+from waybill.model.entry import Entry
+from waybill.model.message import NO_TTL, Address, Message
+from waybill.model.queue import Queue
+from waybill.wire.amqp010.constants import (
+    ACCEPT_EXPLICIT,
+    ACCEPT_NONE,
+    ACQUIRE_NOT_ACQUIRED,
+    ACQUIRE_PRE_ACQUIRED,
+    MODE_NON_PERSISTENT,
+    MODE_PERSISTENT,
+)
+from waybill.wire.amqp010.frames import (
+    BODY,
+    COMMAND,
+    FIRST_FRAME,
+    FIRST_SEGMENT,
+    FRAME_HEAD_SIZE,
+    HEADER,
+    LAST_FRAME,
+    LAST_SEGMENT,
+    write_frame_head,
+    write_segment,
+)
+from waybill.wire.amqp010.message_header import (
+    ABSENT,
+    DELIVERY_PROPERTIES,
+    HeaderFacts,
+    delivered_header,
+    scan_header,
+    write_delivery_properties,
+)
+from waybill.wire.amqp010.transfer import transfer_payload
+
+DELIVERY_CODE: Final = b"\x04\x01"
+DELIVERY_CODE_START: Final = SIZE_OCTETS + 4
+DELIVERY_CODE_END: Final = SIZE_OCTETS + 6
+INFINITE: Final = 1 << 62
+COUNTED: Final = 1 << 61
+"""Less credit than this is counted."""
+ALL: Final = 0xFFFFFFFF
+NAME_OCTETS_MAX: Final = 255
+WINDOW_UNIT_BITS: Final = 5
+"""Looking at so many transfers is as much work as delivering one."""
+WHOLE_BODY: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
+
+
+class Subscription(CreditedConsumer):
+    """`is_browser`: it gets copies, which the peer may acquire. `is_window`: the flow mode ("default-flow-mode")."""
+
+    def __init__(
+        self,
+        session: SessionView,
+        queue: Queue,
+        destination: str,
+        *,
+        accepts: bool,
+        is_browser: bool,
+        exclusive: bool,
+        priority: i64,
+    ) -> None:
+        super().__init__(destination, not accepts, exclusive, priority)
+        self.session = session
+        self.queue = queue
+        self.is_browser = is_browser
+        self.is_window = True
+        self.is_cancelled = False
+        self.message_credit: i64 = 0
+        self.octet_credit: i64 = 0
+        self.counts_size = True
+        self.payload = transfer_payload(
+            destination,
+            ACCEPT_EXPLICIT if accepts else ACCEPT_NONE,
+            ACQUIRE_NOT_ACQUIRED if is_browser else ACQUIRE_PRE_ACQUIRED,
+        )
+        self.facts = HeaderFacts()
+        self._address: Address | None = None
+        self._durable = False
+        self._priority: i64 = 0
+        self._header_size: i64 = 0
+        self._channel: i64 = -1
+        self._body_size: i64 = -1
+        self._body_head = b""
+        self._content_size: i64 = -1
+        self._size: i64 = 0
+        self._in_window: tuple[CreditedConsumer, int] = (self, 0)
+        self._properties = b""
+        self._properties_again = b""
+        self._head = b""
+        self._head_again = b""
+        if is_browser:
+            self.selects = self.copies = True
+
+    # --- credit ---
+
+    def has_credit(self) -> bool:
+        session = self.session
+        connection = session.connection
+        if connection is None or self.is_cancelled or connection.is_stalled or not session.is_synced:
+            return False
+        if session.replay.is_full:
+            return False
+        if self.message_credit <= 0 or self.octet_credit <= 0:
+            return False
+        if self.is_window and len(session.windowed) >= session.unsettled_max:
+            return False
+        if self.is_browser:
+            return len(session.browsed) < session.unsettled_max
+        return self.no_ack or len(session.unsettled) < session.unsettled_max
+
+    def allowance(self) -> i64:
+        session = self.session
+        if self.counts_size or session.timeout_s > 0:
+            return 1
+        held: i64 = len(session.windowed) if self.is_window else 0
+        if not self.no_ack:
+            held = max(held, len(session.unsettled))
+        return min(self.message_credit, session.unsettled_max - held)
+
+    def has_credit_for(self, entry: Entry) -> bool:
+        return self._size_of(entry.message) <= self.octet_credit
+
+    def _size_of(self, message: Message) -> i64:
+        """What a transfer takes of the credit in octets. A message that cannot be converted takes none."""
+        try:
+            content = self._content(message)
+        except Inconvertible:
+            return 0
+        extra: i64 = 0
+        if not _has_delivery(content) and message.ttl_ms == NO_TTL:
+            self._prepare_for(message, i64(read_i32_be(content, 0)))
+            extra = len(self._properties)
+            return len(content) - SIZE_OCTETS + extra
+        header = self._own_header(message, content, redelivered=False)
+        return len(header) + len(content) - SIZE_OCTETS - i64(read_i32_be(content, 0))
+
+    def add_credit(self, value: i64, *, is_octets: bool) -> None:
+        credit: i64 = INFINITE if value == ALL else value
+        if is_octets:
+            self.octet_credit = min(self.octet_credit + credit, INFINITE)
+            self.counts_size = self.octet_credit < COUNTED
+        else:
+            self.message_credit = min(self.message_credit + credit, INFINITE)
+        self.credit_available()
+
+    def stop(self) -> None:
+        """Take all credit back, and that of transfers which are not completed."""
+        self.message_credit = self.octet_credit = 0
+        self.counts_size = True
+        session = self.session
+        if self.is_window and session.windowed:
+            session.runtime.work_left -= len(session.windowed) >> WINDOW_UNIT_BITS
+            session.windowed = {number: one for number, one in session.windowed.items() if one[0] is not self}
+
+    def completed(self, size: i64) -> None:
+        if self.is_window and not self.is_cancelled:
+            self.message_credit = min(self.message_credit + 1, INFINITE)
+            self.octet_credit = min(self.octet_credit + size, INFINITE)
+            if not self.is_active:
+                self.credit_available()
+
+    def credit_available(self) -> None:
+        if not self.is_cancelled and self.message_credit > 0 and self.octet_credit > 0:
+            self.queue.activate(self)
+
+    def cancelled(self) -> None:
+        self.is_cancelled = True
+        self.session.consumer_cancelled(self, 0)
+
+    # --- delivery ---
+
+    def deliver(self, entry: Entry) -> None:
+        session = self.session
+        connection = session.connection
+        if connection is None:
+            return
+        message = entry.message
+        try:
+            content = self._content(message)
+        except Inconvertible as error:
+            self._pass_over(entry, error)
+            return
+        number: i64 = session.next_out
+        header_size = i64(read_i32_be(content, 0))
+        if (
+            session.timeout_s > 0
+            or message.ttl_ms != NO_TTL
+            or _has_delivery(content)
+            or header_size > connection.max_frame_size >> 1
+        ):
+            size = self._deliver_slowly(connection, entry, content, number)
+        else:
+            self._prepare_for(message, header_size)
+            out = connection.out
+            out.write(self._head_again if entry.redelivered else self._head)
+            body_start = SIZE_OCTETS + header_size
+            out.write(content[SIZE_OCTETS:body_start])
+            body_size = len(content) - body_start
+            if body_size + FRAME_HEAD_SIZE <= connection.max_frame_size:
+                if body_size != self._body_size or session.channel != self._channel:
+                    self._prepare_body(body_size)
+                out.write(self._body_head)
+                out.write(content[body_start:])
+            else:
+                write_segment(out, LAST_SEGMENT, BODY, session.channel, content[body_start:], connection.max_frame_size)
+            size = len(self._properties) + header_size + body_size
+        session.next_out = number + 1
+        self.message_credit -= 1
+        self.octet_credit -= size
+        if self.is_window:
+            session.windowed[number] = (self, int(size))
+        if self.is_browser:
+            entry.holder = self
+            session.browsed[number] = entry
+        elif not self.no_ack:
+            entry.holder = self
+            session.unsettled[number] = entry
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(connection.out) > connection.output_high_water:
+            connection.is_stalled = True
+
+    def deliver_all(self, entries: list[Entry]) -> None:
+        """`deliver` each of these; those that look like the one before without the calls."""
+        session = self.session
+        connection = session.connection
+        if connection is None or session.timeout_s > 0 or self.is_browser:
+            for entry in entries:
+                self.deliver(entry)
+            return
+        out = connection.out
+        no_ack = self.no_ack
+        is_window = self.is_window
+        unsettled = session.unsettled
+        for entry in entries:
+            message = entry.message
+            content = message.content
+            if (
+                message.format is not AMQP010
+                or message.address is not self._address
+                or message.durable != self._durable
+                or message.priority != self._priority
+                or message.ttl_ms != NO_TTL
+                or len(content) != self._content_size
+                or i64(read_i32_be(content, 0)) != self._header_size
+                or content[DELIVERY_CODE_START:DELIVERY_CODE_END] == DELIVERY_CODE
+                or session.channel != self._channel
+            ):
+                self._content_size = -1
+                self.deliver(entry)
+                self._expect_like(message)
+                continue
+            body = SIZE_OCTETS + self._header_size
+            out.write(self._head_again if entry.redelivered else self._head)
+            out.write(content[SIZE_OCTETS:body])
+            out.write(self._body_head)
+            out.write(content[body:])
+            number: i64 = session.next_out
+            session.next_out = number + 1
+            self.message_credit -= 1
+            self.octet_credit -= self._size
+            if is_window:
+                session.windowed[number] = self._in_window
+            if not no_ack:
+                entry.holder = self
+                unsettled[number] = entry
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(out) > connection.output_high_water:
+            connection.is_stalled = True
+
+    def _expect_like(self, message: Message) -> None:
+        """Remember the sizes of a message that was just sent, if it was sent in the ordinary way."""
+        content = message.content
+        if message.format is AMQP010 and message.address is self._address:
+            body_size = len(content) - SIZE_OCTETS - self._header_size
+            if body_size == self._body_size and i64(read_i32_be(content, 0)) == self._header_size:
+                self._content_size = len(content)
+                self._size = len(self._properties) + self._header_size + body_size
+                self._in_window = (self, int(self._size))
+
+    def _deliver_slowly(self, connection: SessionHost, entry: Entry, content: bytes, number: i64) -> i64:
+        """Write a transfer whose header is its own, or that may have to be written again. Returns its size."""
+        session = self.session
+        header = self._own_header(entry.message, content, redelivered=entry.redelivered)
+        body = content[SIZE_OCTETS + int(read_i32_be(content, 0)) :]
+        out = connection.out
+        write_segment(out, FIRST_SEGMENT, COMMAND, session.channel, self.payload, connection.max_frame_size)
+        write_segment(out, 0, HEADER, session.channel, header, connection.max_frame_size)
+        write_segment(out, LAST_SEGMENT, BODY, session.channel, body, connection.max_frame_size)
+        if session.timeout_s > 0:
+            session.replay.add(Sent(number, self.payload, header, body))
+        return len(header) + len(body)
+
+    def _own_header(self, message: Message, content: bytes, *, redelivered: bool) -> bytes:
+        """The header segment of one message."""
+        facts = self.facts
+        end = SIZE_OCTETS + i64(read_i32_be(content, 0))
+        header = content[SIZE_OCTETS:end]
+        if _has_delivery(content):
+            scan_header(header, facts)
+        else:
+            facts.clear()
+        facts.priority = ABSENT if message.priority == DEFAULT_PRIORITY else message.priority
+        if message.durable:
+            facts.delivery_mode = MODE_PERSISTENT
+        elif facts.delivery_mode != ABSENT:
+            facts.delivery_mode = MODE_NON_PERSISTENT
+        ttl_ms: i64 = ABSENT
+        if message.ttl_ms != NO_TTL:
+            # "ttl-decrement": by the time that the message spent here.
+            waited = i64(int((self.session.runtime.now - message.published_at) * 1000.0))
+            ttl_ms = max(message.ttl_ms - max(waited, 0), 0)
+        address = message.address
+        return delivered_header(
+            header, facts, cut(address.exchange, NAME_OCTETS_MAX), cut(address.routing_key, NAME_OCTETS_MAX), ttl_ms,
+            redelivered=redelivered, end=-1,
+        )  # fmt: skip
+
+    def _content(self, message: Message) -> bytes:
+        if message.format is AMQP010:
+            return message.content
+        self.session.runtime.work_left -= conversion_units(message, AMQP010)
+        return amqp010_content(message)
+
+    def _prepare_for(self, message: Message, header_size: i64) -> None:
+        """Prepare what stands before the rest of the header of a message like this."""
+        if (
+            message.address is self._address
+            and header_size == self._header_size
+            and message.durable == self._durable
+            and message.priority == self._priority
+            and self.session.channel == self._channel
+        ):
+            return
+        address = message.address
+        self._address = address
+        self._durable = message.durable
+        self._priority = message.priority
+        self._header_size = header_size
+        self._channel = self.session.channel
+        self._body_size = self._content_size = -1
+        facts = self.facts
+        facts.clear()
+        facts.priority = ABSENT if message.priority == DEFAULT_PRIORITY else message.priority
+        facts.delivery_mode = MODE_PERSISTENT if message.durable else ABSENT
+        self._properties = _properties(facts, address, redelivered=False)
+        self._properties_again = _properties(facts, address, redelivered=True)
+        self._head = self._frames_before(self._properties, header_size)
+        self._head_again = self._frames_before(self._properties_again, header_size)
+
+    def _prepare_body(self, size: i64) -> None:
+        """Prepare the head of the frame of a body of that size."""
+        out = BytesWriter()
+        write_frame_head(out, WHOLE_BODY, BODY, self.session.channel, size + FRAME_HEAD_SIZE)
+        self._body_size = size
+        self._body_head = out.getvalue()
+
+    def _frames_before(self, properties: bytes, header_size: i64) -> bytes:
+        out = BytesWriter()
+        channel = self.session.channel
+        flags = FIRST_FRAME | LAST_FRAME
+        write_frame_head(out, FIRST_SEGMENT | flags, COMMAND, channel, FRAME_HEAD_SIZE + len(self.payload))
+        out.write(self.payload)
+        write_frame_head(out, flags, HEADER, channel, FRAME_HEAD_SIZE + len(properties) + header_size)
+        out.write(properties)
+        return out.getvalue()
+
+    def _pass_over(self, entry: Entry, error: ValueError) -> None:
+        """A message of another protocol has no form in this one."""
+        report_undeliverable(self.session.runtime.operator_log, self.queue.name, error)
+        if not self.no_ack:
+            self.unsettled_count -= 1
+        entry.queue.undeliverable(entry, is_settled=self.no_ack)
+
+
+def _has_delivery(content: bytes) -> bool:
+    """Whether the header segment has delivery-properties, which then come first."""
+    return (
+        len(content) > SIZE_OCTETS + 6
+        and i64(read_i32_be(content, 0)) > 6
+        and content[SIZE_OCTETS + 4] << 8 | content[SIZE_OCTETS + 5] == DELIVERY_PROPERTIES
+    )
+
+
+def _properties(facts: HeaderFacts, address: Address, *, redelivered: bool) -> bytes:
+    out = BytesWriter()
+    write_delivery_properties(
+        out,
+        facts,
+        cut(address.exchange, NAME_OCTETS_MAX),
+        cut(address.routing_key, NAME_OCTETS_MAX),
+        ABSENT,
+        redelivered=redelivered,
+    )
+    return out.getvalue()

@@ -1,0 +1,170 @@
+"""What one command, or the end of a session, asks for that may take more than one turn."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
+from waybill.model.entry import Entry, release_unmarked
+from waybill.model.fan_out import FanOut
+from waybill.model.runtime import Chore, CountedChore
+from waybill.model.transaction import ACCEPT, REJECT, RELEASE
+
+RUN_MAX: Final = 256
+UNMARKED: Final = "unmarked"
+"""The outcome of a release without `set-redelivered`."""
+
+
+class CommandTask(Chore):
+    """The rest of the command with the count `number`: it is executed when this is done, even on no connection."""
+
+    def __init__(self, session: SessionView, number: i64) -> None:
+        self.session = session
+        self.number: i64 = number
+        session.begin_pending(number)
+
+    def work(self) -> bool:
+        if not self.step():
+            return False
+        self.finish()
+        self.session.end_pending(self.number)
+        return True
+
+    def step(self) -> bool:
+        """Continue as far as the turn allows. True when it is done."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """It is done."""
+
+
+class Removing(CommandTask):
+    """A deletion, or a purge."""
+
+    def __init__(self, session: SessionView, number: i64, chore: CountedChore | None) -> None:
+        super().__init__(session, number)
+        self._chore = chore
+
+    def step(self) -> bool:
+        return self._chore is None or self._chore.work()
+
+    def finish(self) -> None:
+        self.session.needs_commit()
+
+
+class Publishing(CommandTask):
+    """A message for a great many queues."""
+
+    def __init__(self, session: SessionView, number: i64, fan_out: FanOut) -> None:
+        super().__init__(session, number)
+        self._fan_out = fan_out
+
+    def step(self) -> bool:
+        return self._fan_out.work()
+
+    def finish(self) -> None:
+        self.session.needs_commit()
+
+
+class Settling(CommandTask):
+    """The same outcome for many deliveries, in their order."""
+
+    def __init__(self, session: SessionView, number: i64, entries: list[Entry], outcome: str) -> None:
+        super().__init__(session, number)
+        self._entries = entries
+        self._outcome = outcome
+        self._next: i64 = 0
+
+    def step(self) -> bool:
+        entries = self._entries
+        runtime = self.session.runtime
+        count: i64 = len(entries)
+        while self._next < count and runtime.work_left > 0:
+            if self._outcome == ACCEPT:
+                self._next = accept_run(self.session, entries, self._next)
+                continue
+            entry = entries[self._next]
+            self._next += 1
+            runtime.work_left -= 1
+            settle_one(entry, self._outcome)
+            free(entry)
+        return self._next >= count
+
+    def finish(self) -> None:
+        self.session.wake_consumers()
+
+
+def accept_run(session: SessionView, entries: list[Entry], first: i64) -> i64:
+    """Accept the deliveries from `first` on that one subscription had. Returns where they end."""
+    holder = entries[first].holder
+    end = min(i64(len(entries)), first + RUN_MAX)
+    last = first + 1
+    while last < end and entries[last].holder is holder:
+        last += 1
+    run = entries if first == 0 and last == len(entries) else entries[first:last]
+    session.runtime.work_left -= 1 + ((last - first) >> 1)
+    if len(run) == 1:
+        run[0].queue.accept(run[0])
+    else:
+        run[0].queue.accept_all(run)
+    if holder is not None:
+        holder.unsettled_count -= len(run)
+    return last
+
+
+def settle_one(entry: Entry, outcome: str) -> None:
+    queue = entry.queue
+    if outcome == REJECT:
+        queue.reject(entry)
+    elif outcome == RELEASE:
+        queue.release(entry, failed=False)
+    elif outcome == UNMARKED:
+        release_unmarked(entry)
+    else:
+        queue.accept(entry)
+
+
+def free(entry: Entry) -> None:
+    """A subscription has one delivery less."""
+    holder = entry.holder
+    if holder is not None:
+        entry.holder = None
+        holder.unsettled_count -= 1
+
+
+class Ending(Chore):
+    """The end of a session: its subscriptions leave, deliveries go back, and its queues are deleted or anybody's."""
+
+    def __init__(self, session: SessionView, consumers: list[CreditedConsumer], entries: list[Entry]) -> None:
+        self._session = session
+        self._consumers = consumers
+        consumers.reverse()
+        self._entries = entries
+        entries.reverse()
+
+    def work(self) -> bool:
+        runtime = self._session.runtime
+        # Deliveries first: a queue that its last consumer deletes passes all its messages on, in order.
+        while self._entries:
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 1
+            entry = self._entries.pop()
+            entry.queue.release(entry, failed=False)
+            free(entry)
+        while self._consumers:
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 1
+            consumer = self._consumers.pop()
+            consumer.queue.remove_consumer(consumer)
+        virtual_host = self._session.virtual_host
+        owners = virtual_host.owners
+        for queue in owners.queues_of(self._session):
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 2
+            owners.release(queue)
+            if queue.auto_delete and not queue.consumers and not queue.is_deleted:
+                virtual_host.remove_queue(queue)
+        return True

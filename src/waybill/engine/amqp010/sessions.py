@@ -1,0 +1,104 @@
+"""The sessions of a node, by virtual host, user and name: those that are attached, and those that wait for it.
+
+A session belongs to its user: the same name of another user is another session. One that is detached is kept for the
+timeout that its peer asked for. A restart of the node ends all sessions; its peer is told so when it attaches, by a
+session that expects no command.
+"""
+
+from typing import Final
+
+from waybill.engine.server_engine import Confirming
+from waybill.model.footprint import CHANNEL_BYTES
+from waybill.model.runtime import Runtime
+from waybill.model.timers import Timer
+
+KEPT_PER_USER_MAX: Final = 1024
+TIMEOUT_MAX_S: Final = 86_400
+
+SessionKey = tuple[str, str, bytes]
+
+
+class KeptSession(Confirming):
+    """A session, as those see it who look for it by name. `timeout_s`: how long it is kept while it is detached."""
+
+    def __init__(self, key: SessionKey) -> None:
+        self.key = key
+        self.timeout_s = 0
+        self.wait = Wait(self)
+
+    def expire(self) -> None:
+        """Its time is over: give everything back."""
+        raise NotImplementedError
+
+
+class Wait(Timer):
+    """Ends a session that was detached for too long."""
+
+    def __init__(self, session: KeptSession) -> None:
+        self._session = session
+        self._deadline: float = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self._deadline > 0.0
+
+    def begin(self, runtime: Runtime) -> None:
+        self._deadline = runtime.now + self._session.timeout_s
+        runtime.timers.schedule(self._deadline, self)
+
+    def end(self) -> None:
+        self._deadline = 0.0
+
+    def fire(self, now: float) -> None:
+        if 0.0 < self._deadline <= now:
+            self._session.expire()
+
+    def is_stale(self, at: float) -> bool:
+        return at != self._deadline
+
+
+class Sessions:
+    """All sessions of a node."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._by_key: dict[SessionKey, KeptSession] = {}
+        self._kept: dict[str, int] = {}
+        self.kept_per_user_max = KEPT_PER_USER_MAX
+
+    def find(self, key: SessionKey) -> KeptSession | None:
+        return self._by_key.get(key)
+
+    def add(self, session: KeptSession) -> None:
+        self._by_key[session.key] = session
+
+    def remove(self, session: KeptSession) -> None:
+        if self._by_key.get(session.key) is session:
+            del self._by_key[session.key]
+
+    def release_all(self) -> None:
+        """The node stops: end all sessions, so that what they hold is ready again, as delivered before."""
+        for session in list(self._by_key.values()):
+            session.expire()
+
+    def keep(self, session: KeptSession) -> bool:
+        """Keep a session that is detached now. False if its user has too many of these."""
+        user = session.key[1]
+        count = self._kept.get(user, 0)
+        if count >= self.kept_per_user_max:
+            return False
+        self._kept[user] = count + 1
+        self._runtime.add_footprint(CHANNEL_BYTES)
+        session.wait.begin(self._runtime)
+        return True
+
+    def unkeep(self, session: KeptSession) -> None:
+        """A session that was kept is attached again, or has ended."""
+        user = session.key[1]
+        count = self._kept.get(user, 0) - 1
+        if count > 0:
+            self._kept[user] = count
+        else:
+            self._kept.pop(user, None)
+        self._runtime.add_footprint(-CHANNEL_BYTES)
+        session.wait.end()

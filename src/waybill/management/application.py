@@ -1,0 +1,160 @@
+"""The management API as an application of the HTTP server: lets in, finds what answers, words what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from typing import Final
+
+from waybill.backend.message import Request, Response
+from waybill.broker import Broker
+from waybill.broker.changes import Stopped
+from waybill.engine.host import User
+from waybill.management.call import Answer, Call, Handler
+from waybill.management.errors import Refused, not_authorised, not_found, refused_by_model
+from waybill.management.listing import encode
+from waybill.management.principal import Principal
+from waybill.management.router import Route, Router
+from waybill.model.errors import ModelError
+
+PREFIX: Final = "/api"
+REALM: Final = ("WWW-Authenticate", 'Basic realm="RabbitMQ Management"')
+JSON: Final = ("Content-Type", "application/json")
+HEADERS: Final = (
+    ("Cache-Control", "no-cache"),
+    ("Vary", "accept, accept-encoding, origin"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'"),
+)
+NOBODY: Final = Principal(User("", {}))
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_log = logging.getLogger("waybill.management")
+
+
+class Application:
+    """Answers requests to paths below `/api`, and others that need nobody's name."""
+
+    def __init__(self, broker: Broker, routes: list[Route]) -> None:
+        self._broker = broker
+        self._router = Router(routes)
+
+    # What the server calls. ---------------------------------------------------------------------------------------
+
+    def begin(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Return the answer to a request, or what will have it."""
+        target = request.target
+        is_api = target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
+        return self.begin_for(request, target[len(PREFIX) :] if is_api else f"/{target}", None)
+
+    def begin_for(
+        self, request: Request, path: str, principal: Principal | None
+    ) -> Response | asyncio.Future[Response]:
+        """Answer for somebody who was let in by others; None is to show who it is. `path` is below `/api`."""
+        try:
+            route, parameters = self._route(request.method, path)
+            if principal is None:
+                _check_origin(request)
+                principal = NOBODY if route.is_open else self._let_in(request)
+            if not route.is_open:
+                principal.require_management()
+            call = Call(request, parameters, principal)
+        except Refused as error:
+            return _refusal(error)
+        return asyncio.get_running_loop().create_task(_answered(route.handler, call))
+
+    @staticmethod
+    def refuse_tenant() -> Response:
+        """Return the answer to the holder of a tenant's key: the broker is everybody's."""
+        return _refusal(Refused(403, "a tenant's key does not show the broker", "forbidden"))
+
+    @staticmethod
+    def conclude(_request: Request, answer: asyncio.Future[Response]) -> Response:
+        """Return the answer that `begin` has promised. Raises CancelledError."""
+        return answer.result()
+
+    @staticmethod
+    def refuse(_request: Request, code: str, message: str) -> Response:
+        """Return the answer to a request that the server could not read."""
+        status = {"payload_too_large": 413, "uri_too_long": 414, "headers_too_large": 431}.get(code, 400)
+        return _refusal(Refused(status, message, "bad_request"))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """Raises Refused."""
+        found = self._router.find(path)
+        if found is None:
+            raise not_found()
+        chosen = found.routes.get("GET" if method == "HEAD" else method)
+        if chosen is None:
+            allowed = sorted({*found.routes, "OPTIONS"} | ({"HEAD"} if "GET" in found.routes else set()))
+            headers = (("Allow", ", ".join(allowed)),)
+            if method == "OPTIONS":
+                return Route("OPTIONS", path, _options(headers), is_open=True), {}
+            raise Refused(405, "Method Not Allowed", headers=headers)
+        route, names = chosen
+        return route, dict(zip(names, found.values, strict=True))
+
+    def _let_in(self, request: Request) -> Principal:
+        """Return who shows a password of a user of the broker. Raises Refused."""
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            raise Refused(401, "Login failed", headers=(REALM,))
+        try:
+            name, separator, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            name = separator = password = ""
+        node = self._broker.node
+        user = node.authenticate(name, password, request.peer) if separator else None
+        if user is None:
+            # RabbitMQ spells it in both ways.
+            raise Refused(401, "Login failed", "not_authorized", (REALM,))
+        return Principal(user)
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse changes that a page of another server makes a browser send, with the password that it remembers."""
+    origin = request.headers.get("origin")
+    if origin is None or request.method in SAFE:
+        return
+    if origin.partition("://")[2].lower() != request.headers.get("host", "").lower():
+        raise not_authorised("requests from pages of other servers are refused")
+
+
+async def _answered(handler: Handler, call: Call) -> Response:
+    """Return what a handler answers. Raises nothing but what cancels it."""
+    try:
+        found = await handler(call)
+        answer = found if isinstance(found, Answer) else Answer(200, found)
+        octets = answer.octets
+        if octets is None:
+            octets = b"" if answer.body is None else encode(answer.body)
+        headers = [*answer.headers, *HEADERS]
+        if not any(name == "Content-Type" for name, _ in answer.headers):
+            headers.append(JSON)
+        return Response(answer.status, octets, headers)
+    except Refused as error:
+        return _refusal(error)
+    except ModelError as error:
+        return _refusal(refused_by_model(error))
+    except Stopped:
+        return _refusal(Refused(503, "the broker stops", "unavailable"))
+    except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer
+        request = call.request
+        _log.exception("%s %s failed", request.method, request.path[:300])
+        return _refusal(Refused(500, "an error in the broker; see its log", "internal_error"))
+
+
+def _options(headers: tuple[tuple[str, str], ...]) -> Handler:
+    async def answer(_call: Call) -> Answer:
+        return Answer(200, headers=list(headers))
+
+    return answer
+
+
+def _refusal(error: Refused) -> Response:
+    headers = [*error.headers, *HEADERS, JSON]
+    return Response(error.status, encode({"error": error.error, "reason": error.reason}), headers)

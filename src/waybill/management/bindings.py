@@ -1,0 +1,222 @@
+"""Bindings: /api/bindings, and those of an exchange."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, table_of, text_of
+from waybill.management.errors import not_authorised, not_found
+from waybill.management.listing import Item, Listing, plain
+from waybill.management.router import Route
+from waybill.management.scene import Scene, exchange_name, exchange_of, queue_of
+from waybill.model.binding import EXCHANGE, QUEUE, Binding
+from waybill.model.permission import READ, WRITE
+from waybill.model.queue import Queue
+from waybill.model.virtual_host import VirtualHost
+from waybill.node.node import Node
+
+KINDS: Final = {"q": QUEUE, "e": EXCHANGE}
+ALL: Final = "~"
+
+
+class BindingRoutes:
+    """Answers them."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        ends = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
+        return [
+            Route("GET", "/bindings", self._list),
+            Route("GET", "/bindings/{vhost}", self._list),
+            Route("GET", ends, self._between),
+            Route("POST", ends, self._bind),
+            Route("GET", ends + "/{properties}", self._show),
+            Route("DELETE", ends + "/{properties}", self._unbind),
+            Route("GET", "/exchanges/{vhost}/{exchange}/bindings/source", self._from_exchange),
+            Route("GET", "/exchanges/{vhost}/{exchange}/bindings/destination", self._to_exchange),
+        ]
+
+    async def _list(self, call: Call) -> Answer:
+        return await self._listed(call, (one for host in self._scene.virtual_hosts(call) for one in _all_of(host)))
+
+    async def _from_exchange(self, call: Call) -> Answer:
+        host = self._scene.virtual_host(call)
+        exchange = exchange_of(host, call["exchange"])
+        if exchange is host.default_exchange:
+            return Answer(200, [default_binding(host, queue) for queue in list(host.queues.values())])
+        return await self._listed(call, ((host, binding) for binding in list(exchange.bindings.values())))
+
+    async def _to_exchange(self, call: Call) -> Answer:
+        host = self._scene.virtual_host(call)
+        exchange = exchange_of(host, call["exchange"])
+        return await self._listed(call, ((host, binding) for binding in list(exchange.incoming.values())))
+
+    @staticmethod
+    async def _listed(call: Call, found: Iterator[tuple[VirtualHost, Binding | Queue]]) -> Answer:
+        listing = Listing[tuple[VirtualHost, Binding | Queue]](
+            _item,
+            {
+                "name": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
+                "source": lambda one: "" if isinstance(one[1], Queue) else one[1].source,
+                "destination": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
+                "vhost": lambda one: one[0].name,
+            },
+            tie=_place,
+        )
+        return await listing.answer(call, found)
+
+    # One pair of ends. --------------------------------------------------------------------------------------------
+
+    def _found(self, call: Call, host: VirtualHost) -> list[Item]:
+        """Return the bindings between two ends, which must be there. Raises Refused."""
+        kind, destination = self._ends(call, host)
+        source = exchange_of(host, call["source"])
+        if source is host.default_exchange:
+            queue = host.queues.get(destination) if kind == QUEUE else None
+            return [] if queue is None else [default_binding(host, queue)]
+        bindings = host.queues[destination].bindings if kind == QUEUE else host.exchanges[destination].incoming
+        return [binding_item(host, one) for one in list(bindings.values()) if one.source == source.name]
+
+    @staticmethod
+    def _ends(call: Call, host: VirtualHost) -> tuple[str, str]:
+        kind = KINDS.get(call["kind"])
+        if kind is None:
+            raise not_found()
+        if kind == QUEUE:
+            return kind, queue_of(host, call["destination"]).name
+        return kind, exchange_of(host, call["destination"]).name
+
+    async def _between(self, call: Call) -> list[Item]:
+        return self._found(call, self._scene.virtual_host(call))
+
+    async def _show(self, call: Call) -> Item:
+        host = self._scene.virtual_host(call)
+        for item in self._found(call, host):
+            if is_named(item, call["properties"]):
+                return item
+        raise not_found()
+
+    async def _bind(self, call: Call) -> Answer:
+        host = self._scene.entered(call)
+        kind, destination = KINDS.get(call["kind"], ""), call["destination"]
+        if not kind:
+            raise not_found()
+        source = host.exchange(exchange_name(call["source"]))
+        destination = (host.queue(destination, None) if kind == QUEUE else host.exchange(destination)).name
+        body = call.body()
+        key = text_of(body, "routing_key")
+        arguments = table_of(body, "arguments")
+
+        def bind(_node: Node) -> None:
+            call.principal.check(host, WRITE, kind, destination)
+            call.principal.check(host, READ, EXCHANGE, source.name)
+            if kind == QUEUE:
+                host.bind_queue(host.queue(destination, None), source.name, key, arguments)
+            else:
+                host.bind_exchange(destination, source.name, key, arguments)
+
+        await self._scene.perform(bind)
+        # Relative to the path that was asked for, as RabbitMQ has it.
+        location = "/".join(quote(one, safe="~") for one in (destination, properties_key(key, arguments)))
+        return Answer(CREATED, headers=[("Location", location)])
+
+    async def _unbind(self, call: Call) -> Answer:
+        host = self._scene.entered(call)
+        kind, destination = self._ends(call, host)
+        source = exchange_name(call["source"])
+        for item in self._found(call, host):
+            if is_named(item, call["properties"]):
+                break
+        else:
+            raise not_found()
+        if not source:
+            raise not_authorised("ACCESS_REFUSED - operation not permitted on the default exchange")
+        bindings = host.exchanges[source].bindings.values()
+        wanted = [
+            one
+            for one in bindings
+            if (one.destination, one.destination_kind) == (destination, kind)
+            and properties_key(one.routing_key, one.arguments) == item["properties_key"]
+        ]
+
+        def unbind(_node: Node) -> None:
+            call.principal.check(host, WRITE, kind, destination)
+            call.principal.check(host, READ, EXCHANGE, source)
+            for one in wanted:
+                host.unbind(kind, destination, source, one.routing_key, one.arguments)
+
+        await self._scene.perform(unbind)
+        return Answer(NO_CONTENT)
+
+
+def _all_of(host: VirtualHost) -> Iterator[tuple[VirtualHost, Binding | Queue]]:
+    """Yield the bindings of a virtual host; a queue stands for its binding to the default exchange."""
+    for queue in list(host.queues.values()):
+        yield host, queue
+    for exchange in list(host.exchanges.values()):
+        for binding in exchange.bindings.values():
+            yield host, binding
+
+
+def _item(one: tuple[VirtualHost, Binding | Queue]) -> Item:
+    host, thing = one
+    return default_binding(host, thing) if isinstance(thing, Queue) else binding_item(host, thing)
+
+
+def _place(one: tuple[VirtualHost, Binding | Queue]) -> tuple[str, ...]:
+    host, thing = one
+    if isinstance(thing, Queue):
+        return host.name, "", thing.name, ""
+    return host.name, thing.source, thing.destination, thing.routing_key
+
+
+def binding_item(host: VirtualHost, binding: Binding) -> Item:
+    """Return what is told of a binding."""
+    return {
+        "arguments": plain(binding.arguments),
+        "destination": binding.destination,
+        "destination_type": binding.destination_kind,
+        "properties_key": properties_key(binding.routing_key, binding.arguments),
+        "routing_key": binding.routing_key,
+        "source": binding.source,
+        "vhost": host.name,
+    }
+
+
+def default_binding(host: VirtualHost, queue: Queue) -> Item:
+    """Return the binding that every queue has to the exchange without a name."""
+    return {
+        "arguments": {},
+        "destination": queue.name,
+        "destination_type": QUEUE,
+        "properties_key": properties_key(queue.name, {}),
+        "routing_key": queue.name,
+        "source": "",
+        "vhost": host.name,
+    }
+
+
+def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
+    """Return what tells apart the bindings between two ends, in RabbitMQ's form."""
+    if not routing_key and not arguments:
+        return ALL
+    quoted = quote_plus(routing_key, errors="surrogateescape").replace("~", "%7E")
+    if not arguments:
+        return quoted
+    text = json.dumps(plain(arguments), sort_keys=True)
+    digest = hashlib.md5(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
+    return f"{quoted}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def is_named(item: Item, name: str) -> bool:
+    """Say whether a path names this binding; some clients leave one of the two encodings out."""
+    key = item["properties_key"]
+    return bool(name == key or (not item["arguments"] and name == item["routing_key"] and name != ALL))

@@ -1,0 +1,125 @@
+"""One request to the management API: who asks for what, and the answer's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from waybill.backend.message import Request
+from waybill.management.errors import Refused, bad_request, missing
+from waybill.management.principal import Principal
+
+DEPTH_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is not simply a body of JSON with the status 200. `body` None is an empty one."""
+
+    status: int
+    body: object = None
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    octets: bytes | None = None
+    """The body, if it is encoded already."""
+
+
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+
+
+class Call:
+    """A request that has a route and somebody who asks. `parameters` are those of the route, decoded."""
+
+    __slots__ = ("parameters", "principal", "query", "request")
+
+    def __init__(self, request: Request, parameters: dict[str, str], principal: Principal) -> None:
+        self.request = request
+        self.parameters = parameters
+        self.principal = principal
+        self.query = request.query
+
+    def __getitem__(self, name: str) -> str:
+        """Return a parameter of the route."""
+        return self.parameters[name]
+
+    def body(self) -> dict[str, Any]:
+        """Return the body, which must be an object; an empty one is empty. Raises Refused."""
+        octets = self.request.body
+        if not octets.strip():
+            return {}
+        try:
+            found = msgspec.json.decode(octets)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Refused(400, "not_json", "bad_request") from None
+        if not isinstance(found, dict):
+            raise Refused(400, "not_json", "bad_request")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """Say whether a field of the query says true."""
+        return self.query.get(name, "").lower() == "true"
+
+
+def require(body: dict[str, Any], *names: str) -> None:
+    """Raise Refused if a field is missing."""
+    for name in names:
+        if body.get(name) is None:
+            raise missing(name)
+
+
+def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
+    """Return a field that is text. Raises Refused."""
+    value = body.get(name, default)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise bad_request(f"{name} must be a string")
+    return value
+
+
+def flag_of(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
+    """Return a field that is true or false; rabbitmqadmin writes them as text. Raises Refused."""
+    value = body.get(name, default)
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise bad_request(f"{name} must be a boolean")
+    return value
+
+
+def whole_of(body: dict[str, Any], name: str, default: int | None = None) -> int:
+    """Return a field that is a whole number; some clients write it as text. Raises Refused."""
+    value = body.get(name, default)
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 19:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise bad_request(f"{name} must be an integer")
+    return value
+
+
+def table_of(body: dict[str, Any], name: str) -> dict[str, object]:
+    """Return a field that is an object; an empty list counts as an empty one. Raises Refused."""
+    value = body.get(name) or {}
+    if not isinstance(value, dict):
+        raise bad_request(f"{name} must be an object")
+    if not _fits(value, 0):
+        raise bad_request(f"{name} holds a number beyond 64 bits, or is nested too deeply")
+    return value
+
+
+def _fits(value: object, depth: int) -> bool:
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    if not isinstance(value, (dict, list)):
+        return True
+    items = value.values() if isinstance(value, dict) else value
+    return depth < DEPTH_MAX and all(_fits(item, depth + 1) for item in items)
+
+
+Handler = Callable[[Call], Coroutine[Any, Any, object]]
+"""Answers a call: with an `Answer`, or with what becomes a body of JSON."""

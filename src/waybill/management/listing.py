@@ -1,0 +1,225 @@
+"""Lists: filtered, sorted, cut into pages and columns, and made a few items at a time.
+
+A list may have a hundred thousand items, and the broker must not wait for it. So what filters and sorts looks at cheap
+fields as far as it can, and only the items of the page that is asked for are made in full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from waybill.management.call import Answer, Call
+from waybill.management.errors import Refused, bad_request
+from waybill.model.errors import ModelError
+from waybill.model.pattern import Pattern
+
+T = TypeVar("T")
+Item = dict[str, Any]
+
+BATCH: Final = 25
+"""Items that are made before others get their turn."""
+LOOKED_AT: Final = 2000
+"""Items whose cheap fields are looked at before others get their turn."""
+PAGE_SIZE: Final = 100
+PAGE_SIZE_MAX: Final = 500
+PATTERN_MAX: Final = 500
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class Listing(Generic[T]):
+    """The things of a kind. `cheap` are the fields that can be had without the rest of an item."""
+
+    def __init__(
+        self, make: Callable[[T], Item], cheap: Mapping[str, Callable[[T], object]], *, tie: Callable[[T], object]
+    ) -> None:
+        """`tie` is the order of things that are the same otherwise, and that of a list that is not sorted."""
+        self._make = make
+        self._cheap = cheap
+        self._tie = tie
+
+    async def answer(self, call: Call, things: Iterable[T]) -> Answer:
+        """Return the list that a call asks for. Raises Refused."""
+        query = call.query
+        found = list(things)
+        total = len(found)
+        is_paged = "page" in query
+        name = query.get("name", "")
+        if name and is_paged:
+            found = await self._named(found, name, is_pattern=call.flag("use_regex"))
+        filtered = len(found)
+        columns = _columns(query)
+        sort = query.get("sort", "")
+        is_reversed = call.flag("sort_reverse")
+        if sort and sort not in self._cheap:
+            return await self._answer_sorted_by_item(call, found, total, sort)
+        self._sort(found, self._cheap[sort] if sort else self._tie, is_reversed=is_reversed)
+        if not is_paged:
+            return Answer(200, octets=b"[" + b",".join(await self._encoded(found, columns)) + b"]")
+        page = _Page(query, filtered)
+        pieces = await self._encoded(found[page.start : page.start + page.size], columns)
+        return Answer(200, octets=page.around(pieces, total, filtered))
+
+    @staticmethod
+    def _sort(things: list[T], key: Callable[[T], Any], *, is_reversed: bool) -> None:
+        try:
+            things.sort(key=key, reverse=is_reversed)
+        except TypeError:
+            # Values of several kinds, such as none beside numbers.
+            things.sort(key=lambda thing: _order(key(thing)), reverse=is_reversed)
+
+    async def _answer_sorted_by_item(self, call: Call, things: list[T], total: int, sort: str) -> Answer:
+        """Make all items, as the order depends on what only they tell."""
+        items: list[Item] = []
+        for start in range(0, len(things), BATCH):
+            items += [self._make(thing) for thing in things[start : start + BATCH]]
+            await asyncio.sleep(0)
+        path = sort.split(".")
+        items.sort(key=lambda item: _order(_field(item, path)), reverse=call.flag("sort_reverse"))
+        columns = _columns(call.query)
+        if "page" not in call.query:
+            return Answer(200, [_cut(item, columns) for item in items])
+        page = _Page(call.query, len(items))
+        shown = items[page.start : page.start + page.size]
+        return Answer(200, octets=page.around([encode(_cut(item, columns)) for item in shown], total, len(items)))
+
+    async def _named(self, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
+        """Return the things whose name contains a text, or matches a pattern."""
+        if len(name) > PATTERN_MAX:
+            raise bad_request("Name filter is too long")
+        matches: Callable[[str], bool]
+        if is_pattern:
+            try:
+                matches = Pattern(name).matches
+            except ModelError as error:
+                raise bad_request(f"Invalid regular expression in the name filter: {error}") from None
+        else:
+            wanted = name.lower()
+
+            def matches(text: str) -> bool:
+                return wanted in text.lower()
+
+        found: list[T] = []
+        named = self._cheap["name"]
+        for start in range(0, len(things), LOOKED_AT):
+            found += [thing for thing in things[start : start + LOOKED_AT] if matches(str(named(thing)))]
+            await asyncio.sleep(0)
+        return found
+
+    async def _encoded(self, things: list[T], columns: list[list[str]]) -> list[bytes]:
+        pieces: list[bytes] = []
+        for start in range(0, len(things), BATCH):
+            pieces += [encode(_cut(self._make(thing), columns)) for thing in things[start : start + BATCH]]
+            await asyncio.sleep(0)
+        return pieces
+
+
+class _Page:
+    """The part of a list that is asked for. Raises Refused."""
+
+    def __init__(self, query: Mapping[str, str], count: int) -> None:
+        self.number = _positive(query.get("page", "1"), "page")
+        self.size = _positive(query.get("page_size", str(PAGE_SIZE)), "page_size")
+        if self.size > PAGE_SIZE_MAX:
+            raise Refused(
+                400,
+                f"Invalid pagination parameters: page number {self.number}, page size {self.size}",
+                "invalid_pagination_parameters",
+            )
+        self.count = max(-(-count // self.size), 1)
+        if self.number > self.count:
+            text = f"Page out of range, page: {self.number} page size: {self.size}, len: {count}"
+            raise Refused(400, text, "page_out_of_range")
+        self.start = (self.number - 1) * self.size
+
+    def around(self, pieces: list[bytes], total: int, filtered: int) -> bytes:
+        """Put the items of the page into what says where it is."""
+        head = _ENCODER.encode(
+            {
+                "filtered_count": filtered,
+                "item_count": len(pieces),
+                "page": self.number,
+                "page_count": self.count,
+                "page_size": self.size,
+                "total_count": total,
+            }
+        )
+        return head[:-1] + b',"items":[' + b",".join(pieces) + b"]}"
+
+
+def _positive(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) == 0:
+        raise bad_request(f"{name} must be a positive integer")
+    return int(text)
+
+
+def _columns(query: Mapping[str, str]) -> list[list[str]]:
+    return [name.split(".") for name in query.get("columns", "").split(",") if name]
+
+
+def _cut(item: Item, columns: list[list[str]]) -> Item:
+    """Return only some of the fields of an item; `a.b` is the field b of its object a."""
+    if not columns:
+        return item
+    cut: Item = {}
+    for path in columns:
+        value = _field(item, path)
+        if value is None and path[0] not in item:
+            continue
+        into = cut
+        for name in path[:-1]:
+            into = into.setdefault(name, {})
+            if not isinstance(into, dict):
+                break
+        else:
+            into[path[-1]] = value
+    return cut
+
+
+def cut_to_columns(query: Mapping[str, str], item: Item) -> Item:
+    """Return the columns of a single item that a query asks for."""
+    return _cut(item, _columns(query))
+
+
+def _field(item: object, path: list[str]) -> object:
+    for name in path:
+        item = item.get(name) if isinstance(item, dict) else None
+    return item
+
+
+def _order(value: object) -> tuple[int, Any]:
+    """Return what puts values of all kinds in one order: none, truths, numbers, texts, whatever else."""
+    if value is None:
+        return 0, 0
+    if isinstance(value, (bool, int, float)):
+        return 1, value
+    if isinstance(value, tuple):
+        return 2, "\0".join(map(str, value))
+    return 2, str(value)
+
+
+def encode(value: object) -> bytes:
+    """Return JSON. Text that is no UTF-8 is shown with replacements, and what JSON has no form for as text."""
+    try:
+        return _ENCODER.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
+        return _ENCODER.encode(plain(value))
+
+
+def plain(value: object) -> object:
+    """Return a value of an AMQP table, or anything with such values in it, as JSON can have it."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    timestamp = getattr(value, "timestamp", None)
+    return int(timestamp()) if callable(timestamp) else str(value)

@@ -1,0 +1,143 @@
+"""Metrics for Prometheus under the names of RabbitMQ's plugin, so that dashboards made for it work.
+
+    /metrics              of the node as a whole
+    /metrics/per-object   those, with each queue, connection, channel and exchange by itself
+    /metrics/detailed     what `family=...` asks for, of the virtual hosts that `vhost=...` names
+
+Beside them `/health/live` and `/health/ready` for orchestrators. None of these needs a name and a password: see that
+only those reach the port who may know what queues there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+from urllib.parse import parse_qsl
+
+from waybill import __version__
+from waybill.management.call import Answer, Call
+from waybill.management.errors import bad_request
+from waybill.management.metric_families import FAMILIES, Family
+from waybill.management.node_metrics import node_metrics
+from waybill.management.router import Route
+from waybill.management.scene import Scene
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+BATCH: Final = 50
+PREFIX: Final = "rabbitmq_"
+DETAILED: Final = "rabbitmq_detailed_"
+PER_OBJECT: Final = (
+    "queue_coarse_metrics",
+    "queue_metrics",
+    "queue_delivery_metrics",
+    "queue_exchange_metrics",
+    "connection_coarse_metrics",
+    "connection_metrics",
+    "channel_metrics",
+    "channel_exchange_metrics",
+    "exchange_metrics",
+)
+SUMMED: Final = ("queue_metrics", "channel_metrics", "connection_metrics")
+"""Of which `/metrics` has the sums, as RabbitMQ does."""
+TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class MetricRoutes:
+    """Answers them. Their paths are not below `/api`."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "//metrics", self._all, is_open=True),
+            Route("GET", "//metrics/broker", self._all, is_open=True),
+            Route("GET", "//metrics/per-object", self._per_object, is_open=True),
+            Route("GET", "//metrics/detailed", self._detailed, is_open=True),
+            Route("GET", "//health/live", self._live, is_open=True),
+            Route("GET", "//health/ready", self._ready, is_open=True),
+        ]
+
+    async def _all(self, _call: Call) -> Answer:
+        lines = [*node_metrics(self._scene, __version__)]
+        there = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+        for name in SUMMED:
+            lines += await self._sums(FAMILIES[name], there)
+        return _metrics(lines)
+
+    async def _sums(self, family: Family, there: set[str]) -> list[str]:
+        """Return the sums of a family over all objects, but for those that are there already."""
+        sums: list[float] = [0] * len(family.metrics)
+        objects = family.objects(self._scene, None)
+        while batch := list(islice(objects, BATCH)):
+            for _, values in batch:
+                sums = [one + value for one, value in zip(sums, values, strict=True)]
+            await asyncio.sleep(0)
+        lines: list[str] = []
+        for (name, kind, text), value in zip(family.metrics, sums, strict=True):
+            if PREFIX + name not in there:
+                there.add(PREFIX + name)
+                lines += [*_head(PREFIX + name, kind, text), f"{PREFIX}{name} {value}"]
+        return lines
+
+    async def _per_object(self, _call: Call) -> Answer:
+        lines = [*node_metrics(self._scene, __version__, is_per_object=True)]
+        for name in PER_OBJECT:
+            lines += await self._lines(FAMILIES[name], PREFIX, None)
+        return _metrics(lines)
+
+    async def _detailed(self, call: Call) -> Answer:
+        names, hosts = _several(call, "family"), _several(call, "vhost")
+        unknown = [name for name in names if name not in FAMILIES]
+        if unknown:
+            raise bad_request(f"unknown family {unknown[0][:100]}; there are {', '.join(FAMILIES)}")
+        lines: list[str] = []
+        for name in dict.fromkeys(names):
+            family = FAMILIES[name]
+            lines += await self._lines(family, "rabbitmq_cluster_" if family.is_of_cluster else DETAILED, hosts or None)
+        return _metrics(lines)
+
+    async def _lines(self, family: Family, prefix: str, hosts: list[str] | None) -> list[str]:
+        """Return the lines of a family, made a few objects at a time."""
+        columns: list[list[str]] = [[] for _ in family.metrics]
+        objects = family.objects(self._scene, hosts)
+        while batch := list(islice(objects, BATCH)):
+            for labels, values in batch:
+                for column, value in zip(columns, values, strict=True):
+                    column.append(f"{{{labels}}} {value}")
+            await asyncio.sleep(0)
+        lines: list[str] = []
+        for (name, kind, text), column in zip(family.metrics, columns, strict=True):
+            lines += _head(prefix + name, kind, text)
+            lines += [f"{prefix}{name}{one}" for one in column]
+        return lines
+
+    async def _live(self, _call: Call) -> Answer:
+        return Answer(200, octets=b"alive\n", headers=[TEXT])
+
+    async def _ready(self, _call: Call) -> Answer:
+        """Say whether clients can connect, and what they publish can be kept."""
+        if not self._scene.broker.is_serving:
+            return Answer(503, octets=b"stopping\n", headers=[TEXT])
+        alarm = self._scene.node.alarm
+        return Answer(
+            200, octets=f"ready, but publishers wait: {alarm}\n".encode() if alarm else b"ready\n", headers=[TEXT]
+        )
+
+
+def _several(call: Call, name: str) -> list[str]:
+    """Return the values of a field that may be there several times."""
+    fields = parse_qsl(call.request.raw_query.decode("latin-1"), keep_blank_values=True)
+    return [value for field, value in fields if field == name]
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# TYPE {name} {kind}"
+    yield f"# HELP {name} {text}"
+
+
+def _metrics(lines: list[str]) -> Answer:
+    return Answer(200, octets="\n".join((*lines, "")).encode(errors="replace"), headers=[("Content-Type", MEDIA_TYPE)])

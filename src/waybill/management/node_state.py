@@ -1,0 +1,79 @@
+"""What the process and the machine say of this node."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from waybill.broker import Broker
+from waybill.transport.descriptors import descriptor_limit
+
+STATM: Final = Path("/proc/self/statm")
+DESCRIPTORS: Final = Path("/proc/self/fd")
+MEMORY_INFO: Final = Path("/proc/meminfo")
+
+
+def resident_bytes() -> int:
+    """Return how much memory the process has."""
+    try:
+        return int(STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def descriptors_used() -> int:
+    """Return how many files and sockets are open."""
+    try:
+        return len(os.listdir(DESCRIPTORS))  # noqa: PTH208 - the names alone, of very many
+    except OSError:
+        return 0
+
+
+def machine_bytes() -> int:
+    """Return how much memory the machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+
+
+def disk_free(broker: Broker) -> int:
+    """Return the free space where messages are kept; of this directory if nowhere."""
+    try:
+        return shutil.disk_usage(broker.data_dir or Path.cwd()).free
+    except OSError:
+        return 0
+
+
+def cpu_milliseconds() -> int:
+    """Return how much CPU time the process has used."""
+    times = os.times()
+    return int((times.user + times.system) * 1000)
+
+
+def threads() -> int:
+    """Return how many threads run."""
+    return threading.active_count()
+
+
+def descriptors_max() -> int:
+    """Return how many files and sockets may be open."""
+    return int(descriptor_limit())
+
+
+def look(broker: Broker) -> tuple[int, ...]:
+    """Return the gauges of the node (`figures.NODE_GAUGES`). It reads files: call it on another thread."""
+    return (
+        resident_bytes(),
+        descriptors_used(),
+        len(broker.commit_loop.outputs),
+        threads(),
+        disk_free(broker),
+        cpu_milliseconds(),
+    )

@@ -1,0 +1,286 @@
+"""The node as a whole: /api/overview, /api/nodes, /api/cluster-name, and what clients ask to know whom they talk to."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Final
+
+from waybill import __version__
+from waybill.management import node_state
+from waybill.management.call import NO_CONTENT, Answer, Call, require, text_of
+from waybill.management.connections import channel_count
+from waybill.management.errors import not_found
+from waybill.management.figures import CHURN, NODE, TOTALS, VIRTUAL_HOSTS
+from waybill.management.history import Row, Series
+from waybill.management.listing import Item, Listing, cut_to_columns
+from waybill.management.rates import Span, details, lengths, message_stats, spans_of
+from waybill.management.router import Route
+from waybill.management.scene import CLUSTER_NAME, Scene
+from waybill.model.virtual_host import VirtualHost
+
+VERSION: Final = "3.10.8"
+"""Of RabbitMQ, whose management API this is: clients choose by it what they ask for."""
+EXCHANGE_TYPES: Final = (
+    ("direct", "AMQP direct exchange, as per the AMQP specification"),
+    ("fanout", "AMQP fanout exchange, as per the AMQP specification"),
+    ("headers", "AMQP headers exchange, as per the AMQP specification"),
+    ("topic", "AMQP topic exchange, as per the AMQP specification"),
+    ("x-consistent-hash", "Consistent Hashing Exchange"),
+    ("x-delayed-message", "Delayed Message Exchange"),
+)
+RETENTION: Final = {"basic": [600, 7200], "detailed": [60], "global": [600, 7200, 86_400]}
+NO_RATE: Final = {"rate": 0.0}
+NOTHING_COUNTED: Final = (
+    *("gc_num", "gc_bytes_reclaimed", "context_switches"),
+    *("io_read_count", "io_read_bytes", "io_seek_count", "io_reopen_count"),
+    *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "msg_store_read_count", "msg_store_write_count"),
+    *("queue_index_read_count", "queue_index_write_count"),
+)
+"""Figures of a node that only RabbitMQ has: clients decode them, so they are there."""
+
+
+class OverviewRoutes:
+    """Answers them."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/overview", self._overview),
+            Route("GET", "/nodes", self._nodes),
+            Route("GET", "/nodes/{node}", self._node),
+            Route("GET", "/nodes/{node}/memory", self._memory),
+            Route("GET", "/nodes/{node}/memory/relative", self._memory),
+            Route("GET", "/nodes/{node}/memory/ets", self._no_tables),
+            Route("GET", "/cluster-name", self._cluster_name),
+            Route("PUT", "/cluster-name", self._rename),
+            Route("GET", "/version", self._version),
+        ]
+
+    # The overview. ------------------------------------------------------------------------------------------------
+
+    async def _overview(self, call: Call) -> Item:
+        scene, principal = self._scene, call.principal
+        spans = spans_of(call.query)
+        sampler = scene.sampler
+        series = sampler.series(TOTALS)
+        row = totals_row(scene)
+        item: Item = {
+            "cluster_name": scene.cluster_name,
+            "cluster_tags": [],
+            "default_queue_type": "classic",
+            "disable_stats": False,
+            "enable_queue_totals": False,
+            "erlang_full_version": f"Python {sys.version.split()[0]}",
+            "erlang_version": "25",
+            "exchange_types": exchange_types(),
+            "is_op_policy_updating_enabled": True,
+            "management_version": VERSION,
+            "node": scene.node_name,
+            "node_tags": [],
+            "product_name": "Waybill",
+            "product_version": __version__,
+            "rabbitmq_version": VERSION,
+            "rates_mode": "basic",
+            "release_series_support_status": "supported",
+            "sample_retention_policies": RETENTION,
+            "statistics_db_event_queue": 0,
+            "object_totals": self._objects(call),
+        }
+        item["churn_rates"] = churn(row, series, sampler.now, spans.msg_rates)
+        if principal.is_monitor:
+            item["queue_totals"] = lengths(TOTALS, row, series, sampler.now, spans.lengths)
+            item["message_stats"] = message_stats(TOTALS, row, series, sampler.now, spans.msg_rates)
+            item["listeners"] = [{"node": scene.node_name, **one} for one in scene.listeners()]
+            item["contexts"] = contexts(scene)
+        else:
+            hosts = scene.virtual_hosts(call)
+            own = self._row_of(hosts)
+            item["queue_totals"] = lengths(VIRTUAL_HOSTS, own, None, sampler.now, None)
+            item["message_stats"] = message_stats(VIRTUAL_HOSTS, own, None, sampler.now, None)
+        return cut_to_columns(call.query, item)
+
+    def _row_of(self, hosts: list[VirtualHost]) -> Row:
+        rows = [
+            series.last
+            for host in hosts
+            if (series := self._scene.sampler.series(VIRTUAL_HOSTS, (host.name,))) is not None and series.last
+        ]
+        return tuple(map(sum, zip(*rows, strict=True))) or (0,) * len(VIRTUAL_HOSTS.names)
+
+    def _objects(self, call: Call) -> dict[str, int]:
+        scene = self._scene
+        hosts = scene.virtual_hosts(call)
+        engines = scene.connections(call.principal)
+        return {
+            "channels": sum(map(channel_count, engines)),
+            "connections": len(engines),
+            "consumers": sum(scene.sampler.consumers.get(host.name, 0) for host in hosts),
+            "exchanges": sum(len(host.exchanges) for host in hosts),
+            "queues": sum(len(host.queues) for host in hosts),
+        }
+
+    async def _version(self, _call: Call) -> Answer:
+        return Answer(200, octets=VERSION.encode(), headers=[("Content-Type", "text/plain")])
+
+    # Nodes. -------------------------------------------------------------------------------------------------------
+
+    async def _nodes(self, call: Call) -> Answer:
+        call.principal.require_monitor()
+        span = spans_of(call.query).node_stats
+        listing = Listing[str](lambda _name: node_item(self._scene, span), {"name": str}, tie=str)
+        return await listing.answer(call, [self._scene.node_name])
+
+    def _check_name(self, call: Call) -> None:
+        call.principal.require_monitor()
+        if call["node"] != self._scene.node_name:
+            raise not_found()
+
+    async def _node(self, call: Call) -> Item:
+        self._check_name(call)
+        item = node_item(self._scene, spans_of(call.query).node_stats)
+        if call.flag("memory"):
+            item["memory"] = self._parts()
+        return cut_to_columns(call.query, item)
+
+    async def _memory(self, call: Call) -> Item:
+        self._check_name(call)
+        parts = self._parts()
+        if call.request.path.endswith("/relative"):
+            total = max(int(parts["total"]["rss"]), 1)
+            return {
+                "memory": {name: round(value * 100 / total) for name, value in parts.items() if isinstance(value, int)}
+            }
+        return {"memory": parts}
+
+    def _parts(self) -> dict[str, Any]:
+        runtime = self._scene.node.runtime
+        total = node_state.resident_bytes()
+        found: dict[str, Any] = {
+            "msg_index": 0,
+            "binary": int(runtime.memory_bytes),
+            "metadata": int(runtime.footprint_bytes),
+            "connection_other": int(runtime.held_bytes) + int(runtime.unread_bytes),
+        }
+        found["other_proc"] = max(total - sum(found.values()), 0)
+        return {**found, "strategy": "rss", "total": {"allocated": total, "erlang": total, "rss": total}}
+
+    async def _no_tables(self, call: Call) -> Item:
+        self._check_name(call)
+        return {"ets_tables_memory": "no_tables"}
+
+    async def _cluster_name(self, _call: Call) -> Item:
+        return {"name": self._scene.cluster_name}
+
+    async def _rename(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        body = call.body()
+        require(body, "name")
+        name = text_of(body, "name")
+        await self._scene.perform(lambda node: node.administration.parameters.put(CLUSTER_NAME, name))
+        return Answer(NO_CONTENT)
+
+
+def exchange_types() -> list[Item]:
+    """Return the types of exchanges that there are."""
+    return [{"description": text, "enabled": True, "name": name} for name, text in EXCHANGE_TYPES]
+
+
+def contexts(scene: Scene) -> list[Item]:
+    """Return where the API can be reached."""
+    return [
+        {
+            "cowboy_opts": "[]",
+            "description": "RabbitMQ Management",
+            "ip": one.get("ip_address", ""),
+            "node": scene.node_name,
+            "path": "/",
+            "port": str(one.get("port", "")),
+        }
+        for one in scene.listeners()
+        if str(one.get("protocol", "")).startswith("http")
+    ]
+
+
+def totals_row(scene: Scene) -> Row:
+    """Return the newest totals: those of the last look, which is seconds old, with the lengths of then."""
+    series = scene.sampler.series(TOTALS)
+    return series.last if series is not None and series.last else (0,) * len(TOTALS.names)
+
+
+def churn(row: Row, series: Series | None, now: int, span: Span | None) -> Item:
+    """Return how often connections, channels and queues come and go."""
+    found: Item = {}
+    for name in CHURN:
+        index = TOTALS.names.index(name)
+        found[name] = row[index]
+        found[f"{name}_details"] = details(series, (index,), now, span)
+    return found
+
+
+def node_item(scene: Scene, span: Span | None) -> Item:
+    """Return what is told of the node."""
+    sampler = scene.sampler
+    series = sampler.series(NODE)
+    row = series.last if series is not None and series.last else (0,) * len(NODE.names)
+    item = _lasting(scene)
+    for index, name in enumerate(NODE.names):
+        if name == "cpu_ms":
+            continue
+        value = row[index]
+        item[name] = value
+        item[f"{name}_details"] = details(series, (index,), sampler.now, span)
+    for name in ("io_write_avg_time", "io_sync_avg_time", "io_read_avg_time", "io_seek_avg_time"):
+        item[name] = 0.0
+        item[f"{name}_details"] = NO_RATE
+    syncs, seconds = row[NODE.names.index("io_sync_count")], row[NODE.names.index("io_sync_time")]
+    item["io_sync_avg_time"] = seconds / 1000 / syncs if syncs else 0.0
+    for name in NOTHING_COUNTED:
+        item[name] = 0
+        item[f"{name}_details"] = NO_RATE
+    return item | churn(totals_row(scene), sampler.series(TOTALS), sampler.now, span)
+
+
+def _lasting(scene: Scene) -> Item:
+    """Return what is not counted."""
+    node = scene.node
+    runtime = node.runtime
+    return {
+        "applications": [{"description": "Waybill", "name": "waybill", "version": __version__}],
+        "auth_mechanisms": [
+            {"description": f"SASL {name}", "enabled": True, "name": name}
+            for name in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
+        ],
+        "being_drained": False,
+        "cluster_links": [],
+        "config_files": [],
+        "contexts": contexts(scene),
+        "db_dir": str(scene.broker.data_dir or ""),
+        "disk_free_alarm": bool(runtime.disk_alarm),
+        "disk_free_limit": node.disk_free_limit_bytes,
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
+        "exchange_types": exchange_types(),
+        "fd_total": node_state.descriptors_max(),
+        "log_files": [],
+        "mem_alarm": bool(node.alarm) and not runtime.disk_alarm,
+        "mem_calculation_strategy": "rss",
+        "mem_limit": max(int(runtime.configured_limit_bytes), 1),
+        "metrics_gc_queue_length": {},
+        "name": scene.node_name,
+        "net_ticktime": 60,
+        "os_pid": str(os.getpid()),
+        "partitions": [],
+        "proc_total": 1_048_576,
+        "processors": os.cpu_count() or 1,
+        "ra_open_file_metrics": {},
+        "rates_mode": "basic",
+        "run_queue": 0,
+        "running": True,
+        "sockets_total": int(node.limits.connections_max),
+        "type": "disc" if scene.broker.data_dir is not None else "ram",
+        "uptime": int((time.time() - scene.started_at) * 1000),
+    }

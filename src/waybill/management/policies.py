@@ -1,0 +1,256 @@
+"""Policies and parameters: /api/policies, /api/operator-policies, /api/parameters, /api/global-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, require, table_of, text_of, whole_of
+from waybill.management.errors import bad_request, not_found
+from waybill.management.listing import Item, Listing, plain
+from waybill.management.router import Route
+from waybill.management.scene import CLUSTER_NAME, Scene
+from waybill.model.errors import ModelError
+from waybill.model.policy import ALL, Policy
+from waybill.model.virtual_host import VirtualHost
+from waybill.node.administration import UNLIMITED
+from waybill.node.node import Node
+
+VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
+OPERATOR_POLICY: Final = "operator_policy"
+LIMITS: Final = {"max-connections", "max-queues"}
+
+
+class PolicyRoutes:
+    """Answers what is about policies: an operator's, or the others."""
+
+    def __init__(self, scene: Scene, *, is_operator: bool) -> None:
+        self._scene = scene
+        self._is_operator = is_operator
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        root = "/operator-policies" if self._is_operator else "/policies"
+        one = root + "/{vhost}/{policy}"
+        return [
+            Route("GET", root, self._list),
+            Route("GET", root + "/{vhost}", self._list),
+            Route("GET", one, self._show),
+            Route("PUT", one, self._put),
+            Route("DELETE", one, self._delete),
+        ]
+
+    def _of(self, host: VirtualHost) -> dict[str, Policy]:
+        return host.policies.operator_policies if self._is_operator else host.policies.policies
+
+    async def _list(self, call: Call) -> Answer:
+        call.principal.require_policymaker()
+        found = [(host, one) for host in self._hosts(call) for one in self._of(host).values()]
+        listing = Listing[tuple[VirtualHost, Policy]](
+            lambda place: policy_item(*place),
+            {"name": lambda place: place[1].name, "vhost": lambda place: place[0].name},
+            tie=lambda place: (place[0].name, place[1].name),
+        )
+        return await listing.answer(call, found)
+
+    def _hosts(self, call: Call) -> list[VirtualHost]:
+        return self._scene.virtual_hosts(call)
+
+    async def _show(self, call: Call) -> Item:
+        call.principal.require_policymaker()
+        host = self._scene.virtual_host(call)
+        policy = self._of(host).get(call["policy"])
+        if policy is None:
+            raise not_found()
+        return policy_item(host, policy)
+
+    def _changed(self, call: Call) -> VirtualHost:
+        """Return the virtual host whose policies somebody may change. Raises Refused."""
+        if self._is_operator:
+            call.principal.require_administrator()
+        else:
+            call.principal.require_policymaker()
+        return self._scene.virtual_host(call)
+
+    async def _put(self, call: Call) -> Answer:
+        host = self._changed(call)
+        body = call.body()
+        require(body, "pattern", "definition")
+        name = call["policy"]
+        is_new = name not in self._of(host)
+        definition = table_of(body, "definition")
+        priority = whole_of(body, "priority", 0) if body.get("priority") is not None else 0
+        apply_to = text_of(body, "apply-to", ALL) or ALL
+
+        def put(node: Node) -> None:
+            node.administration.set_policy(
+                host.name,
+                name,
+                text_of(body, "pattern"),
+                definition,
+                priority=priority,
+                apply_to=apply_to,
+                is_operator=self._is_operator,
+            )
+
+        await _validated(self._scene, put)
+        return Answer(CREATED if is_new else NO_CONTENT)
+
+    async def _delete(self, call: Call) -> Answer:
+        host = self._changed(call)
+        if call["policy"] not in self._of(host):
+            raise not_found()
+        await self._scene.perform(
+            lambda node: node.administration.clear_policy(host.name, call["policy"], is_operator=self._is_operator)
+        )
+        return Answer(NO_CONTENT)
+
+
+class ParameterRoutes:
+    """Answers what is about parameters. Of those of virtual hosts there are only their limits."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        one = "/parameters/{component}/{vhost}/{parameter}"
+        return [
+            Route("GET", "/parameters", self._list),
+            Route("GET", "/parameters/{component}", self._list),
+            Route("GET", "/parameters/{component}/{vhost}", self._list),
+            Route("GET", one, self._show),
+            Route("PUT", one, self._put),
+            Route("DELETE", one, self._delete),
+            Route("GET", "/global-parameters", self._globals),
+            Route("GET", "/global-parameters/{parameter}", self._global),
+            Route("PUT", "/global-parameters/{parameter}", self._put_global),
+            Route("DELETE", "/global-parameters/{parameter}", self._delete_global),
+        ]
+
+    def _found(self, call: Call) -> list[Item]:
+        call.principal.require_policymaker()
+        component = call.parameters.get("component", VIRTUAL_HOST_LIMITS)
+        found: list[Item] = []
+        for host in self._scene.virtual_hosts(call):
+            limits = self._scene.administration.limits[host.name]
+            value = {"max-connections": limits.max_connections, "max-queues": limits.max_queues}
+            value = {name: limit for name, limit in value.items() if limit >= 0}
+            if value and component == VIRTUAL_HOST_LIMITS:
+                found.append({"component": component, "name": "limits", "value": value, "vhost": host.name})
+            if component == OPERATOR_POLICY:
+                found += [
+                    {"component": component, "name": policy.name, "value": _definition(policy), "vhost": host.name}
+                    for policy in host.policies.operator_policies.values()
+                ]
+        return found
+
+    async def _list(self, call: Call) -> list[Item]:
+        return self._found(call)
+
+    async def _show(self, call: Call) -> Item:
+        for item in self._found(call):
+            if item["name"] == call["parameter"]:
+                return item
+        raise not_found()
+
+    async def _put(self, call: Call) -> Answer:
+        call.principal.require_policymaker()
+        host = self._scene.virtual_host(call)
+        component, name = call["component"], call["parameter"]
+        body = call.body()
+        require(body, "value")
+        if component != VIRTUAL_HOST_LIMITS:
+            raise bad_request(f"Validation failed\n\ncomponent {component} not found\n")
+        value = table_of(body, "value")
+        unknown = value.keys() - LIMITS
+        if unknown or name != "limits":
+            raise bad_request(f"Validation failed\n\nUnrecognised terms {sorted(unknown) or name} in limits\n")
+        present = self._scene.administration.limits[host.name]
+        is_new = present.max_connections < 0 and present.max_queues < 0
+
+        def put(node: Node) -> None:
+            node.administration.set_virtual_host_limits(
+                host.name,
+                max_connections=whole_of(value, "max-connections", UNLIMITED),
+                max_queues=whole_of(value, "max-queues", UNLIMITED),
+            )
+
+        call.principal.require_administrator()
+        await self._scene.perform(put)
+        return Answer(CREATED if is_new else NO_CONTENT)
+
+    async def _delete(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        host = self._scene.virtual_host(call)
+        if not any(item["name"] == call["parameter"] for item in self._found(call)):
+            raise not_found()
+        if call["component"] == OPERATOR_POLICY:
+            await self._scene.perform(
+                lambda node: node.administration.clear_policy(host.name, call["parameter"], is_operator=True)
+            )
+        else:
+            await self._scene.perform(
+                lambda node: node.administration.set_virtual_host_limits(
+                    host.name, max_connections=UNLIMITED, max_queues=UNLIMITED
+                )
+            )
+        return Answer(NO_CONTENT)
+
+    # Global ones. -------------------------------------------------------------------------------------------------
+
+    async def _globals(self, call: Call) -> list[Item]:
+        call.principal.require_administrator()
+        return [{"name": name, "value": value} for name, value in sorted(self._values().items())]
+
+    def _values(self) -> dict[str, object]:
+        """Return all global parameters, with those that every cluster has."""
+        name = self._scene.cluster_name
+        ours: dict[str, object] = {CLUSTER_NAME: name, "internal_cluster_id": f"rabbitmq-cluster-id-{name}"}
+        return ours | self._scene.administration.parameters.values
+
+    async def _global(self, call: Call) -> Item:
+        call.principal.require_administrator()
+        values = self._values()
+        if call["parameter"] not in values:
+            raise not_found()
+        return {"name": call["parameter"], "value": values[call["parameter"]]}
+
+    async def _put_global(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        body = call.body()
+        require(body, "value")
+        name = call["parameter"]
+        is_new = name not in self._scene.administration.parameters.values
+        value: Any = body["value"]
+        await self._scene.perform(lambda node: node.administration.parameters.put(name, value))
+        return Answer(CREATED if is_new else NO_CONTENT)
+
+    async def _delete_global(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        if call["parameter"] not in self._scene.administration.parameters.values:
+            raise not_found()
+        await self._scene.perform(lambda node: node.administration.parameters.clear(call["parameter"]))
+        return Answer(NO_CONTENT)
+
+
+async def _validated(scene: Scene, change: Callable[[Node], None]) -> None:
+    """Make a change of policies. Raises Refused in RabbitMQ's words."""
+    try:
+        await scene.perform(change)
+    except ModelError as error:
+        raise bad_request(f"Validation failed\n\n{error}\n") from None
+
+
+def policy_item(host: VirtualHost, policy: Policy) -> Item:
+    """Return what is told of a policy."""
+    return {"name": policy.name, "vhost": host.name, **_definition(policy)}
+
+
+def _definition(policy: Policy) -> Item:
+    return {
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "pattern": policy.pattern.text,
+        "priority": policy.priority,
+    }

@@ -1,0 +1,275 @@
+"""Looks at everything every five seconds, a few things at a time, and remembers what it saw.
+
+The history of the node, of queues and of exchanges is written to a file beside the messages, and read from there at a
+start. Counters go on where they were: they are what this process has counted, and what those before it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from waybill.broker import Broker
+from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
+from waybill.engine.server_connection import ServerConnection
+from waybill.management import node_state
+from waybill.management.figures import CHANNELS, CONNECTIONS, EXCHANGES, KEPT, NODE, QUEUES, TOTALS, VIRTUAL_HOSTS, Kind
+from waybill.management.history import MINUTE, SAMPLE_SECONDS, Row, Series
+from waybill.management.history_file import read_history, write_history
+from waybill.model.exchange import Exchange
+
+BATCH: Final = 200
+"""So many things are looked at before others get their turn: less than a millisecond."""
+TRACKED_MAX: Final = 2000
+"""So many queues have a history of hours; what becomes busy after them, of a minute."""
+SAVE_SECONDS: Final = 60
+FILE: Final = "management-history"
+ALL: Final = ("",)
+
+Key = tuple[str, ...]
+"""What a thing is known by: of a queue, its virtual host and its name."""
+
+_log = logging.getLogger("waybill.management")
+
+
+class Sampler:
+    """The history of a broker. `now` is the moment of the last look."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], float] = time.time) -> None:
+        self.now = 0
+        self.rounds = 0
+        self.consumers: dict[str, int] = {}
+        """How many consumers the queues of each virtual host have."""
+        self._broker = broker
+        self._clock = clock
+        self._series: dict[str, dict[Key, Series]] = {
+            kind.name: {} for kind in (QUEUES, EXCHANGES, VIRTUAL_HOSTS, CONNECTIONS, CHANNELS, TOTALS, NODE)
+        }
+        self._before: dict[str, dict[Key, Row]] = {}
+        self._seen: dict[str, set[Key]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._saved_at = 0.0
+
+    # Life. --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read what was kept, look once, and go on looking."""
+        directory = self._broker.data_dir
+        if directory is not None:
+            kept = await asyncio.to_thread(read_history, directory / FILE, int(self._clock()))
+            for kind in KEPT:
+                self._series[kind.name] = kept.get(kind.name, {})
+                zeros = (0,) * len(kind.gauges)
+                self._before[kind.name] = {
+                    key: series.last[: len(kind.counters)] + zeros
+                    for key, series in self._series[kind.name].items()
+                    if series.last
+                }
+        await self.look()
+        self._saved_at = self._clock()
+        self._task = asyncio.get_running_loop().create_task(self._go_on(), name="waybill management sampler")
+
+    async def close(self) -> None:
+        """Look no more, and write what was seen."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+            await self.save()
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS - self._clock() % SAMPLE_SECONDS)
+            try:
+                await self.look()
+                if self._clock() >= self._saved_at + SAVE_SECONDS:
+                    self._saved_at = self._clock()
+                    await self.save()
+            except Exception:  # noqa: BLE001 - see below
+                # The next look may succeed; without any, everything but rates is still answered.
+                _log.exception("a look at the broker failed")
+
+    async def save(self) -> None:
+        """Write the history, if there is a place for it."""
+        directory = self._broker.data_dir
+        if directory is None:
+            return
+        packed = {}
+        for kind in KEPT:
+            rows = []
+            for index, (key, series) in enumerate(list(self._series[kind.name].items())):
+                rows.append((list(key), series.packed()))
+                if index % BATCH == 0:
+                    await asyncio.sleep(0)
+            packed[kind.name] = rows
+        try:
+            await asyncio.to_thread(write_history, directory / FILE, packed)
+        except OSError as error:
+            _log.warning("the history of rates cannot be written: %s", error)
+
+    # Looking. -----------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Take one sample of everything."""
+        now = int(self._clock())
+        moment = now - now % SAMPLE_SECONDS
+        self._seen = {name: set() for name in self._series}
+        sums = [0] * len(TOTALS.names)
+        await self._look_at_queues(moment, sums)
+        await self._look_at_exchanges(moment, sums)
+        octets = await self._look_at_connections(moment)
+        gauges = await asyncio.to_thread(node_state.look, self._broker)
+        loop = self._broker.commit_loop
+        row = (loop.write_count, loop.written_bytes, loop.sync_count, int(loop.sync_seconds * 1e6), *octets, *gauges)
+        self._add(NODE, ALL, moment, row)
+        self._add_churn(sums)
+        self._add(TOTALS, ALL, moment, tuple(sums))
+        self._forget_gone()
+        self.now = moment
+        self.rounds += 1
+
+    def _add(self, kind: Kind, key: Key, moment: int, row: Row) -> None:
+        all_of_them = self._series[kind.name]
+        series = all_of_them.get(key)
+        if series is None:
+            if not any(row) and kind is not TOTALS:
+                return
+            is_many = len(all_of_them) >= TRACKED_MAX
+            series = all_of_them[key] = Series(MINUTE if is_many else kind.levels)
+            series.add(moment - SAMPLE_SECONDS, (0,) * len(row))
+        self._seen[kind.name].add(key)
+        before = self._before.get(kind.name)
+        if before and key in before:
+            row = tuple(map(int.__add__, row, before[key]))
+        series.add(moment, row)
+
+    async def _look_at_queues(self, moment: int, sums: list[int]) -> None:
+        counters = self._broker.node.runtime.counters
+        for index, count in enumerate(counters.retired):
+            sums[index] += count
+        first_gauge = len(TOTALS.counters)
+        consumers: dict[str, int] = {}
+        for host in list(self._broker.node.virtual_hosts.values()):
+            own = [0] * len(VIRTUAL_HOSTS.names)
+            consumers[host.name] = 0
+            queues = [queue for queue in list(host.queues.values()) if not queue.is_deleted]
+            for start in range(0, len(queues), BATCH):
+                for queue in queues[start : start + BATCH]:
+                    row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
+                    self._add(QUEUES, (host.name, queue.name), moment, row)
+                    if any(row):
+                        own = list(map(int.__add__, own, row))
+                    consumers[host.name] += len(queue.consumers)
+                await asyncio.sleep(0)
+            self._add(VIRTUAL_HOSTS, (host.name,), moment, tuple(own))
+            for index, count in enumerate(own[:-2]):
+                sums[index] += count
+            sums[first_gauge] += own[-2]
+            sums[first_gauge + 1] += own[-1]
+        self.consumers = consumers
+
+    async def _look_at_exchanges(self, moment: int, sums: list[int]) -> None:
+        counters = self._broker.node.runtime.counters
+        published_in, published_out = int(counters.published_in), int(counters.published_out)
+        exchanges = self._exchanges()
+        while batch := list(islice(exchanges, BATCH)):
+            for name, exchange in batch:
+                row = (int(exchange.published_in), int(exchange.published_out))
+                published_in += row[0]
+                published_out += row[1]
+                self._add(EXCHANGES, (name, exchange.name), moment, row)
+            await asyncio.sleep(0)
+        start = len(QUEUES.counters)
+        sums[start : start + 6] = (
+            published_in,
+            published_out,
+            int(counters.confirmed),
+            int(counters.returned),
+            int(counters.unroutable),
+            int(counters.polled_empty),
+        )
+
+    def _exchanges(self) -> Iterator[tuple[str, Exchange]]:
+        for host in list(self._broker.node.virtual_hosts.values()):
+            for exchange in list(host.exchanges.values()):
+                yield host.name, exchange
+
+    async def _look_at_connections(self, moment: int) -> tuple[int, int]:
+        """Return the octets that all connections have received and sent, those that are gone as well."""
+        counters = self._broker.node.runtime.counters
+        received, sent = int(counters.received_octets), int(counters.sent_octets)
+        for index, engine in enumerate(list(self._broker.node.connections)):
+            if not isinstance(engine, ServerConnection):
+                continue
+            key = (str(id(engine)),)
+            row = (
+                *(int(engine.received_octets), int(engine.sent_octets)),
+                *(int(engine.received_count), int(engine.sent_count)),
+            )
+            received += row[0]
+            sent += row[1]
+            self._add(CONNECTIONS, key, moment, row)
+            if isinstance(engine, Amqp091Connection):
+                for channel in list(engine.channels.values()):
+                    confirms = channel.confirms
+                    self._add(
+                        CHANNELS,
+                        (*key, str(int(channel.number))),
+                        moment,
+                        (
+                            int(channel.publish_count),
+                            0 if confirms is None else int(confirms.confirmed_tag),
+                            int(channel.delivery_tag),
+                            int(channel.acknowledged_count),
+                        ),
+                    )
+            if index % BATCH == BATCH - 1:
+                await asyncio.sleep(0)
+        return received, sent
+
+    def _add_churn(self, sums: list[int]) -> None:
+        counters = self._broker.node.runtime.counters
+        open_channels = sum(
+            len(engine.channels) for engine in self._broker.node.connections if isinstance(engine, Amqp091Connection)
+        )
+        start = len(QUEUES.counters) + 6
+        opened = int(counters.channels_opened)
+        sums[start : start + 7] = (
+            int(counters.connections_opened),
+            max(int(counters.connections_opened) - len(self._broker.node.connections), 0),
+            opened,
+            max(opened - open_channels, 0),
+            int(counters.queues_declared),
+            int(counters.queues_created),
+            int(counters.queues_deleted),
+        )
+
+    def _forget_gone(self) -> None:
+        """Forget what is not there any more."""
+        for name, seen in self._seen.items():
+            series = self._series[name]
+            if len(series) > len(seen):
+                for key in [key for key in series if key not in seen]:
+                    del series[key]
+                    self._before.get(name, {}).pop(key, None)
+
+    # Reading. -----------------------------------------------------------------------------------------------------
+
+    def series(self, kind: Kind, key: Key = ALL) -> Series | None:
+        """Return the history of one thing, None if it has none."""
+        return self._series[kind.name].get(key)
+
+    def before(self, kind: Kind, key: Key = ALL) -> Row:
+        """Return what earlier processes had counted of one thing; empty if they knew nothing of it."""
+        return self._before.get(kind.name, {}).get(key, ())
+
+
+def connection_key(engine: ServerConnection) -> Key:
+    """Return what a connection is known by here."""
+    return (str(id(engine)),)

@@ -1,0 +1,192 @@
+"""The API behind a port of its own, or beside the Open Job Spec on its port."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from types import TracebackType
+from typing import Final, Self
+
+from waybill.backend.application import Application
+from waybill.backend.message import Request, Response
+from waybill.backend.router import OPERATE, READ
+from waybill.backend.server.connections import Answering
+from waybill.backend.server.limits import Limits
+from waybill.backend.server.server import HttpServer
+from waybill.broker import Broker
+from waybill.management.application import PREFIX, SAFE
+from waybill.management.application import Application as ManagementApplication
+from waybill.management.bindings import BindingRoutes
+from waybill.management.connections import ConnectionRoutes
+from waybill.management.consumers import ConsumerRoutes
+from waybill.management.definitions import DefinitionRoutes
+from waybill.management.exchanges import ExchangeRoutes
+from waybill.management.health import HealthRoutes
+from waybill.management.messages import MessageRoutes
+from waybill.management.metrics import MetricRoutes
+from waybill.management.odds import OddRoutes
+from waybill.management.overview import OverviewRoutes
+from waybill.management.policies import ParameterRoutes, PolicyRoutes
+from waybill.management.principal import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, holder_of_key
+from waybill.management.queues import QueueRoutes
+from waybill.management.router import Route
+from waybill.management.sampler import Sampler
+from waybill.management.scene import Scene
+from waybill.management.users import PermissionRoutes, UserRoutes
+from waybill.management.virtual_hosts import VirtualHostRoutes
+
+DEFAULT_PORT: Final = 15_672
+GRACE_SECONDS: Final = 2
+SOCKET_OPTIONS: Final = {"backlog": 1024, "exit_on_close": False, "linger": [True, 0], "nodelay": True}
+KEY_PREFIX: Final = "/ojs/v1/broker/"
+METRICS: Final = frozenset({"/metrics/broker", "/metrics/per-object", "/metrics/detailed"})
+HEALTH: Final = frozenset({"/health/live", "/health/ready"})
+TAGS_OF_ROLES: Final = {
+    "read": (MONITORING,),
+    "operate": (MONITORING, POLICYMAKER, MANAGEMENT),
+    "admin": (ADMINISTRATOR,),
+}
+"""What holders of API keys are, by their role."""
+
+
+class Management:
+    """The API of one broker: `async with Management(broker) as management: ...`, while the broker runs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.sampler = Sampler(broker)
+        self.scene = Scene(broker, self.sampler, self._listeners)
+        self.application = ManagementApplication(broker, _routes(self.scene))
+        self.addresses: list[tuple[str, int, str]] = []
+        """Where it is served: host, port, "http" or "https"."""
+
+    async def __aenter__(self) -> Self:
+        await self.sampler.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.sampler.close()
+
+    def begin_for_key(self, request: Request, path: str, name: str, role: str) -> Response | asyncio.Future[Response]:
+        """Answer the holder of an API key, or a program of this machine. `path` is below `/api`, still encoded."""
+        principal = holder_of_key(name, TAGS_OF_ROLES.get(role, ()), self.broker.node.virtual_hosts)
+        return self.application.begin_for(request, path, principal)
+
+    def _listeners(self) -> list[dict[str, object]]:
+        broker = self.broker
+        found = [_listener("amqp", broker.host, broker.port)]
+        if broker.tls_port is not None:
+            found.append(_listener("amqp/ssl", broker.host, broker.tls_port))
+        return found + [_listener(protocol, host, port) for host, port, protocol in self.addresses]
+
+
+def _listener(protocol: str, host: str, port: int) -> dict[str, object]:
+    return {"ip_address": host, "port": port, "protocol": protocol, "socket_opts": SOCKET_OPTIONS}
+
+
+def _routes(scene: Scene) -> list[Route]:
+    resources = (
+        *(OverviewRoutes(scene), ConnectionRoutes(scene), ConsumerRoutes(scene), ExchangeRoutes(scene)),
+        *(QueueRoutes(scene), BindingRoutes(scene), MessageRoutes(scene), VirtualHostRoutes(scene)),
+        *(UserRoutes(scene), PermissionRoutes(scene), ParameterRoutes(scene), DefinitionRoutes(scene)),
+        *(PolicyRoutes(scene, is_operator=False), PolicyRoutes(scene, is_operator=True)),
+        *(HealthRoutes(scene), OddRoutes(scene), MetricRoutes(scene)),
+    )
+    return [route for resource in resources for route in resource.routes()]
+
+
+class ManagementServer:
+    """Serves the API of a broker at a port of its own: `async with ManagementServer(broker) as server: ...`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`port` 0 takes a free one."""
+        self.management = Management(broker)
+        self.url = ""
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._limits = limits
+        self._server: HttpServer | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises OSError."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self._port), family=family)
+        port: int = listening.getsockname()[1]
+        protocol = "http" if self._tls is None else "https"
+        self.url = f"{protocol}://{f'[{self._host}]' if family == socket.AF_INET6 else self._host}:{port}"
+        self.management.addresses.append((self._host, port, protocol))
+        try:
+            await self.management.__aenter__()
+        except BaseException:
+            listening.close()
+            raise
+        self._server = HttpServer(self.management.application, (), self._limits, self._tls)
+        await self._server.start(listening)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            await self._server.close(GRACE_SECONDS)
+        await self.management.__aexit__(kind, error, trace)
+
+
+class Beside:
+    """Two applications at one port: this API below `/api` and `/ojs/v1/broker`, and another one for everything else.
+
+    Below `/api` it asks for a user of the broker and a password, as RabbitMQ does. Below `/ojs/v1/broker` it asks for
+    what the other application asks for, an API key: so the dashboard uses it. Metrics of the broker stand beside those
+    of jobs, for who may read these.
+    """
+
+    def __init__(self, management: Management, other: Application) -> None:
+        self._management = management
+        self._other = other
+
+    def begin(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Return the answer to a request, or what will have it."""
+        target = request.target
+        if target.startswith(KEY_PREFIX):
+            return self._begin_for_key(request, target[len(KEY_PREFIX) - 1 :])
+        if target in METRICS:
+            return self._begin_for_key(request, f"/{target}")
+        return self._of(request).begin(request)
+
+    def _begin_for_key(self, request: Request, path: str) -> Response | asyncio.Future[Response]:
+        refusal = self._other.admit(request, READ if request.method in SAFE else OPERATE)
+        if refusal is not None:
+            return refusal
+        if request.tenant:
+            return self._management.application.refuse_tenant()
+        return self._management.begin_for_key(request, path, request.actor or "key", request.role)
+
+    def conclude(self, request: Request, answer: asyncio.Future[Response]) -> Response:
+        """Return the answer that `begin` has promised. Raises CancelledError."""
+        response = self._of(request).conclude(request, answer)
+        other = self._other
+        if request.target.startswith(KEY_PREFIX) and request.method not in SAFE and other.on_change is not None:
+            other.on_change(request, response.status)
+        return response
+
+    def refuse(self, request: Request, code: str, message: str) -> Response:
+        """Return the answer to a request that the server could not read."""
+        return self._other.refuse(request, code, message)
+
+    def _of(self, request: Request) -> Answering:
+        target = request.target
+        is_api = target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
+        is_ours = is_api or target.startswith(KEY_PREFIX) or target in METRICS or target in HEALTH
+        return self._management.application if is_ours else self._other

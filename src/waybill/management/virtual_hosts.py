@@ -1,0 +1,169 @@
+"""Virtual hosts and their limits: /api/vhosts, /api/vhost-limits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, text_of, whole_of
+from waybill.management.errors import bad_request, not_found
+from waybill.management.figures import EXCHANGES, VIRTUAL_HOSTS
+from waybill.management.listing import Item, Listing, cut_to_columns
+from waybill.management.rates import lengths, message_stats
+from waybill.management.router import Route
+from waybill.management.scene import Scene
+from waybill.model.virtual_host import VirtualHost
+from waybill.node.administration import UNLIMITED
+from waybill.node.node import Node
+from waybill.node.parameters import Description
+
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_QUEUES: Final = "max-queues"
+LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
+
+
+class VirtualHostRoutes:
+    """Answers them."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", "/vhosts", self._list),
+            Route("GET", "/vhosts/{vhost}", self._show),
+            Route("PUT", "/vhosts/{vhost}", self._put),
+            Route("DELETE", "/vhosts/{vhost}", self._delete),
+            Route("POST", "/vhosts/{vhost}/start/{node}", self._start),
+            Route("GET", "/vhost-limits", self._all_limits),
+            Route("GET", "/vhost-limits/{vhost}", self._all_limits),
+            Route("PUT", "/vhost-limits/{vhost}/{limit}", self._set_limit),
+            Route("DELETE", "/vhost-limits/{vhost}/{limit}", self._clear_limit),
+        ]
+
+    async def _list(self, call: Call) -> Answer:
+        listing = Listing[VirtualHost](self.item, {"name": lambda host: host.name}, tie=lambda host: host.name)
+        return await listing.answer(call, self._scene.virtual_hosts(call))
+
+    async def _show(self, call: Call) -> Item:
+        return cut_to_columns(call.query, self.item(self._scene.virtual_host(call)))
+
+    def item(self, host: VirtualHost) -> Item:
+        """Return what is told of a virtual host."""
+        described = self._scene.administration.parameters.descriptions.get(host.name) or Description()
+        is_default = host.name == "/" and not described.text
+        text = "Default virtual host" if is_default else described.text
+        item: Item = {
+            "cluster_state": {self._scene.node_name: "stopped" if host.is_ending else "running"},
+            "default_queue_type": described.default_queue_type or "undefined",
+            "description": text,
+            "metadata": {"description": text, "tags": list(described.tags)},
+            "name": host.name,
+            "tags": list(described.tags),
+            "tracing": False,
+        }
+        sampler = self._scene.sampler
+        series = sampler.series(VIRTUAL_HOSTS, (host.name,))
+        row = series.last if series is not None and series.last else (0,) * len(VIRTUAL_HOSTS.names)
+        item |= lengths(VIRTUAL_HOSTS, row, series, sampler.now, None)
+        stats = message_stats(VIRTUAL_HOSTS, row, series, sampler.now, None)
+        if stats:
+            stats["publish"] = sum(int(exchange.published_in) for exchange in host.exchanges.values())
+            stats["publish_details"] = {"rate": self._published(host, sampler.now)}
+            item["message_stats"] = stats
+        return item
+
+    def _published(self, host: VirtualHost, now: int) -> float:
+        rate = 0.0
+        for name in host.exchanges:
+            series = self._scene.sampler.series(EXCHANGES, (host.name, name))
+            if series is not None:
+                rate += series.rate((0,), now)
+        return rate
+
+    # Changes. -----------------------------------------------------------------------------------------------------
+
+    async def _put(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        body = call.body()
+        name = call["vhost"]
+        is_new = name not in self._scene.node.virtual_hosts
+        description = _description(body)
+
+        def put(node: Node) -> None:
+            node.administration.add_virtual_host(name)
+            if is_new and call.principal.name in node.administration.accounts.by_name:
+                # As in RabbitMQ: who makes one over HTTP may use it.
+                node.administration.set_permission(call.principal.name, name, ".*", ".*", ".*")
+            if description is not None:
+                node.administration.parameters.describe(name, description)
+
+        await self._scene.perform(put)
+        return Answer(CREATED if is_new else NO_CONTENT)
+
+    async def _delete(self, call: Call) -> Answer:
+        call.principal.require_administrator()
+        if self._scene.node.virtual_host(call["vhost"]) is None:
+            raise not_found()
+        await self._scene.perform(lambda node: node.administration.delete_virtual_host(call["vhost"]))
+        return Answer(NO_CONTENT)
+
+    async def _start(self, call: Call) -> Answer:
+        """Accept it: all of them run."""
+        call.principal.require_administrator()
+        if self._scene.node.virtual_host(call["vhost"]) is None:
+            raise not_found()
+        return Answer(NO_CONTENT)
+
+    # Limits. ------------------------------------------------------------------------------------------------------
+
+    async def _all_limits(self, call: Call) -> list[Item]:
+        found = []
+        for host in self._scene.virtual_hosts(call):
+            limits = self._scene.administration.limits[host.name]
+            value = {MAX_CONNECTIONS: limits.max_connections, MAX_QUEUES: limits.max_queues}
+            value = {name: limit for name, limit in value.items() if limit >= 0}
+            if value:
+                found.append({"value": value, "vhost": host.name})
+        return found
+
+    async def _set_limit(self, call: Call) -> Answer:
+        return await self._change_limit(call, whole_of(call.body(), "value"))
+
+    async def _clear_limit(self, call: Call) -> Answer:
+        return await self._change_limit(call, UNLIMITED)
+
+    async def _change_limit(self, call: Call, value: int) -> Answer:
+        call.principal.require_administrator()
+        host = self._scene.virtual_host(call)
+        if call["limit"] not in LIMITS:
+            raise bad_request(f"Unrecognised vhost limit: {call['limit']}")
+        limits = self._scene.administration.limits[host.name]
+        connections, queues = limits.max_connections, limits.max_queues
+        if call["limit"] == MAX_CONNECTIONS:
+            connections = value
+        else:
+            queues = value
+
+        def change(node: Node) -> None:
+            node.administration.set_virtual_host_limits(host.name, max_connections=connections, max_queues=queues)
+
+        await self._scene.perform(change)
+        return Answer(NO_CONTENT)
+
+
+def _description(body: dict[str, Any]) -> Description | None:
+    """Return what a body says of a virtual host, None if it says nothing. Raises Refused."""
+    if not body.keys() & {"description", "tags", "default_queue_type"}:
+        return None
+    tags = body.get("tags") or []
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise bad_request("tags must be a list, or text with commas")
+    kind = text_of(body, "default_queue_type")
+    if kind not in {"", "undefined", "classic", "quorum", "stream"}:
+        raise bad_request(f"unknown queue type {kind}")
+    return Description(
+        text_of(body, "description"), tuple(tag.strip() for tag in tags if tag.strip()), kind.removeprefix("undefined")
+    )

@@ -1,0 +1,37 @@
+"""What a node has done since it started, for those who operate it: counted where it happens, read now and then.
+
+Queues and exchanges count for themselves (`Queue.counts`, `Exchange.routed`). What one has counted when it is deleted
+is added here.
+"""
+
+from mypy_extensions import i64
+
+
+class Counters:
+    """Totals of a node. Those of queues and exchanges are and connections are of those that are gone."""
+
+    def __init__(self) -> None:
+        self.connections_opened: i64 = 0
+        self.channels_opened: i64 = 0
+        self.queues_declared: i64 = 0
+        self.queues_created: i64 = 0
+        self.queues_deleted: i64 = 0
+        self.confirmed: i64 = 0
+        self.returned: i64 = 0
+        self.unroutable: i64 = 0
+        self.polled_empty: i64 = 0
+        self.received_octets: i64 = 0
+        self.sent_octets: i64 = 0
+        self.published_in: i64 = 0
+        self.published_out: i64 = 0
+        self.retired: list[int] = []
+        """The sum of `Queue.counts` of queues that are gone."""
+
+    def exchange_gone(self, published_in: i64, published_out: i64) -> None:
+        self.published_in += published_in
+        self.published_out += published_out
+
+    def queue_gone(self, counts: tuple[int, ...]) -> None:
+        self.queues_deleted += 1
+        retired = self.retired or [0] * len(counts)
+        self.retired = [one + other for one, other in zip(retired, counts, strict=True)]

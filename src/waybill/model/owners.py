@@ -1,0 +1,36 @@
+"""Which queues are for one connection, or one session, alone."""
+
+from waybill.model.queue import Queue
+
+
+class Owners:
+    """The queues of one virtual host that have an owner, by owner."""
+
+    def __init__(self) -> None:
+        self._queues: dict[object, dict[str, Queue]] = {}
+
+    def add(self, queue: Queue, owner: object) -> None:
+        self._queues.setdefault(owner, {})[queue.name] = queue
+
+    def give(self, queue: Queue, owner: object) -> None:
+        """Make `owner` the only one who may use a queue, and who decides when it goes, until `take_back`."""
+        queue.owner = owner
+        queue.is_held_by_owner = True
+        self.add(queue, owner)
+
+    def take_back(self, queue: Queue) -> None:
+        """The queue is gone, or anybody may use it again."""
+        owned = self._queues.get(queue.owner)
+        if owned is not None:
+            owned.pop(queue.name, None)
+            if not owned:
+                del self._queues[queue.owner]
+
+    def release(self, queue: Queue) -> None:
+        """Let anybody use the queue again."""
+        self.take_back(queue)
+        queue.owner = None
+        queue.is_held_by_owner = False
+
+    def queues_of(self, owner: object) -> list[Queue]:
+        return list(self._queues.get(owner, {}).values())

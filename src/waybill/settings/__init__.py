@@ -1,0 +1,10 @@
+"""The settings of `waybill broker`, `up` and `serve`: one table of them, and where their values come from."""
+
+from waybill.settings.configuration import Configuration, load
+from waybill.settings.kinds import Refused
+from waybill.settings.setting import Setting
+from waybill.settings.sources import InvalidConfiguration, Problem
+from waybill.settings.table import SETTINGS
+from waybill.settings.users import FirstUser
+
+__all__ = ["SETTINGS", "Configuration", "FirstUser", "InvalidConfiguration", "Problem", "Refused", "Setting", "load"]

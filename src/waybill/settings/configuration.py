@@ -1,0 +1,171 @@
+"""The configuration: one value for each setting, of the strongest source that has one.
+
+option  >  environment  >  file  >  default
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from waybill.settings.sources import (
+    BY_NAME,
+    DEFAULT,
+    OPTION,
+    InvalidConfiguration,
+    Problem,
+    Reading,
+    Value,
+    read_environment,
+    read_file,
+)
+from waybill.settings.users import FirstUser
+
+T = TypeVar("T")
+
+CONFIG_VARIABLE: Final = "WAYBILL_CONFIG"
+FILE_NAME: Final = "waybill.toml"
+
+
+class Configuration:
+    """The values of all settings. `file` is where some come from, None without one."""
+
+    def __init__(self, values: dict[str, Value], file: Path | None) -> None:
+        self._values = values
+        self.file = file
+
+    def __getitem__(self, name: str) -> Value:
+        """The value of a setting with its source. `name` is that of the file: `amqp.port`."""
+        return self._values[name]
+
+    def replaced(self, name: str, value: Value) -> Configuration:
+        """The same with another value of one setting."""
+        return Configuration({**self._values, name: value}, self.file)
+
+    def _get(self, name: str, kind: type[T]) -> T | None:
+        value = self._values[name].value
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} is not of {kind}")
+        return value
+
+    def whole(self, name: str) -> int:
+        return self._get(name, int) or 0
+
+    def whole_or_none(self, name: str) -> int | None:
+        return self._get(name, int)
+
+    def text(self, name: str) -> str:
+        return self._get(name, str) or ""
+
+    def text_or_none(self, name: str) -> str | None:
+        return self._get(name, str)
+
+    def is_on(self, name: str) -> bool:
+        return bool(self._get(name, bool))
+
+    def path(self, name: str) -> Path | None:
+        return self._get(name, Path)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(map(str, self._get(name, tuple) or ()))
+
+    def limits(self) -> dict[str, float]:
+        """All of the table `limits`, without its name."""
+        found = {}
+        for name, one in self._values.items():
+            if name.startswith("limits.") and isinstance(one.value, int | float):
+                found[name.removeprefix("limits.")] = one.value
+        return found
+
+    @property
+    def users(self) -> tuple[FirstUser, ...]:
+        return tuple(user for user in self._get("users", tuple) or () if isinstance(user, FirstUser))
+
+    @property
+    def data_dir(self) -> Path | None:
+        """The data directory, None to keep everything in memory."""
+        return None if self.is_on("memory") else self.path("data_dir") or default_data_dir()
+
+
+def default_data_dir() -> Path:
+    """The directory for a user's data (XDG Base Directory Specification)."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "waybill"
+
+
+def default_file() -> Path:
+    """The file that is read if none is named, and it exists."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "waybill" / FILE_NAME
+
+
+def load(
+    file: Path | None = None,
+    options: Mapping[str, tuple[object, str]] | None = None,
+    defaults: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Configuration:
+    """Read all sources. Raises InvalidConfiguration with everything that is wrong.
+
+    `file`: the TOML file, else that of WAYBILL_CONFIG, else the default one if it exists. `options`: the values of
+    options by the names of settings, each with what the option is called. `defaults` differ by command.
+    """
+    environment = os.environ if environment is None else environment
+    reading = Reading()
+    for name, value in (defaults or {}).items():
+        reading.take(BY_NAME[name], value, DEFAULT, "default")
+    if file is None and environment.get(CONFIG_VARIABLE):
+        file = Path(environment[CONFIG_VARIABLE])
+    if file is None and default_file().is_file():
+        file = default_file()
+    if file is not None:
+        read_file(reading, file)
+    read_environment(reading, environment)
+    for name, (value, place) in (options or {}).items():
+        reading.take(BY_NAME[name], value, OPTION, place)
+    if not reading.problems:
+        reading.problems += _conflicts(reading)
+    if reading.problems:
+        raise InvalidConfiguration(reading.problems)
+    return Configuration(reading.values, file)
+
+
+def _conflicts(reading: Reading) -> list[Problem]:
+    """What does not go together."""
+    values = reading.values
+    problems = []
+    memory, directory = values["memory"], values["data_dir"]
+    if memory.value and directory.value is not None:
+        if memory.rank == directory.rank:
+            problems.append(Problem(memory.place, f"memory and data_dir ({directory.place}) cannot be combined"))
+        elif memory.rank > directory.rank:
+            reading.take(BY_NAME["data_dir"], None, DEFAULT, "default")
+        else:
+            reading.take(BY_NAME["memory"], False, DEFAULT, "default")  # noqa: FBT003 - the value of a switch
+    for table in ("amqps", "management", "http"):
+        certificate, key = values[f"{table}.certificate"], values[f"{table}.key"]
+        if (certificate.value is None) != (key.value is None):
+            place = key.place if certificate.value is None else certificate.place
+            problems.append(Problem(place, f"{table}.certificate and {table}.key go together"))
+    needs = [
+        ("amqps.ca", "amqps.certificate"),
+        ("amqps.verify_peer", "amqps.ca"),
+        ("http.codec_keys", "keys"),
+    ]
+    problems += [
+        Problem(values[name].place, f"{name} needs {other}")
+        for name, other in needs
+        if values[name].value and values[other].value is None
+    ]
+    return problems
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

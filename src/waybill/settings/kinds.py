@@ -1,0 +1,249 @@
+"""The kinds of values that a setting may have.
+
+A kind takes a value as TOML has it (`of_value`), or as text from an option or the environment (`of_text`). It raises
+`Refused` with what it takes, the range included. `shown` is the value as TOML text, without secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Final
+
+UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SIZE: Final = re.compile(r"(\d{1,20}) *([A-Za-z]*)")
+_WHOLE: Final = re.compile(r"[+-]?\d{1,20}")
+TRUE: Final = ("true", "yes", "on", "1")
+FALSE: Final = ("false", "no", "off", "0")
+
+
+class Refused(ValueError):
+    """A value that a setting does not take. The text completes the sentence "port ...": "is a whole number ..."."""
+
+
+def said(value: object) -> str:
+    """A value in an error message, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class Kind:
+    """See the head of this file. `name` is shown in the help of an option."""
+
+    name = "TEXT"
+
+    def describe(self) -> str:
+        """What it takes: "a whole number from 0 to 65535"."""
+        raise NotImplementedError
+
+    def of_value(self, value: object, base: Path) -> object:
+        """The value of a setting from one of TOML. Paths are relative to `base`."""
+        raise NotImplementedError
+
+    def of_text(self, text: str, base: Path) -> object:
+        return self.of_value(text, base)
+
+    def shown(self, value: object) -> str:
+        return json.dumps(value)
+
+    def refuse(self, value: object) -> Refused:
+        return Refused(f"is {self.describe()}, not {said(value)}")
+
+
+class Whole(Kind):
+    """An integer."""
+
+    name = "INTEGER"
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def describe(self) -> str:
+        return f"a whole number from {self.least} to {self.most}"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise self.refuse(value)
+        return value
+
+    def of_text(self, text: str, base: Path) -> object:
+        if not _WHOLE.fullmatch(text.strip()):
+            raise self.refuse(text)
+        return self.of_value(int(text), base)
+
+
+class Seconds(Kind):
+    """A time in seconds, which may have a fraction."""
+
+    name = "SECONDS"
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least = least
+        self.most = most
+
+    def describe(self) -> str:
+        return f"a number of seconds from {self.least:g} to {self.most:g}"
+
+    def of_value(self, value: object, base: Path) -> object:
+        # NaN is in no range.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.least <= value <= self.most:
+            raise self.refuse(value)
+        return float(value)
+
+    def of_text(self, text: str, base: Path) -> object:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            raise self.refuse(text)
+        return self.of_value(number, base)
+
+
+class Size(Kind):
+    """A number of bytes: 1048576, "1MiB" or "1MB"."""
+
+    name = "SIZE"
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def describe(self) -> str:
+        return f'a size from {self.least} to {self.most} bytes, such as 1048576 or "1MiB"'
+
+    def of_value(self, value: object, base: Path) -> object:
+        if isinstance(value, str):
+            found = _SIZE.fullmatch(value.strip())
+            unit = UNITS.get(found[2].upper()) if found else None
+            if found is None or unit is None:
+                raise self.refuse(value)
+            size: object = int(found[1]) * unit
+        else:
+            size = value
+        if isinstance(size, bool) or not isinstance(size, int) or not self.least <= size <= self.most:
+            raise self.refuse(value)
+        return size
+
+
+class Switch(Kind):
+    """True or false."""
+
+    name = "SWITCH"
+
+    def describe(self) -> str:
+        return "true or false"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if not isinstance(value, bool):
+            raise self.refuse(value)
+        return value
+
+    def of_text(self, text: str, base: Path) -> object:
+        word = text.strip().lower()
+        if word not in TRUE + FALSE:
+            raise self.refuse(text)
+        return word in TRUE
+
+
+class Choice(Kind):
+    """One of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.name = "|".join(words)
+
+    def describe(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if value not in self.words:
+            raise self.refuse(value)
+        return value
+
+
+class Text(Kind):
+    """Some characters, on one line."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self.most = most
+
+    def describe(self) -> str:
+        return f"a text of 1 to {self.most} characters"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if not isinstance(value, str) or not 1 <= len(value) <= self.most or not value.isprintable():
+            raise self.refuse(value)
+        return value
+
+
+class Names(Kind):
+    """A list of words. As text, they are separated by commas."""
+
+    name = "NAMES"
+
+    def describe(self) -> str:
+        return "a list of up to 1000 names"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if not isinstance(value, list) or len(value) > 1000:
+            raise self.refuse(value)
+        for one in value:
+            if not isinstance(one, str) or not one:
+                raise self.refuse(value)
+        return tuple(value)
+
+    def of_text(self, text: str, base: Path) -> object:
+        return self.of_value([one.strip() for one in text.split(",") if one.strip()], base)
+
+    def shown(self, value: object) -> str:
+        return json.dumps(list(value)) if isinstance(value, tuple) else "[]"
+
+
+class FileName(Kind):
+    """The path of a file that can be read."""
+
+    name = "FILE"
+
+    def describe(self) -> str:
+        return "the path of a file that exists"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise self.refuse(value)
+        path = base / Path(value).expanduser()
+        if not path.is_file():
+            raise self.refuse(str(path))
+        return path
+
+    def shown(self, value: object) -> str:
+        return json.dumps(str(value))
+
+
+class DirectoryName(FileName):
+    """The path of a directory, which is made if it is missing."""
+
+    name = "DIRECTORY"
+
+    def describe(self) -> str:
+        return "the path of a directory"
+
+    def of_value(self, value: object, base: Path) -> object:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise self.refuse(value)
+        path = base / Path(value).expanduser()
+        if path.exists() and not path.is_dir():
+            raise self.refuse(str(path))
+        return path
+
+
+class Address(Text):
+    """A text that may be a URL with a password, which is not shown."""
+
+    _PASSWORD: Final = re.compile(r"(://[^/?#:@]*):[^/?#]*@")
+
+    def shown(self, value: object) -> str:
+        return json.dumps(self._PASSWORD.sub(r"\1:***@", str(value)))

@@ -1,0 +1,48 @@
+"""One setting: its name, and what it is called in the environment and as an option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from waybill.settings.kinds import Kind
+
+PREFIX: Final = "WAYBILL_"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`name` is that of the file, with its table: `limits.frame_max`. `default` None: see `help`.
+
+    `reloads`: SIGHUP changes it while the broker runs.
+    """
+
+    name: str
+    kind: Kind
+    default: object
+    help: str
+    reloads: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table of the file that it is in; empty at the top."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def key(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def variable(self) -> str:
+        """`limits.frame_max` is `WAYBILL_LIMITS_FRAME_MAX`."""
+        return PREFIX + self.name.replace(".", "_").upper()
+
+    @property
+    def parameter(self) -> str:
+        """Its name as an argument of a command: `limits_frame_max`."""
+        return self.name.replace(".", "_")
+
+    @property
+    def option(self) -> str:
+        """`limits.frame_max` is `--limits-frame-max`."""
+        return "--" + self.parameter.replace("_", "-")

@@ -1,0 +1,174 @@
+"""All settings, in the order in which they are shown. docs/reference/configuration.md lists them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.settings.kinds import (
+    Address,
+    Choice,
+    DirectoryName,
+    FileName,
+    Names,
+    Seconds,
+    Size,
+    Switch,
+    Text,
+    Whole,
+)
+from waybill.settings.setting import Setting
+from waybill.settings.users import Users
+
+PORT: Final = Whole(0, 65_535)
+YEAR_S: Final = 31_536_000
+COUNT: Final = Whole(1, 10_000_000)
+CONTENT: Final = Size(4096, 1 << 40)
+
+LIMITS: Final = (
+    Setting("limits.frame_max", Size(4096, 16 << 20), 131_072, "Largest frame.", reloads=True),
+    Setting("limits.channel_max", Whole(1, 65_535), 2047, "Channels or sessions of a connection.", reloads=True),
+    Setting(
+        "limits.heartbeat_s", Whole(0, 65_535), 60, "Heartbeat that the broker asks for; 0 for none.", reloads=True
+    ),
+    Setting("limits.handshake_timeout_s", Seconds(0.1, 3600), 10.0, "Time to log in.", reloads=True),
+    Setting("limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time to answer a close.", reloads=True),
+    Setting("limits.message_size_max", Size(1, 1 << 30), 128 << 20, "Largest message.", reloads=True),
+    Setting("limits.consumers_per_channel_max", COUNT, 65_536, "Consumers of a channel.", reloads=True),
+    Setting("limits.unsettled_per_channel_max", COUNT, 1 << 18, "Unsettled deliveries of a channel.", reloads=True),
+    Setting(
+        "limits.consumer_timeout_s",
+        Seconds(0, YEAR_S),
+        1800.0,
+        "Time that a delivery may stay unsettled; 0 for ever.",
+        reloads=True,
+    ),
+    Setting("limits.connections_max", COUNT, 65_536, "Connections, at most half of the descriptors.", reloads=True),
+    Setting("limits.handshakes_max", COUNT, 1024, "Sockets beyond these that log in.", reloads=True),
+    Setting("limits.streams_max", COUNT, 65_536, "Streams, at most a quarter of the descriptors."),
+    Setting("limits.queues_per_virtual_host_max", COUNT, 200_000, "Queues of a virtual host.", reloads=True),
+    Setting("limits.exchanges_per_virtual_host_max", COUNT, 200_000, "Exchanges of a virtual host.", reloads=True),
+    Setting("limits.output_high_water", Size(4096, 1 << 30), 512 << 10, "Unread output of a consumer.", reloads=True),
+    Setting(
+        "limits.held_per_connection_max",
+        CONTENT,
+        128 << 20,
+        "Incomplete messages and transactions of a connection.",
+        reloads=True,
+    ),
+    Setting("limits.transaction_units_max", COUNT, 16_384, "What one transaction holds.", reloads=True),
+    Setting("limits.links_per_connection_max", COUNT, 4096, "Links of a connection of AMQP 1.0.", reloads=True),
+    Setting(
+        "limits.settling_per_connection_max",
+        COUNT,
+        1 << 18,
+        "Deliveries of a connection of AMQP 1.0 with an outcome that are not settled.",
+        reloads=True,
+    ),
+    Setting("limits.kept_links_per_user_max", COUNT, 16_384, "Links of AMQP 1.0 that a user has detached."),
+    Setting("limits.durable_links_per_user_max", COUNT, 8192, "Durable links of AMQP 1.0 of a user."),
+)
+
+SETTINGS: Final = (
+    Setting(
+        "data_dir",
+        DirectoryName(),
+        None,
+        "Where messages, users and the rest are kept.  [default: ~/.local/share/waybill]",
+    ),
+    Setting("memory", Switch(), default=False, help="Keep everything in memory: nothing outlives the process."),
+    Setting("node_name", Text(255), "waybill", "Name of the node."),
+    Setting("definitions", FileName(), None, "Import RabbitMQ's JSON of users, policies, queues and more at start."),
+    Setting("users", Users(), (), "Users of a new data directory, instead of guest. As JSON in options and variables."),
+    Setting(
+        "database",
+        Address(),
+        None,
+        "Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
+        " `up`: jobs.db in the data directory; `serve`: in memory, read from the events at each start]",
+    ),
+    Setting("keys", FileName(), None, "A file of API keys: see `waybill key`.", reloads=False),
+    Setting("amqp.host", Text(255), "127.0.0.1", "Address to listen on for AMQP, with and without TLS."),
+    Setting("amqp.port", PORT, 5672, "Port for AMQP; 0 takes a free one."),
+    Setting("amqps.port", PORT, 5671, "Port for AMQP with TLS; 0 takes a free one."),
+    Setting("amqps.certificate", FileName(), None, "PEM file with the certificate chain of this broker.", reloads=True),
+    Setting("amqps.key", FileName(), None, "PEM file with its private key.", reloads=True),
+    Setting("amqps.ca", FileName(), None, "PEM file with the authority of clients' certificates."),
+    Setting(
+        "amqps.verify_peer", Switch(), default=False, help="Refuse TLS clients without a certificate of that authority."
+    ),
+    Setting(
+        "amqps.login_from",
+        Choice("distinguished_name", "common_name"),
+        "distinguished_name",
+        "Which part of a client's certificate names the user (SASL EXTERNAL).",
+    ),
+    Setting(
+        "amqp10.strict",
+        Switch(),
+        default=False,
+        help="Enforce rules of AMQP 1.0 that RabbitMQ waives (see docs/reference/amqp-1.0.md).",
+        reloads=True,
+    ),
+    Setting(
+        "amqp10.auto_create",
+        Switch(),
+        default=False,
+        help="Make a durable queue for an address of AMQP 1.0 that names no queue.",
+        reloads=True,
+    ),
+    Setting(
+        "management.enabled",
+        Switch(),
+        default=False,
+        help="Serve RabbitMQ's management API and metrics. (`up` does so at its HTTP port.)",
+    ),
+    Setting("management.host", Text(255), "127.0.0.1", "Address to listen on for the management API."),
+    Setting("management.port", PORT, 15_672, "Port for the management API; 0 takes a free one."),
+    Setting("management.certificate", FileName(), None, "Serve it over HTTPS with this certificate chain, PEM."),
+    Setting("management.key", FileName(), None, "The private key of that certificate, PEM."),
+    Setting("http.host", Text(255), "127.0.0.1", "Address to listen on for HTTP."),
+    Setting("http.port", PORT, 8080, "Port for HTTP; 0 takes a free one."),
+    Setting("http.certificate", FileName(), None, "Serve HTTPS with this certificate chain, PEM."),
+    Setting("http.key", FileName(), None, "The private key of the certificate, PEM."),
+    Setting(
+        "http.allow_private_webhooks",
+        Switch(),
+        default=False,
+        help="Let webhooks go to this machine and its network, and without TLS.",
+    ),
+    Setting(
+        "http.codec_keys",
+        FileName(),
+        None,
+        "Encrypt and decrypt for tools with the keys in this file: see the documentation. Needs keys.",
+    ),
+    Setting(
+        "http.redact",
+        Names(),
+        (),
+        "Hide arguments with this name in all that is shown; may have *. '*' hides all arguments.",
+    ),
+    Setting(
+        "alarms.memory_limit",
+        Size(1, 1 << 50),
+        None,
+        "Message content held in memory before publishers wait.  [default: 128 MiB; 1 GiB without a disk]",
+        reloads=True,
+    ),
+    Setting(
+        "alarms.disk_free_limit",
+        Size(0, 1 << 50),
+        64 << 20,
+        "With less free disk space, publishers wait.",
+        reloads=True,
+    ),
+    Setting(
+        "log.level",
+        Choice("debug", "info", "warning", "error"),
+        "info",
+        "Least level of what is logged.  [default: info; `up`: warning]",
+        reloads=True,
+    ),
+    Setting("log.format", Choice("text", "json"), "text", "Form of the log lines.", reloads=True),
+    *LIMITS,
+)

@@ -1,0 +1,129 @@
+"""Fixed-size values and sizes, never beyond a set end: a nested value cannot consume what follows it."""
+
+from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from waybill.wire.amqp010.errors import DecodeError, EncodeError
+
+
+class Reader:
+    """Reads `data[offset:end]`. Every method raises DecodeError if octets are missing."""
+
+    def __init__(self, data: bytes, offset: i64, end: i64) -> None:
+        if offset < 0 or end < offset or end > len(data):
+            raise DecodeError(f"octets {offset} to {end} are not within {len(data)}")
+        self.data = data
+        self.offset: i64 = offset
+        self.end: i64 = end
+
+    def take(self, size: i64) -> i64:
+        """Skip `size` octets. Returns their offset."""
+        start = self.offset
+        if size > self.end - start:
+            raise DecodeError(f"{size} octets wanted at {start}, {self.end - start} left")
+        self.offset = start + size
+        return start
+
+    def octets(self, size: i64) -> bytes:
+        start = self.take(size)
+        return self.data[start : start + size]
+
+    def u8(self) -> i64:
+        return self.data[self.take(1)]
+
+    def u16(self) -> i64:
+        return i64(read_i16_be(self.data, self.take(2))) & 0xFFFF
+
+    def u32(self) -> i64:
+        return i64(read_i32_be(self.data, self.take(4))) & 0xFFFFFFFF
+
+    def u64(self) -> int:
+        """A Python integer, because it may exceed 63 bits."""
+        return int.from_bytes(self.octets(8), "big")
+
+    def s8(self) -> i64:
+        value = self.u8()
+        return value - 0x100 if value > 0x7F else value
+
+    def s16(self) -> i64:
+        return i64(read_i16_be(self.data, self.take(2)))
+
+    def s32(self) -> i64:
+        return i64(read_i32_be(self.data, self.take(4)))
+
+    def s64(self) -> i64:
+        return read_i64_be(self.data, self.take(8))
+
+    def f32(self) -> float:
+        return read_f32_be(self.data, self.take(4))
+
+    def f64(self) -> float:
+        return read_f64_be(self.data, self.take(8))
+
+    def size(self, width: i64) -> i64:
+        """A size of 1, 2 or 4 octets."""
+        if width == 1:
+            return self.u8()
+        return self.u16() if width == 2 else self.u32()
+
+    def text(self, width: i64) -> str:
+        """A string of UTF-8 behind its size."""
+        try:
+            return self.octets(self.size(width)).decode("utf-8")
+        except UnicodeDecodeError:
+            raise DecodeError("a string is not UTF-8") from None
+
+    def enter(self, size: i64) -> i64:
+        """Read no further than the next `size` octets. Returns the end until now, for `leave`."""
+        outer_end = self.end
+        if size > outer_end - self.offset:
+            raise DecodeError(f"{size} octets wanted at {self.offset}, {outer_end - self.offset} left")
+        self.end = self.offset + size
+        return outer_end
+
+    def leave(self, outer_end: i64) -> None:
+        """Nothing may be left of what was entered."""
+        self.finish()
+        self.end = outer_end
+
+    def finish(self) -> None:
+        """Nothing may be left."""
+        if self.offset != self.end:
+            raise DecodeError(f"{self.end - self.offset} octets too many at {self.offset}")
+
+
+def write_unsigned(out: BytesWriter, value: object, size: int) -> None:
+    """Write an unsigned integer of `size` octets. Raises EncodeError unless it is one and fits."""
+    if not isinstance(value, int):
+        raise EncodeError(f"an integer is needed, not {type(value).__name__}")
+    if value < 0 or value >> (8 * size):
+        raise EncodeError(f"{value} does not fit {size} unsigned octets")
+    out.write(value.to_bytes(size, "big"))
+
+
+def write_signed(out: BytesWriter, value: int, size: int) -> None:
+    """Write an integer of `size` octets. Raises EncodeError unless it fits."""
+    limit = 1 << (8 * size - 1)
+    if not -limit <= value < limit:
+        raise EncodeError(f"{value} does not fit {size} octets")
+    out.write(value.to_bytes(size, "big", signed=True))
+
+
+def write_octets(out: BytesWriter, value: object, width: int) -> None:
+    """Write octets behind their size of `width` octets. Raises EncodeError unless they are octets and fit."""
+    if not isinstance(value, bytes):
+        raise EncodeError(f"octets are needed, not {type(value).__name__}")
+    if len(value) >> (8 * width):
+        raise EncodeError(f"{len(value)} octets do not fit a size of {width}")
+    write_unsigned(out, len(value), width)
+    out.write(value)
+
+
+def write_text(out: BytesWriter, value: object, width: int) -> None:
+    """Write a string as UTF-8 behind its size. Raises EncodeError unless it is a string and fits."""
+    if not isinstance(value, str):
+        raise EncodeError(f"a string is needed, not {type(value).__name__}")
+    try:
+        write_octets(out, value.encode("utf-8"), width)
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"not encodable as UTF-8: {error.reason}") from None

@@ -1,0 +1,46 @@
+"""Where a batch is written: a short one on the loop, a long one on the thread, which must get on beside a busy loop."""
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from waybill.broker import Broker
+from waybill.broker.commit_loop import INLINE_WRITE_BYTES
+from waybill.client import BasicProperties, connect
+from waybill.transport.disk import SWITCH_INTERVAL_S
+
+PERSISTENT = BasicProperties(delivery_mode=2)
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+async def test_a_long_batch_never_blocks_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, confirms: bool
+) -> None:
+    on_the_loop: list[int] = []
+    elsewhere: list[int] = []
+    write = os.pwritev
+
+    def watched_write(descriptor: int, pieces: list[bytes], offset: int) -> int:
+        is_loop = threading.current_thread() is threading.main_thread()
+        (on_the_loop if is_loop else elsewhere).append(sum(map(len, pieces)))
+        return write(descriptor, pieces, offset)
+
+    monkeypatch.setattr(os, "pwritev", watched_write)
+    async with Broker(port=0, data_dir=tmp_path) as broker, connect(broker.uri()) as connection:
+        channel = await connection.channel(confirms=confirms)
+        await channel.declare_queue("q", durable=True)
+        channel.publish_nowait(bytes(2 << 20), routing_key="q", properties=PERSISTENT)
+        async with asyncio.timeout(20):
+            while sum(on_the_loop) + sum(elsewhere) < 2 << 20:
+                await asyncio.sleep(0)
+    assert max(elsewhere) > INLINE_WRITE_BYTES
+    assert max(on_the_loop, default=0) <= INLINE_WRITE_BYTES
+
+
+async def test_the_thread_that_commits_asks_soon_for_the_interpreter_lock(tmp_path: Path) -> None:
+    async with Broker(port=0, data_dir=tmp_path):
+        assert sys.getswitchinterval() <= SWITCH_INTERVAL_S
