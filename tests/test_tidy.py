@@ -265,6 +265,23 @@ def test_annotations_of_a_class_name_none_that_comes_later(owner: str) -> None:
     assert later == []
 
 
+@pytest.mark.parametrize("owner", CORE)
+def test_no_function_has_errors_of_two_classes_under_one_name(owner: str) -> None:
+    """mypyc gives a variable the class of its first error, and raises TypeError for another."""
+    doubtful: list[str] = []
+    for module, path in sources().items():
+        if room(module) != owner:
+            continue
+        for function in (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)):
+            classes: dict[str, str] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and node.name is not None and node.type is not None:
+                    caught = ast.unparse(node.type)
+                    if classes.setdefault(node.name, caught) != caught:
+                        doubtful.append(place(module, node.lineno))
+    assert doubtful == []
+
+
 def test_no_module_imports_itself_through_others() -> None:
     """Imports for type checking count too."""
     assert [" ".join(group) for group in cycles()] == []

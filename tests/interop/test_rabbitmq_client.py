@@ -82,9 +82,10 @@ def name() -> str:
 
 def publish(connection: Connection, address: str, *messages: Message) -> list[Any]:
     publisher = connection.publisher(address)
-    states = [publisher.publish(message).remote_state for message in messages]
-    publisher.close()
-    return states
+    try:
+        return [publisher.publish(message).remote_state for message in messages]
+    finally:
+        publisher.close()
 
 
 def data(text: str, **kwargs: Any) -> Message:

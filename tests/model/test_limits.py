@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.requirement import requirement
-from tests.engine.amqp091.peer import Bench, Channel
+from tests.engine.amqp091.peer import Bench, Channel, Cut, NodeBench
+from waybill.model.message_queue import MessageQueue
 from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicNack, QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -194,6 +195,24 @@ def test_a_full_queue_may_refuse_by_octets(channel: Channel) -> None:
     channel.await_confirms()
     assert channel.refused
     assert channel.depth() + len(channel.refused) == 4
+
+
+def test_a_queue_that_refuses_keeps_what_comes_back() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.publish(b"0")
+    delivery = channel.get(no_ack=False)
+    assert delivery is not None
+    channel.publish(b"1")
+    channel.nack(delivery.tag)
+    assert channel.depth() == 2
+    queue = bench.node.virtual_hosts["/"].queues["q"]
+    assert isinstance(queue, MessageQueue)
+    queue.read_again()
+    queue.set_policy(queue.policy)
+    assert channel.take_all() == [b"0", b"1"]
+    bench.close()
 
 
 @requirement("M010-063", "OJS-069", "OJS-123")

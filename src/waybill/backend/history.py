@@ -92,8 +92,7 @@ class History:
             self._steps.append(step)
         for queue, done in found.items():
             if (old := before.get(queue, _NOTHING)) != done:
-                change = (max(0, done[0] - old[0]), max(0, done[1] - old[1]), max(0, done[2] - old[2]))
-                self._changes += step.add(queue, change)
+                self._changes += step.add(queue, _change(old, done))
         step.end = self._at = now
         self._known = found
         self._forget(now)
@@ -140,11 +139,15 @@ class History:
         )
         return {"processed_per_minute": processed, "failed_per_minute": failed, "enqueued_per_minute": enqueued}
 
-    def rate(self, queue: str) -> Rate:
-        """Return what has ended since the start of this server or for an hour."""
+    def rate(self, queue: str, counts: Counts) -> Rate:
+        """Return what has ended since the start of this server or for an hour; `counts` are those of now."""
         now = self._clock()
         steps = list(self._since(now - HOUR - MINUTE))
-        _, completed, failed = _sum(step.of(queue) for step in steps)
+        known = self._known
+        unsampled = (
+            _NOTHING if known is None else _change(known.get(queue, _NOTHING), _by_queue(counts).get(queue, _NOTHING))
+        )
+        _, completed, failed = _sum([*(step.of(queue) for step in steps), unsampled])
         return Rate(completed, failed, max(now - steps[0].begin, 1.0) if steps else 1.0)
 
     def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
@@ -165,6 +168,10 @@ class History:
 
     def _since(self, moment: float) -> Iterator[Step]:
         return (step for step in self._steps if step.begin >= moment)
+
+
+def _change(before: Done, after: Done) -> Done:
+    return max(0, after[0] - before[0]), max(0, after[1] - before[1]), max(0, after[2] - before[2])
 
 
 def _by_queue(counts: Counts) -> dict[str, Done]:

@@ -48,7 +48,7 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
     stats["available"] = (0 if ready is None else ready.message_count) + backend.limits.waiting(queue=name)
     stats["dead_letter"] = 0 if dead is None else dead.message_count
     stats["total"] = sum(int(str(stats[state.value])) for state in State)
-    rate = backend.extensions.history.rate(name)
+    rate = backend.extensions.history.rate(name, all_counts)
     stats |= {
         "completed_last_hour": rate.completed,
         "failed_last_hour": rate.failed,

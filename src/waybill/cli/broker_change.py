@@ -134,7 +134,12 @@ def policy_command() -> None:
 @click.argument("pattern")
 @click.argument("definition")
 @_VHOST
-@click.option("--priority", default=0, show_default=True, help="The highest that matches counts.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-0x80000000, 0x7FFFFFFF),
+    default=0,
+    help="The highest that matches counts.  [default: 0]",
+)
 @click.option("--apply-to", default="all", show_default=True, help="all, queues, exchanges, classic_queues, streams...")
 @click.option("--operator", is_flag=True, help="An operator's policy: its limits bind the owners of queues.")
 @management_option

@@ -150,7 +150,9 @@ class MessageQueue(LeveledQueue):
         return not limits.refuses or limits.are_kept(self.ready_count + count, self.ready_bytes + size)
 
     def _overflows(self) -> bool:
-        return self.ready_count > 0 and not self.limits.are_kept(self.ready_count, self.ready_bytes)
+        """Whether messages are to be dropped. A queue that refuses publishes keeps all that it has taken."""
+        limits = self.limits
+        return limits.drops and self.ready_count > 0 and not limits.are_kept(self.ready_count, self.ready_bytes)
 
     def _drop_overflow(self) -> None:
         """Drop messages beyond the limits: as many as this turn allows, the rest before the next delivery.
@@ -457,7 +459,6 @@ class MessageQueue(LeveledQueue):
     def read_again(self) -> None:
         self._settle_waiting()
         if not self.is_deleted:
-            if self.is_limited:
-                self._drop_overflow()
+            self._drop_overflow()
             self.arm_expiry()
             self.runtime.mark_dirty(self)

@@ -346,11 +346,11 @@ class Connection(SessionHost):
             except UnknownIds:
                 self._forget_routes()
                 self._attachments.fail_ids(channel)
-            except Exception as error:
+            except Exception as fault:
                 session = self.sessions.get(channel)
                 if session is None:
                     raise
-                self._fail_session(session, error, 0)
+                self._fail_session(session, fault, 0)
         elif self.state == OPENING:
             raise connection_fault(CLOSE_FRAMING_ERROR, f"{control.NAME} before the connection is open")
 
