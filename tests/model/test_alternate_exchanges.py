@@ -38,13 +38,36 @@ def test_messages_of_a_deleted_queue_go_to_the_alternate_exchange(channel: Chann
     assert channel.take_all("others") == [b"%d" % number for number in range(40)]
 
 
-def test_a_message_that_is_given_back_to_a_deleted_queue_goes_there_too(channel: Channel, queue: str) -> None:
-    channel.publish(b"body", queue)
-    held = channel.get(no_ack=False)
-    assert held is not None
+@pytest.mark.parametrize("outcome", ["accept", "requeue", "reject"])
+def test_what_a_deleted_queue_has_delivered_goes_there_at_once(channel: Channel, queue: str, outcome: str) -> None:
+    """And once: what its consumers say of it later means nothing."""
+    for number in range(6):
+        channel.publish(b"%d" % number, queue)
+    other = channel.peer.open_channel(2)
+    polled = other.get(queue, no_ack=False)
+    assert polled is not None
+    other.qos(3)
+    other.consume(queue)
+    held = [polled.tag, *(one.tag for one in other.deliveries(3))]
     channel.call(QueueDelete(queue), QueueDeleteOk)
-    channel.reject(held.tag, requeue=True)
-    assert channel.take_all("others") == [b"body"]
+    assert channel.take_all("others") == [b"%d" % number for number in range(6)]
+    for tag in held:
+        if outcome == "accept":
+            other.ack(tag)
+        else:
+            other.reject(tag, requeue=outcome == "requeue")
+    assert channel.depth("others") == 0
+
+
+def test_what_was_settled_does_not_go_there(channel: Channel, queue: str) -> None:
+    for number in range(4):
+        channel.publish(b"%d" % number, queue)
+    other = channel.peer.open_channel(2)
+    other.consume(queue)
+    other.ack(other.deliveries(4)[1].tag, multiple=True)
+    other.sync()
+    channel.call(QueueDelete(queue), QueueDeleteOk)
+    assert channel.take_all("others") == [b"2", b"3"]
 
 
 @requirement("X010-041")

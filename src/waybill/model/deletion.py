@@ -87,7 +87,9 @@ class Deletion(CountedChore):
         if queue.policy.alternate_exchange is None or queue.is_deleted:
             return True
         if self._moving < 0:
+            if not queue.has_moved_deliveries():
+                return False
             self._moving = queue.ready_count
             self.count = int(queue.ready_count)
         self._moving = self._host.move_to_alternate(queue, self._moving)
-        return self._moving == 0
+        return self._moving == 0 and queue.has_moved_deliveries()

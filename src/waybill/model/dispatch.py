@@ -104,6 +104,8 @@ def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: flo
         return
     queue.delivered += 1
     queue.unsettled_count += 1
+    if queue.keeps_track:
+        queue.handed_out([entry])
     consumer.unsettled_count += 1
     consumer.deliver(entry)
     runtime = queue.runtime
@@ -141,6 +143,8 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     else:
         queue.delivered += count
         queue.unsettled_count += count
+        if queue.keeps_track:
+            queue.handed_out(run)
         consumer.unsettled_count += count
         consumer.deliver_all(run)
         runtime = queue.runtime

@@ -16,7 +16,7 @@ from waybill.model.runtime import Runtime
 class LeveledQueue(Queue):
     """A queue with a level of ready messages for each priority. `MessageQueue` adds publishing, outcomes and limits.
 
-    `line`: consumers with credit that do not select. `ready_bytes`: the sum of `counted` over the ready messages.
+    `line`: consumers with credit that do not select. `keeps_track`: `handed_out` is called with what is delivered. `ready_bytes`: the sum of `counted` over the ready messages.
     """
 
     def __init__(  # noqa: PLR0913
@@ -36,6 +36,7 @@ class LeveledQueue(Queue):
         )
         self.line = ConsumerLine()
         self.uses_priorities = False
+        self.keeps_track = False
         self.ready_bytes: i64 = 0
         self.counts_bodies = False
         self.delivery_gate = DeliveryGate(self)
@@ -63,6 +64,9 @@ class LeveledQueue(Queue):
     def remove_all(self, entries: list[Entry]) -> None:
         """`remove` each entry."""
         raise NotImplementedError
+
+    def handed_out(self, entries: list[Entry]) -> None:
+        """These are about to be delivered, and are not settled."""
 
     def count_redelivered(self, count: i64) -> None:
         self.redelivered += count

@@ -236,6 +236,13 @@ class Queue(EntryQueue):
         """Remove all ready messages; unsettled ones stay. Returns the chore that does so."""
         raise NotImplementedError
 
+    def has_moved_deliveries(self) -> bool:
+        """The queue is about to be deleted: send what it has delivered to its alternate exchange, if it has one.
+
+        False if that takes another turn.
+        """
+        return True
+
     def discard(self) -> int:
         """Forget all messages and tell the consumers: the queue is deleted. Returns how many messages were ready."""
         raise NotImplementedError

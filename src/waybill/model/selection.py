@@ -101,6 +101,8 @@ class Selection:
             queue.delivered_no_ack += 1
             return
         queue.unsettled_count += 1
+        if queue.keeps_track:
+            queue.handed_out([entry])
         queue.delivered += 1
         consumer.unsettled_count += 1
         consumer.deliver(entry)

@@ -2,6 +2,7 @@
 
 from mypy_extensions import i64
 
+from waybill.model.alternate_queue import AlternateQueue
 from waybill.model.alternates import Alternates
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
@@ -9,13 +10,7 @@ from waybill.model.delay import DelayQueue
 from waybill.model.delayed_publish import publish_due
 from waybill.model.deletion import Deletion, DeletionHost
 from waybill.model.equivalence import check_same_exchange, check_same_queue
-from waybill.model.errors import (
-    AccessRefused,
-    ModelError,
-    NotFound,
-    PreconditionFailed,
-    ResourceLocked,
-)
+from waybill.model.errors import AccessRefused, ModelError, NotFound, PreconditionFailed, ResourceLocked
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import PREDECLARED, make_exchange
 from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
@@ -227,7 +222,8 @@ class VirtualHost(DeletionHost):
         if queue_type == STREAM:
             queue = Stream(self, self.runtime, name, queue_id, arguments)
         else:
-            queue = MessageQueue(
+            kind = AlternateQueue if "x-alternate-exchange" in arguments else MessageQueue
+            queue = kind(
                 self,
                 self.runtime,
                 name,
