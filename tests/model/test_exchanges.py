@@ -114,6 +114,17 @@ def test_a_virtual_host_takes_many_exchanges(channel: Channel) -> None:
         channel.call(ExchangeDeclare(f"many.{number}", passive=True), ExchangeDeclareOk)
 
 
+@requirement("M010-077", "M010-078")
+@pytest.mark.parametrize("name", ["x" * 255, "with space!", "a-b.c:d_e", "\u043f\u043e\u0447\u0442\u0430", "-"])
+def test_an_exchange_may_have_any_name_that_fits(channel: Channel, name: str) -> None:
+    """As in RabbitMQ, and in the final text of 0-10, where a name is a str8."""
+    channel.exchange(name, "fanout")
+    channel.declare("q")
+    channel.bind(name, "q")
+    channel.publish(b"body", exchange=name)
+    assert channel.take("q").body == b"body"
+
+
 @requirement("M010-008")
 def test_names_are_case_sensitive(channel: Channel) -> None:
     channel.refuses(ExchangeDeclare("amq.Direct", passive=True), 404)

@@ -20,6 +20,7 @@ from waybill.wire.amqp010.constants import (
 )
 from waybill.wire.amqp010.operations import (
     Acquired,
+    ExchangeBind,
     ExchangeDeclare,
     MessageAccept,
     MessageAcquire,
@@ -34,6 +35,7 @@ from waybill.wire.amqp010.operations import (
     MessageStop,
     MessageSubscribe,
     QueueDeclare,
+    QueueDelete,
     QueueQuery,
     QueueQueryResult,
     ReplyTo,
@@ -332,12 +334,42 @@ def test_priorities(session: Session) -> None:
     assert bodies(session) == [b"9", b"7", b"5", b"1", b"0"]
 
 
+@requirement("X010-039", "X010-041")
+def test_a_rejected_message_goes_to_the_alternate_exchange(session: Session) -> None:
+    session.call(ExchangeDeclare("other", "fanout"))
+    session.call(QueueDeclare("rejected"))
+    session.call(ExchangeBind("rejected", "other", ""))
+    session.call(QueueDeclare("q", alternate_exchange="other"))
+    session.publish(b"good", key="q")
+    session.publish(b"bad", key="q")
+    session.subscribe("q")
+    good, bad = session.take_all()
+    session.call(MessageReject(((bad.id, bad.id),)))
+    session.settle(good)
+    assert (depth(session, "q"), depth(session, "rejected")) == (0, 1)
+    session.subscribe("rejected", "r")
+    assert bodies(session) == [b"bad"]
+
+
 @requirement("X010-041")
-def test_a_rejected_message_goes_to_the_alternate_exchange(filled: Session) -> None:
-    filled.call(ExchangeDeclare("other", "fanout"))
-    filled.call(QueueDeclare("p", alternate_exchange="other"))
-    filled.publish(b"bad", key="p")
-    filled.subscribe("p")
-    one = filled.take()
-    filled.call(MessageReject(((one.id, one.id),)))
-    assert depth(filled, "p") == 0
+def test_what_a_deleted_queue_has_delivered_goes_to_the_alternate_exchange(session: Session, peer: Peer) -> None:
+    """At once, and once, whatever its subscribers say of it later; what they accepted before is gone."""
+    session.call(ExchangeDeclare("other", "fanout"))
+    session.call(QueueDeclare("orphans"))
+    session.call(ExchangeBind("orphans", "other", ""))
+    session.call(QueueDeclare("q", alternate_exchange="other"))
+    for number in range(6):
+        session.publish(b"%d" % number, key="q")
+    session.sync()
+    subscriber = peer.session(b"subscriber", 2)
+    subscriber.subscribe("q", messages=4)
+    held = subscriber.take_all()
+    subscriber.settle(held[1])
+    session.call(QueueDelete("q"))
+    assert depth(session, "orphans") == 5
+    subscriber.call(MessageAccept(((held[0].id, held[0].id),)))
+    subscriber.call(MessageRelease(((held[2].id, held[2].id),)))
+    subscriber.call(MessageReject(((held[3].id, held[3].id),)))
+    subscriber.detach()
+    session.subscribe("orphans")
+    assert bodies(session) == [b"0", b"2", b"3", b"4", b"5"]

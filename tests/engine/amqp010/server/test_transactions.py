@@ -28,9 +28,11 @@ from waybill.wire.amqp010.operations import (
     DtxSelect,
     DtxSetTimeout,
     DtxStart,
+    ExchangeBind,
     GetTimeoutResult,
     MessageRelease,
     QueueDeclare,
+    QueueDelete,
     QueueQuery,
     QueueQueryResult,
     RecoverResult,
@@ -158,6 +160,27 @@ def test_a_branch_is_rolled_back_by_another_session(session: Session, worker: Se
         assert status(session, DtxPrepare(X)) == XA_OK
     assert status(session, DtxRollback(X)) == XA_OK
     assert depths(session) == (1, 0)
+
+
+@requirement("X010-041")
+@pytest.mark.parametrize(("end", "left"), [(DtxCommit(X), 0), (DtxRollback(X), 1)], ids=["commit", "rollback"])
+def test_what_a_branch_has_accepted_stays_with_it(session: Session, worker: Session, end: Command, left: int) -> None:
+    """Its queue is deleted while it is prepared: the message is consumed, or goes to the alternate exchange."""
+    session.call(QueueDeclare("orphans"))
+    session.call(ExchangeBind("orphans", "amq.fanout", ""))
+    session.call(QueueDeclare("c", durable=True, alternate_exchange="amq.fanout"))
+    session.publish(b"message", key="c", delivery_mode=2)
+    session.sync()
+    worker.call(DtxSelect())
+    assert status(worker, DtxStart(X)) == XA_OK
+    worker.subscribe("c")
+    worker.settle(worker.take())
+    assert status(worker, DtxEnd(X)) == XA_OK
+    assert status(worker, DtxPrepare(X)) == XA_OK
+    session.call(QueueDelete("c"))
+    assert depth(session, "orphans") == 0
+    assert status(session, end) == XA_OK
+    assert depth(session, "orphans") == left
 
 
 def test_what_comes_after_the_end_is_no_part_of_the_branch(session: Session, worker: Session) -> None:

@@ -49,7 +49,7 @@ def test_the_greeting_names_mechanisms_and_capabilities(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("header", "answer"),
     [
-        (b"AMQP\x01\x01\x00\x0a", PROTOCOL_HEADER),
+        (b"AMQP\x01\x01\x00\x09", PROTOCOL_HEADER),
         (b"AMQP\x01\x01\x08\x00", PROTOCOL_HEADER),
         (b"AMQP\x00\x00\x09\x02", PROTOCOL_HEADER),
         (b"AMQP\x00\x63\x00\x00", SASL_HEADER),
