@@ -98,7 +98,7 @@ def test_controls_and_commands_have_the_names_codes_and_fields_of_the_specificat
             fields = [field.get("name", "").replace("-", "_") for field in one.findall("{*}field")]
             written[name] = (code, fields)
             answers.update(f"{group.get('name')}.{answer.get('name')}" for answer in one.findall("{*}response"))
-    ours: tuple[type[Control] | type[Command], ...] = (*CONTROLS, *COMMANDS)
+    ours: tuple[type[Control | Command], ...] = (*CONTROLS, *COMMANDS)
     assert {one.NAME: (one.CODE, [name.rstrip("_") for name in one.FIELDS.names]) for one in ours} == written
     assert {name for name, count in answers.items() if count > 1} == {"session.detached"}
 

@@ -16,7 +16,8 @@ from waybill.model.runtime import Runtime
 class LeveledQueue(Queue):
     """A queue with a level of ready messages for each priority. `MessageQueue` adds publishing, outcomes and limits.
 
-    `line`: consumers with credit that do not select. `keeps_track`: `handed_out` is called with what is delivered. `ready_bytes`: the sum of `counted` over the ready messages.
+    `line`: consumers with credit that do not select. `ready_bytes`: the sum of `counted` over the ready messages.
+    `keeps_track`: `handed_out` is called with what is delivered.
     """
 
     def __init__(  # noqa: PLR0913
